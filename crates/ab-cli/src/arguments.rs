@@ -1,0 +1,146 @@
+//! What may be typed: the commands, and the refusal of anything else.
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde_json::json;
+
+use crate::commands::{completions, doctor, fs, version};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::json;
+use crate::terminal::{Format, talk};
+
+const SHORT_AFTER_HELP: &str = "Examples and exit codes: agent-backend --help";
+
+const LONG_AFTER_HELP: &str = "\
+Examples:
+  agent-backend fs write notes/plan.md --content 'look around'
+  agent-backend fs edit notes/plan.md --old around --new closer
+  agent-backend fs tree --root ../project --depth 2
+  agent-backend fs cat src/main.rs --offset 100 --limit 50 -n
+  agent-backend fs stat src/main.rs --json
+  agent-backend doctor
+
+Data goes to standard output, everything else to standard error. With --json, standard output is
+one JSON value, and an error is {\"error\": {\"code\", \"kind\", \"message\", \"path\", \"hint\"}} on
+standard error.
+
+Exit codes:
+  0    done
+  1    it failed, or the answer is no: not found, conflict, no match, permission denied
+  2    the command line makes no sense
+  3    refused: the path leaves the workspace or is no path, or a rule forbids it
+  4    unavailable: something is missing, closed, too slow or not implemented
+  70   a bug in agent-backend
+  130  interrupted (143: terminated)";
+
+/// A place for AI agents to work, and control over that work for people.
+#[derive(Debug, Parser)]
+#[command(
+    name = "agent-backend",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = SHORT_AFTER_HELP,
+    after_long_help = LONG_AFTER_HELP
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Fs(fs::Fs),
+    Doctor(doctor::Doctor),
+    Version(version::Version),
+    Completions(completions::Completions),
+}
+
+impl Command {
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Command::Fs(fs) => Format::from_flag(fs.json),
+            Command::Doctor(doctor) => Format::from_flag(doctor.json),
+            Command::Version(version) => Format::from_flag(version.json),
+            Command::Completions(_) => Format::Text,
+        }
+    }
+}
+
+/// Help that was asked for, or arguments that make no sense.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    error: clap::Error,
+    format: Format,
+}
+
+pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, Refusal> {
+    let arguments: Vec<OsString> = arguments.collect();
+    let refuse = |error| Refusal { error, format: wanted_format(&arguments) };
+    let matches = Arguments::command().try_get_matches_from(&arguments).map_err(refuse)?;
+    Arguments::from_arg_matches(&matches).map_err(refuse)
+}
+
+impl Refusal {
+    pub(crate) fn print(&self) -> Exit {
+        let asked_for =
+            matches!(self.error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+        if asked_for {
+            return match self.error.print() {
+                Ok(()) => Exit::Success,
+                Err(error) => Failure::output(error).exit(),
+            };
+        }
+        match self.format {
+            // Standard error may be closed; then there is nobody to tell.
+            Format::Text => drop(self.error.print()),
+            Format::Json => talk(&format!("{}\n", self.as_json())),
+        }
+        Exit::Usage
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        let text = self.error.render().to_string();
+        let message = text.lines().next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        let failure = Failure::usage(message).with_hint("see agent-backend help");
+        json!({ "error": failure.error().map(json::error) })
+    }
+}
+
+/// The format that was asked for by arguments that could not be parsed.
+fn wanted_format(arguments: &[OsString]) -> Format {
+    let mut flags = arguments.iter().take_while(|argument| *argument != "--");
+    Format::from_flag(flags.any(|argument| argument == "--json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_refusal_speaks_the_format_that_was_asked_for() {
+        for (line, format) in [
+            ("agent-backend fs nonsense", Format::Text),
+            ("agent-backend fs nonsense --json", Format::Json),
+            ("agent-backend fs cat -- --json --root", Format::Text),
+        ] {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(wanted_format(&arguments), format, "{line}");
+        }
+        let line = ["agent-backend", "fs", "mv", "a", "--json"].map(OsString::from);
+        let refusal = parse(line.into_iter()).unwrap_err();
+        let value = refusal.as_json();
+        assert_eq!(value["error"]["code"], "INVALID_CONFIGURATION");
+        let message = value["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("required arguments"), "{message}");
+    }
+}

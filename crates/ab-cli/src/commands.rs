@@ -1,0 +1,20 @@
+//! The commands, one file each: what may be typed after the name, and what happens then.
+
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod fs;
+mod input;
+pub(crate) mod version;
+
+use crate::arguments::Command;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(), Failure> {
+    match command {
+        Command::Fs(command) => fs::run(command, terminal).await,
+        Command::Doctor(command) => doctor::run(command, terminal).await,
+        Command::Version(command) => version::run(&command, terminal),
+        Command::Completions(command) => completions::run(&command, terminal),
+    }
+}

@@ -1,0 +1,56 @@
+//! `completions`: what a shell needs to complete our command lines.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+const NAME: &str = "agent-backend";
+const SHORT_NAME: &str = "ah";
+
+/// Print completions for a shell
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  source <(agent-backend completions bash)
+  agent-backend completions fish > ~/.config/fish/completions/agent-backend.fish")]
+pub(crate) struct Completions {
+    /// The shell to complete in
+    shell: Shell,
+}
+
+pub(crate) fn run(command: &Completions, terminal: &mut Terminal) -> Result<(), Failure> {
+    let name = invoked_name(std::env::args_os().next());
+    // The generator panics where its writer fails, so it writes to memory.
+    let mut script = Vec::new();
+    clap_complete::generate(command.shell, &mut Arguments::command(), name, &mut script);
+    terminal.bytes(&script)
+}
+
+/// Completions are bound to the name of the binary that was asked for them.
+fn invoked_name(program: Option<OsString>) -> &'static str {
+    let is_short = program.is_some_and(|program| {
+        Path::new(&program).file_stem().is_some_and(|stem| stem == SHORT_NAME)
+    });
+    if is_short { SHORT_NAME } else { NAME }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_are_for_the_name_that_was_typed() {
+        for (program, name) in
+            [("ah", "ah"), ("/usr/bin/ah", "ah"), ("./agent-backend", "agent-backend"), ("x", NAME)]
+        {
+            assert_eq!(invoked_name(Some(program.into())), name);
+        }
+        assert_eq!(invoked_name(None), NAME);
+    }
+}

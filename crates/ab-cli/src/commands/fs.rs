@@ -1,0 +1,68 @@
+//! `fs`: the files of a workspace.
+
+mod cat;
+mod edit;
+mod ls;
+mod mkdir;
+mod mv;
+mod paths;
+mod rm;
+mod stat;
+mod touch;
+mod tree;
+mod write;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+use crate::workspace::WorkspaceFlags;
+
+/// Read and change the files of a workspace
+///
+/// Paths are taken from the root of the workspace, or of the scope. No path and no link leads out
+/// of it. Flags may stand before or after the paths.
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Fs {
+    /// Print one JSON value, and errors as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    workspace: WorkspaceFlags,
+
+    #[command(subcommand)]
+    command: FsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum FsCommand {
+    Ls(ls::Ls),
+    Tree(tree::Tree),
+    Cat(cat::Cat),
+    Write(write::Write),
+    Edit(edit::Edit),
+    Rm(rm::Rm),
+    Mv(mv::Mv),
+    Mkdir(mkdir::Mkdir),
+    Stat(stat::Stat),
+    Touch(touch::Touch),
+}
+
+pub(crate) async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
+    let backend = fs.workspace.open()?;
+    let ending = match &fs.command {
+        FsCommand::Ls(command) => ls::run(command, &backend, terminal).await,
+        FsCommand::Tree(command) => tree::run(command, &backend, terminal).await,
+        FsCommand::Cat(command) => cat::run(command, &backend, terminal).await,
+        FsCommand::Write(command) => write::run(command, &backend, terminal).await,
+        FsCommand::Edit(command) => edit::run(command, &backend, terminal).await,
+        FsCommand::Rm(command) => rm::run(command, &backend, terminal).await,
+        FsCommand::Mv(command) => mv::run(command, &backend, terminal).await,
+        FsCommand::Mkdir(command) => mkdir::run(command, &backend, terminal).await,
+        FsCommand::Stat(command) => stat::run(command, &backend, terminal).await,
+        FsCommand::Touch(command) => touch::run(command, &backend, terminal).await,
+    };
+    ending.and(backend.destroy().await.map_err(Failure::from))
+}

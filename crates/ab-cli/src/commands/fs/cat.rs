@@ -1,0 +1,174 @@
+//! `fs cat`: what files hold.
+
+use std::ffi::{OsStr, OsString};
+
+use ab_core::backend::LineRange;
+use ab_core::options::ReadOptions;
+use ab_core::{Backend, Error, Kind, Verb};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::paths::Outcomes;
+use crate::failure::Failure;
+use crate::terminal::{Format, Terminal};
+use crate::workspace::path_text;
+
+/// Print files
+///
+/// Whole files are passed on byte by byte, whatever they hold and however large they are. Lines
+/// picked with --offset and --limit, and JSON, need UTF-8 text.
+#[derive(Args, Debug)]
+pub(crate) struct Cat {
+    /// The files
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+
+    /// Lines to skip
+    #[arg(long, value_name = "N")]
+    offset: Option<u64>,
+
+    /// Lines to print
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+
+    /// Number the lines, in each file from its own beginning
+    #[arg(short, long)]
+    number: bool,
+}
+
+impl Cat {
+    fn range(&self) -> Option<LineRange> {
+        if self.offset.is_none() && self.limit.is_none() {
+            return None;
+        }
+        let offset = self.offset.unwrap_or(0);
+        Some(LineRange { offset, limit: self.limit.unwrap_or(u64::MAX) })
+    }
+}
+
+pub(crate) async fn run(
+    command: &Cat,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let mut outcomes = Outcomes::of(&command.paths);
+    for path in &command.paths {
+        let outcome = match terminal.format() {
+            Format::Json => value(command, path, backend).await,
+            Format::Text => print(command, path, backend, terminal).await.map(|()| Value::Null),
+        };
+        outcomes.record(outcome, terminal)?;
+    }
+    outcomes.finish(terminal)
+}
+
+async fn print(
+    command: &Cat,
+    path: &OsStr,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let path = path_text(path)?;
+    if let Some(range) = command.range() {
+        let window = backend.lines(path, range).await?;
+        let mut printer = Printer::new(command.number, window.first_line);
+        printer.print(window.text.as_bytes(), terminal)?;
+        if let Some(next) = window.next_offset {
+            terminal.note(&format!("there is more; go on with --offset {next}"));
+        }
+        return Ok(());
+    }
+    let mut chunks = backend.chunks(path).await?;
+    let mut printer = Printer::new(command.number, 1);
+    while let Some(chunk) = chunks.next().await? {
+        printer.print(&chunk, terminal)?;
+    }
+    Ok(())
+}
+
+async fn value(command: &Cat, path: &OsStr, backend: &Backend) -> Result<Value, Failure> {
+    let path = path_text(path)?;
+    let parsed = backend.resolve(path)?;
+    if let Some(range) = command.range() {
+        let window = backend.lines(path, range).await?;
+        return Ok(json!({
+            "path": parsed.to_string(),
+            "first_line": window.first_line,
+            "last_line": window.last_line,
+            "total_lines": window.total_lines,
+            "next_offset": window.next_offset,
+            "text": window.text,
+        }));
+    }
+    let content = backend.read_with(path, ReadOptions::default()).await?;
+    let text = str::from_utf8(&content.bytes).map_err(|error| {
+        let message = format!("not UTF-8 text: byte {} does not fit", error.valid_up_to());
+        Error::on(Verb::Read, &parsed, Kind::Invalid, message)
+            .with_hint("leave out --json to get the bytes as they are")
+    })?;
+    Ok(json!({
+        "path": parsed.to_string(),
+        "size": content.stat.size,
+        "version": content.stat.version.to_string(),
+        "text": text,
+    }))
+}
+
+/// Passes bytes on, with a number before each line where that is wanted.
+struct Printer {
+    numbered: bool,
+    next_line: u64,
+    at_line_start: bool,
+}
+
+impl Printer {
+    fn new(numbered: bool, first_line: u64) -> Printer {
+        Printer { numbered, next_line: first_line, at_line_start: true }
+    }
+
+    fn print(&mut self, bytes: &[u8], terminal: &mut Terminal) -> Result<(), Failure> {
+        if !self.numbered {
+            return terminal.bytes(bytes);
+        }
+        self.pieces(bytes, |piece| terminal.bytes(piece))
+    }
+
+    fn pieces(
+        &mut self,
+        bytes: &[u8],
+        mut send: impl FnMut(&[u8]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.at_line_start {
+                send(format!("{:>6}\t", self.next_line).as_bytes())?;
+                self.next_line += 1;
+            }
+            send(line)?;
+            self.at_line_start = line.ends_with(b"\n");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_do_not_depend_on_the_pieces() {
+        let text = b"one\n\nthree\nfour";
+        for size in [1, 2, 5, 100] {
+            let mut printer = Printer::new(true, 7);
+            let mut printed = Vec::new();
+            for chunk in text.chunks(size) {
+                let send = |piece: &[u8]| {
+                    printed.extend_from_slice(piece);
+                    Ok(())
+                };
+                printer.pieces(chunk, send).unwrap();
+            }
+            let printed = String::from_utf8(printed).unwrap();
+            assert_eq!(printed, "     7\tone\n     8\t\n     9\tthree\n    10\tfour");
+        }
+    }
+}

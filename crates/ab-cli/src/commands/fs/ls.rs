@@ -1,0 +1,157 @@
+//! `fs ls`: what a directory holds.
+
+use std::ffi::OsString;
+
+use ab_core::metadata::Truncated;
+use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
+use ab_core::{Backend, Entry, FileKind, Listing, Stat, WsPath};
+use clap::Args;
+
+use crate::count::counted;
+use crate::failure::Failure;
+use crate::json;
+use crate::terminal::{Format, Terminal};
+use crate::workspace::path_text;
+
+/// List a directory
+///
+/// Directories end in a slash. With a depth of more than 1 the names are paths from the listed
+/// directory. Links are listed, never followed.
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// The directory
+    #[arg(value_name = "PATH", default_value = ".")]
+    path: OsString,
+
+    /// Also show kind, permissions, size and time of the last change
+    #[arg(short, long)]
+    long: bool,
+
+    /// Levels to descend; 1 is the directory itself
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
+    depth: usize,
+
+    /// Most entries to list
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_LIST_LIMIT,
+        hide_default_value = true,
+        value_parser = at_least_one
+    )]
+    limit: usize,
+}
+
+pub(crate) async fn run(
+    command: &Ls,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let path = path_text(&command.path)?;
+    let options = ListOptions {
+        depth: command.depth,
+        limit: command.limit,
+        detail: if command.long { Detail::Stat } else { Detail::Kind },
+    };
+    let listed = backend.resolve(path)?;
+    let listing = backend.list(path, options).await?;
+    match terminal.format() {
+        Format::Json => terminal.value(&json::listing(&listed.to_string(), &listing))?,
+        Format::Text => print(&listed, &listing, terminal)?,
+    }
+    tell_gaps(&listing, terminal);
+    Ok(())
+}
+
+/// Says what a listing does not show, where its text form cannot.
+pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
+    if terminal.format() == Format::Json {
+        return;
+    }
+    for problem in &listing.problems {
+        terminal.warn(&problem.error);
+    }
+    let count = counted(listing.entries.len() as u64, "entry", "entries");
+    match listing.truncated {
+        Some(Truncated::Count) => {
+            terminal.note(&format!("cut after {count}; raise --limit to see more"));
+        }
+        Some(cut @ (Truncated::Bytes | Truncated::Time)) => {
+            terminal.note(&format!("cut after {count}: a limit of {} was met", cut.as_str()));
+        }
+        None => {}
+    }
+}
+
+/// A number for which zero makes no sense.
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+fn print(listed: &WsPath, listing: &Listing, terminal: &mut Terminal) -> Result<(), Failure> {
+    let sizes = listing.entries.iter().filter_map(|entry| entry.stat.as_ref());
+    let width = sizes.map(|stat| stat.size.to_string().len()).max().unwrap_or(0);
+    for entry in &listing.entries {
+        let name = shown_name(listed, entry);
+        let name = terminal.shown(&name).into_owned();
+        match &entry.stat {
+            Some(stat) => terminal.line(&format!("{}  {name}", details(stat, width)))?,
+            None => terminal.line(&name)?,
+        }
+    }
+    Ok(())
+}
+
+fn shown_name(listed: &WsPath, entry: &Entry) -> String {
+    let below = entry.path.strip_prefix(listed).unwrap_or_else(|| entry.path.clone());
+    match entry.kind {
+        FileKind::Dir => format!("{below}/"),
+        FileKind::File | FileKind::Symlink | FileKind::Other => below.to_string(),
+    }
+}
+
+fn details(stat: &Stat, width: usize) -> String {
+    let mode = stat.mode.map_or_else(|| "?????????".to_owned(), permissions);
+    let modified = json::time_for_people(stat.modified);
+    format!("{}{mode}  {:>width$}  {modified}", kind_letter(stat.kind), stat.size)
+}
+
+fn kind_letter(kind: FileKind) -> char {
+    match kind {
+        FileKind::File => '-',
+        FileKind::Dir => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Other => 'o',
+    }
+}
+
+fn permissions(mode: u32) -> String {
+    let letters = ['r', 'w', 'x'].into_iter().cycle();
+    let bits = (0..9).rev().map(|bit| mode & (1 << bit) != 0);
+    bits.zip(letters).map(|(set, letter)| if set { letter } else { '-' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_read_as_usual() {
+        for (mode, shown) in
+            [(0o644, "rw-r--r--"), (0o755, "rwxr-xr-x"), (0, "---------"), (0o777, "rwxrwxrwx")]
+        {
+            assert_eq!(permissions(mode), shown);
+        }
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        assert_eq!(at_least_one("3"), Ok(3));
+        assert_eq!(at_least_one("0"), Err("must be at least 1".to_owned()));
+        assert!(at_least_one("many").is_err());
+    }
+}

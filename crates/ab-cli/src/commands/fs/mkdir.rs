@@ -1,0 +1,38 @@
+//! `fs mkdir`: make directories.
+
+use std::ffi::{OsStr, OsString};
+
+use ab_core::Backend;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::paths::Outcomes;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+use crate::workspace::path_text;
+
+/// Make directories, with their parents; one that is there is fine
+#[derive(Args, Debug)]
+pub(crate) struct Mkdir {
+    /// The directories
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+}
+
+pub(crate) async fn run(
+    command: &Mkdir,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let mut outcomes = Outcomes::of(&command.paths);
+    for path in &command.paths {
+        outcomes.record(make(path, backend).await, terminal)?;
+    }
+    outcomes.finish(terminal)
+}
+
+async fn make(path: &OsStr, backend: &Backend) -> Result<Value, Failure> {
+    let path = path_text(path)?;
+    backend.mkdir(path).await?;
+    Ok(json!({ "path": backend.resolve(path)?.to_string() }))
+}

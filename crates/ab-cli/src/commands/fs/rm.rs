@@ -1,0 +1,71 @@
+//! `fs rm`: remove files and directories.
+
+use std::ffi::{OsStr, OsString};
+
+use ab_core::options::{Missing, Reach, RemoveOptions};
+use ab_core::{Backend, Error, Kind};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::paths::Outcomes;
+use crate::failure::Failure;
+use crate::terminal::{Format, Terminal};
+use crate::workspace::path_text;
+
+/// Remove files and directories
+///
+/// A link is removed, never what it leads to.
+#[derive(Args, Debug)]
+pub(crate) struct Rm {
+    /// What to remove
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<OsString>,
+
+    /// Remove directories with all they hold
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Do not mind what is not there
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub(crate) async fn run(
+    command: &Rm,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let mut outcomes = Outcomes::of(&command.paths);
+    for path in &command.paths {
+        let outcome = remove(command, path, backend, terminal).await;
+        outcomes.record(outcome, terminal)?;
+    }
+    outcomes.finish(terminal)
+}
+
+async fn remove(
+    command: &Rm,
+    path: &OsStr,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<Value, Failure> {
+    let path = path_text(path)?;
+    let parsed = backend.resolve(path)?;
+    let options = RemoveOptions {
+        reach: if command.recursive { Reach::Recursive } else { Reach::One },
+        missing: if command.force { Missing::Ignore } else { Missing::Fail },
+    };
+    let removed = backend.rm(path, options).await.map_err(with_flag_hint)?;
+    if command.recursive && terminal.format() == Format::Text {
+        terminal.note(&format!("removed '{parsed}': {} in all", removed.count));
+    }
+    Ok(json!({ "path": parsed.to_string(), "removed": removed.count }))
+}
+
+fn with_flag_hint(error: Error) -> Failure {
+    let hint = match error.kind() {
+        Kind::NotEmpty | Kind::IsADirectory => "remove it with all it holds: --recursive",
+        _ => return error.into(),
+    };
+    Failure::from(error).with_hint(hint)
+}

@@ -1,0 +1,157 @@
+//! `fs tree`: a directory and what lies below it, drawn.
+
+use std::ffi::OsString;
+
+use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
+use ab_core::{Backend, Entry, FileKind, WsPath};
+use clap::Args;
+
+use super::ls::{at_least_one, tell_gaps};
+use crate::count::counted;
+use crate::failure::Failure;
+use crate::json;
+use crate::terminal::{Format, Terminal};
+use crate::workspace::path_text;
+
+/// Draw a directory and everything below it
+///
+/// Links are shown, never followed. How many there are is said on standard error.
+#[derive(Args, Debug)]
+pub(crate) struct Tree {
+    /// The directory
+    #[arg(value_name = "PATH", default_value = ".")]
+    path: OsString,
+
+    /// Levels to descend; all of them unless given
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    depth: Option<usize>,
+
+    /// Most entries to draw
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_LIST_LIMIT,
+        hide_default_value = true,
+        value_parser = at_least_one
+    )]
+    limit: usize,
+}
+
+pub(crate) async fn run(
+    command: &Tree,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let path = path_text(&command.path)?;
+    let options = ListOptions {
+        depth: command.depth.unwrap_or(usize::MAX),
+        limit: command.limit,
+        detail: Detail::Kind,
+    };
+    let top = backend.resolve(path)?;
+    let listing = backend.list(path, options).await?;
+    if terminal.format() == Format::Json {
+        return terminal.value(&json::listing(&top.to_string(), &listing));
+    }
+    terminal.line(&terminal.shown(&top.to_string()))?;
+    for line in drawn(&top, &listing.entries) {
+        terminal.line(&terminal.shown(&line))?;
+    }
+    tell_gaps(&listing, terminal);
+    terminal.note(&totals(&listing.entries));
+    Ok(())
+}
+
+/// One line for each entry. Entries come in path order, so what a directory holds follows it.
+fn drawn(top: &WsPath, entries: &[Entry]) -> Vec<String> {
+    let below: Vec<(usize, &Entry)> =
+        entries.iter().map(|entry| (depth_below(top, &entry.path), entry)).collect();
+    // Whether more siblings follow at each depth, learned from the end.
+    let mut open: Vec<bool> = Vec::new();
+    let mut lines: Vec<String> = Vec::with_capacity(entries.len());
+    for &(depth, entry) in below.iter().rev() {
+        let followed = open.get(depth).copied().unwrap_or(false);
+        open.resize(depth + 1, false);
+        open[depth] = true;
+        let mut line = String::new();
+        for &passes_by in open.iter().take(depth).skip(1) {
+            line.push_str(if passes_by { "│   " } else { "    " });
+        }
+        line.push_str(if followed { "├── " } else { "└── " });
+        line.push_str(entry.path.name().unwrap_or_default());
+        if entry.kind.is_dir() {
+            line.push('/');
+        }
+        lines.push(line);
+    }
+    lines.reverse();
+    lines
+}
+
+/// Children of `top` have depth 1.
+fn depth_below(top: &WsPath, path: &WsPath) -> usize {
+    path.segments().count().saturating_sub(top.segments().count())
+}
+
+fn totals(entries: &[Entry]) -> String {
+    let count = |kind: FileKind| entries.iter().filter(|entry| entry.kind == kind).count() as u64;
+    let mut parts = vec![
+        counted(count(FileKind::Dir), "directory", "directories"),
+        counted(count(FileKind::File), "file", "files"),
+    ];
+    for (kind, one, many) in
+        [(FileKind::Symlink, "link", "links"), (FileKind::Other, "other", "others")]
+    {
+        if count(kind) > 0 {
+            parts.push(counted(count(kind), one, many));
+        }
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::PathRules;
+
+    use super::*;
+
+    fn entry(path: &str) -> Entry {
+        let kind = if path.ends_with('/') { FileKind::Dir } else { FileKind::File };
+        let path = PathRules::lenient().parse(path).unwrap();
+        Entry { path, kind, stat: None }
+    }
+
+    fn check(top: &str, paths: &[&str], expect: &str) {
+        let top = PathRules::lenient().parse(top).unwrap();
+        let entries: Vec<Entry> = paths.iter().map(|path| entry(path)).collect();
+        assert_eq!(drawn(&top, &entries).join("\n"), expect.trim_matches('\n'));
+    }
+
+    #[test]
+    fn branches_end_where_siblings_end() {
+        check(".", &[], "");
+        check(".", &["a"], "└── a");
+        check(
+            ".",
+            &["a/", "a/b/", "a/b/c", "a/d", "e/", "e/f/", "e/f/g", "h"],
+            "
+├── a/
+│   ├── b/
+│   │   └── c
+│   └── d
+├── e/
+│   └── f/
+│       └── g
+└── h
+",
+        );
+        check("x/y", &["x/y/a/", "x/y/a/b", "x/y/c"], "├── a/\n│   └── b\n└── c");
+    }
+
+    #[test]
+    fn counts_read_well() {
+        let entries = ["a/", "b", "c"].map(entry);
+        assert_eq!(totals(&entries), "1 directory, 2 files");
+        assert_eq!(totals(&[]), "0 directories, 0 files");
+    }
+}

@@ -1,0 +1,103 @@
+//! Why a command did not do what it was asked, and what to do about it.
+
+use std::io;
+
+use ab_core::{Code, Error, Kind};
+
+use crate::exit::Exit;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A call failed, into the workspace or into what surrounds it.
+    Call(Error),
+    /// Arguments that are well formed, but make no sense together.
+    Usage(Error),
+    /// Nobody reads the output any more. That is fine.
+    ClosedPipe,
+    /// Everything that went wrong was told as it happened.
+    Told(Exit),
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::Usage(Error::new(Code::InvalidConfiguration, Kind::Invalid, message))
+    }
+
+    /// A failed read of standard input, or of a file that was named beside the workspace.
+    pub(crate) fn input(act: impl Into<String>, error: io::Error) -> Failure {
+        Failure::Call(stream_error(Code::ReadFailed, act.into(), error))
+    }
+
+    /// A failed write to standard output.
+    pub(crate) fn output(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+            _ => {
+                let act = "write to standard output".to_owned();
+                Failure::Call(stream_error(Code::WriteFailed, act, error))
+            }
+        }
+    }
+
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Failure {
+        match self {
+            Failure::Call(error) => Failure::Call(error.with_hint(hint)),
+            Failure::Usage(error) => Failure::Usage(error.with_hint(hint)),
+            Failure::ClosedPipe | Failure::Told(_) => self,
+        }
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Failure::Call(error) => Exit::of(error.kind()),
+            Failure::Usage(_) => Exit::Usage,
+            Failure::ClosedPipe => Exit::Success,
+            Failure::Told(exit) => *exit,
+        }
+    }
+
+    /// What is left to say.
+    pub(crate) fn error(&self) -> Option<&Error> {
+        match self {
+            Failure::Call(error) | Failure::Usage(error) => Some(error),
+            Failure::ClosedPipe | Failure::Told(_) => None,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Call(error)
+    }
+}
+
+fn stream_error(code: Code, act: String, error: io::Error) -> Error {
+    Error::new(code, Kind::Io, format!("{act}: {error}")).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let failure = Failure::output(io::ErrorKind::BrokenPipe.into());
+        assert_eq!((failure.exit(), failure.error().is_none()), (Exit::Success, true));
+    }
+
+    #[test]
+    fn a_full_disk_is_told() {
+        let failure = Failure::output(io::Error::from_raw_os_error(28));
+        assert_eq!(failure.exit(), Exit::Failed);
+        let told = failure.error().map(ToString::to_string).unwrap_or_default();
+        assert!(told.starts_with("write to standard output: No space left"), "{told}");
+    }
+
+    #[test]
+    fn usage_and_refusal_differ() {
+        assert_eq!(Failure::usage("odd").exit(), Exit::Usage);
+        let escape = Error::new(Code::PathEscapeAttempt, Kind::Escape, "leaves");
+        assert_eq!(Failure::from(escape).exit(), Exit::Refused);
+        assert_eq!(Failure::Told(Exit::Unavailable).exit(), Exit::Unavailable);
+    }
+}

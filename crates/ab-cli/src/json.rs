@@ -1,0 +1,151 @@
+//! The JSON shapes of the command line. A key that a value has is always there, `null` when empty.
+
+use std::time::SystemTime;
+
+use ab_core::metadata::Problem;
+use ab_core::{Entry, Error, Kind, Listing, Stat};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+pub(crate) fn error(error: &Error) -> Value {
+    json!({
+        "code": error.code().as_str(),
+        "kind": kind_name(error.kind()),
+        "message": error.to_string(),
+        "path": error.path(),
+        "hint": error.hint(),
+    })
+}
+
+/// A path and what is known about it.
+pub(crate) fn stat(path: &str, stat: &Stat) -> Value {
+    let mut value = object(&[("path", json!(path)), ("kind", json!(stat.kind.as_str()))]);
+    value.extend(details(stat));
+    Value::Object(value)
+}
+
+pub(crate) fn listing(path: &str, listing: &Listing) -> Value {
+    json!({
+        "path": path,
+        "entries": listing.entries.iter().map(entry).collect::<Vec<_>>(),
+        "truncated": listing.truncated.map(|cut| cut.as_str()),
+        "problems": listing.problems.iter().map(problem).collect::<Vec<_>>(),
+    })
+}
+
+/// Date and time in UTC with all known digits; nothing when no calendar has such a time.
+pub(crate) fn time(time: SystemTime) -> Option<String> {
+    Timestamp::try_from(time).ok().map(|timestamp| timestamp.to_string())
+}
+
+/// Date and time in UTC to the second, for people.
+pub(crate) fn time_for_people(time: SystemTime) -> String {
+    match Timestamp::try_from(time) {
+        Ok(timestamp) => timestamp.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Err(_) => "unknown".to_owned(),
+    }
+}
+
+/// Permission bits as they are usually written.
+pub(crate) fn mode(mode: u32) -> String {
+    format!("{mode:04o}")
+}
+
+fn entry(entry: &Entry) -> Value {
+    let mut value = object(&[
+        ("path", json!(entry.path.to_string())),
+        ("name", json!(entry.path.name())),
+        ("kind", json!(entry.kind.as_str())),
+    ]);
+    if let Some(stat) = &entry.stat {
+        value.extend(details(stat));
+    }
+    Value::Object(value)
+}
+
+fn problem(problem: &Problem) -> Value {
+    json!({ "path": problem.path, "error": error(&problem.error) })
+}
+
+fn details(stat: &Stat) -> Map<String, Value> {
+    object(&[
+        ("size", json!(stat.size)),
+        ("mode", json!(stat.mode.map(mode))),
+        ("modified", json!(time(stat.modified))),
+        ("accessed", json!(stat.accessed.and_then(time))),
+        ("created", json!(stat.created.and_then(time))),
+        ("version", json!(stat.version.to_string())),
+    ])
+}
+
+fn object(pairs: &[(&str, Value)]) -> Map<String, Value> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::NotFound => "not_found",
+        Kind::AlreadyExists => "already_exists",
+        Kind::NotADirectory => "not_a_directory",
+        Kind::IsADirectory => "is_a_directory",
+        Kind::NotEmpty => "not_empty",
+        Kind::SpecialFile => "special_file",
+        Kind::LinkLoop => "link_loop",
+        Kind::InvalidPath => "invalid_path",
+        Kind::Escape => "escape",
+        Kind::PermissionDenied => "permission_denied",
+        Kind::Denied => "denied",
+        Kind::Rejected => "rejected",
+        Kind::Unsupported => "unsupported",
+        Kind::TooLarge => "too_large",
+        Kind::NoSpace => "no_space",
+        Kind::Conflict => "conflict",
+        Kind::NoMatch => "no_match",
+        Kind::Ambiguous => "ambiguous",
+        Kind::Invalid => "invalid",
+        Kind::Failed => "failed",
+        Kind::Unavailable => "unavailable",
+        Kind::Timeout => "timeout",
+        Kind::Cancelled => "cancelled",
+        Kind::Disconnected => "disconnected",
+        Kind::Destroyed => "destroyed",
+        Kind::Io => "io",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use ab_core::Code;
+
+    use super::*;
+
+    #[test]
+    fn an_error_has_every_key() {
+        let bare = Error::new(Code::InvalidPath, Kind::InvalidPath, "the path is empty");
+        assert_eq!(
+            error(&bare),
+            json!({
+                "code": "INVALID_PATH",
+                "kind": "invalid_path",
+                "message": "the path is empty",
+                "path": null,
+                "hint": null,
+            })
+        );
+        let full = error(&bare.with_path("a b").with_hint("use '.'"));
+        assert_eq!((&full["path"], &full["hint"]), (&json!("a b"), &json!("use '.'")));
+        assert_eq!(full["message"], "'a b': the path is empty");
+    }
+
+    #[test]
+    fn times_are_rfc_3339() {
+        let moment = UNIX_EPOCH + Duration::new(1_700_000_000, 120_000_000);
+        assert_eq!(time(moment).as_deref(), Some("2023-11-14T22:13:20.12Z"));
+        assert_eq!(time_for_people(moment), "2023-11-14 22:13:20Z");
+        let before = UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(time(before).as_deref(), Some("1969-12-31T23:59:59Z"));
+        assert_eq!(mode(0o644), "0644");
+    }
+}

@@ -1,0 +1,34 @@
+//! The command line: arguments in, data on standard output, talk on standard error, an exit code.
+//!
+//! This is the only crate that reads the environment and the current directory. What a workspace
+//! may do is decided below it; here is only how that is asked for and shown.
+
+mod arguments;
+mod commands;
+mod count;
+mod exit;
+mod failure;
+mod hint;
+mod json;
+mod process;
+mod terminal;
+mod workspace;
+
+use std::panic;
+use std::process::ExitCode;
+
+use exit::Exit;
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    process::report_panics();
+    // The hook has told about a panic; what is left is the exit code.
+    panic::catch_unwind(run).unwrap_or(Exit::Bug).into()
+}
+
+fn run() -> Exit {
+    match arguments::parse(std::env::args_os()) {
+        Ok(arguments) => process::run(arguments.command),
+        Err(refusal) => refusal.print(),
+    }
+}

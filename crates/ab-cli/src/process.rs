@@ -1,0 +1,108 @@
+//! The life of the process: a runtime, the command on it, and an end in good order.
+//!
+//! An interrupt stops waiting for the command, but lets a write that has begun come to its end, so
+//! that no half-written file is left behind.
+
+use std::panic;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+
+use crate::arguments::Command;
+use crate::commands;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::{Terminal, talk};
+
+/// How long work that has begun may take to come to its end.
+const GRACE: Duration = Duration::from_secs(2);
+
+pub(crate) fn run(command: Command) -> Exit {
+    let mut terminal = Terminal::new(command.format());
+    match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => {
+            let exit = runtime.block_on(async {
+                let work = tokio::spawn(command_to_exit(command, terminal));
+                tokio::select! {
+                    exit = ended(work) => exit,
+                    exit = stopped() => exit,
+                }
+            });
+            runtime.shutdown_timeout(GRACE);
+            exit
+        }
+        Err(error) => {
+            let failure = Failure::input("start the runtime", error);
+            terminal.tell(&failure);
+            failure.exit()
+        }
+    }
+}
+
+/// Says that a panic is our fault and what to do, instead of what Rust says.
+pub(crate) fn report_panics() {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(|at| format!(" at {at}")).unwrap_or_default();
+        let payload = info.payload();
+        let message = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("unknown panic");
+        talk(&format!(
+            "error: internal error{place}: {message}\n\
+             hint: this is a bug in agent-backend; please report it with the command you ran\n"
+        ));
+    }));
+}
+
+async fn command_to_exit(command: Command, mut terminal: Terminal) -> Exit {
+    let ending = commands::run(command, &mut terminal).await;
+    // What was written before a failure is data all the same.
+    let failure = match (ending, terminal.finish()) {
+        (Ok(()), Ok(())) => return Exit::Success,
+        (Err(failure), _) | (Ok(()), Err(failure)) => failure,
+    };
+    terminal.tell(&failure);
+    failure.exit()
+}
+
+async fn ended(work: JoinHandle<Exit>) -> Exit {
+    // The only way not to end with a value is to panic, and the hook has told about that.
+    work.await.unwrap_or(Exit::Bug)
+}
+
+/// Waits for somebody to stop the process.
+async fn stopped() -> Exit {
+    let interrupts = signal(SignalKind::interrupt());
+    let terminations = signal(SignalKind::terminate());
+    tokio::select! {
+        () = received(interrupts) => Exit::Interrupted,
+        () = received(terminations) => Exit::Terminated,
+    }
+}
+
+/// Where a signal cannot be watched, its default holds and nothing ever arrives here.
+async fn received(signals: std::io::Result<Signal>) {
+    let arrived = match signals {
+        Ok(mut signals) => signals.recv().await,
+        Err(_) => None,
+    };
+    if arrived.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_with_its_own_exit_code() {
+        let work = tokio::spawn(async { panic!("on purpose") });
+        assert_eq!(ended(work).await, Exit::Bug);
+        assert_eq!(ended(tokio::spawn(async { Exit::Refused })).await, Exit::Refused);
+    }
+}

@@ -1,0 +1,211 @@
+//! The two streams of a command: data goes to standard output, talk to standard error.
+//!
+//! A reader that went away is reported as [`Failure::ClosedPipe`], which ends the command quietly.
+//! Nothing that comes from files is sent to a terminal with its control characters.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+
+use ab_core::Error;
+use anstyle::{AnsiColor, Style};
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::hint;
+use crate::json;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+const NOTE: Style = AnsiColor::Cyan.on_default();
+const OUTPUT_BUFFER: usize = 64 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text,
+    /// One JSON value on standard output; errors as JSON on standard error.
+    Json,
+}
+
+impl Format {
+    pub(crate) fn from_flag(json: bool) -> Format {
+        if json { Format::Json } else { Format::Text }
+    }
+}
+
+/// What a stream leads to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    terminal: bool,
+    colour: bool,
+}
+
+impl Look {
+    fn of(stream: &impl IsTerminal, colour_wanted: bool) -> Look {
+        let terminal = stream.is_terminal();
+        Look { terminal, colour: terminal && colour_wanted }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    out: BufWriter<Stdout>,
+    out_look: Look,
+    err_look: Look,
+    format: Format,
+}
+
+impl Terminal {
+    pub(crate) fn new(format: Format) -> Terminal {
+        let colour = colour_wanted();
+        let out = io::stdout();
+        Terminal {
+            out_look: Look::of(&out, colour),
+            err_look: Look::of(&io::stderr(), colour),
+            out: BufWriter::with_capacity(OUTPUT_BUFFER, out),
+            format,
+        }
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether a person looks at standard output.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.out_look.terminal
+    }
+
+    /// A line of data.
+    pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        writeln!(self.out, "{text}").map_err(Failure::output)
+    }
+
+    /// Data as it is.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(Failure::output)
+    }
+
+    /// The one JSON value of this invocation.
+    pub(crate) fn value(&mut self, value: &Value) -> Result<(), Failure> {
+        let written = if self.out_look.terminal {
+            serde_json::to_writer_pretty(&mut self.out, value)
+        } else {
+            serde_json::to_writer(&mut self.out, value)
+        };
+        written.map_err(|error| Failure::output(error.into()))?;
+        self.line("")
+    }
+
+    /// `text` in `style`, where standard output shows colours.
+    pub(crate) fn painted(&self, style: Style, text: &str) -> String {
+        paint(self.out_look, style, text)
+    }
+
+    /// A name or a piece of a file as it may be shown on standard output.
+    pub(crate) fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.out_look.terminal { without_controls(text) } else { Cow::Borrowed(text) }
+    }
+
+    /// Something worth knowing that is not data.
+    pub(crate) fn note(&mut self, text: &str) {
+        self.say(NOTE, "note", text);
+    }
+
+    /// Something that could not be done, while the rest could.
+    pub(crate) fn warn(&mut self, error: &Error) {
+        self.say(WARNING, "warning", &error.to_string());
+    }
+
+    /// What went wrong and what to do next.
+    pub(crate) fn tell(&mut self, failure: &Failure) {
+        let Some(error) = failure.error().map(hint::added) else { return };
+        match self.format {
+            Format::Json => {
+                let value = serde_json::json!({ "error": json::error(&error) });
+                talk(&format!("{value}\n"));
+            }
+            Format::Text => {
+                self.say(ERROR, "error", &error.to_string());
+                if let Some(hint) = error.hint() {
+                    self.say(NOTE, "hint", hint);
+                }
+            }
+        }
+    }
+
+    /// Sends what is still buffered.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(Failure::output)
+    }
+
+    fn say(&mut self, style: Style, label: &str, text: &str) {
+        // Where both streams end in one place, what was printed first comes first. Should this
+        // fail, so will the next write, and that one is not overlooked.
+        let _ = self.out.flush();
+        let label = paint(self.err_look, style, label);
+        let text =
+            if self.err_look.terminal { without_controls(text) } else { Cow::Borrowed(text) };
+        talk(&format!("{label}: {text}\n"));
+    }
+}
+
+/// Writes to standard error. When nobody listens there is nobody to tell.
+pub(crate) fn talk(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+fn colour_wanted() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !set("NO_COLOR") && !dumb
+}
+
+fn paint(look: Look, style: Style, text: &str) -> String {
+    if look.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
+}
+
+/// `text` with control characters spelled out, except tabs and line ends.
+fn without_controls(text: &str) -> Cow<'_, str> {
+    let harmless = |c: char| !c.is_control() || c == '\t' || c == '\n';
+    if text.chars().all(harmless) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if harmless(c) {
+            shown.push(c);
+        } else {
+            let _ = write!(shown, "{}", c.escape_default());
+        }
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        for (text, shown) in [
+            ("plain", "plain"),
+            ("tab\tand\nline", "tab\tand\nline"),
+            ("\u{1b}[31mred", "\\u{1b}[31mred"),
+            ("bell\u{7}", "bell\\u{7}"),
+            ("back\rforth", "back\\rforth"),
+            ("grün", "grün"),
+        ] {
+            assert_eq!(without_controls(text), shown);
+        }
+    }
+
+    #[test]
+    fn colours_need_a_terminal() {
+        let dull = Look::default();
+        let bright = Look { terminal: true, colour: true };
+        assert_eq!(paint(dull, ERROR, "x"), "x");
+        let painted = paint(bright, ERROR, "x");
+        assert!(painted.starts_with('\u{1b}') && painted.ends_with("\u{1b}[0m"), "{painted:?}");
+    }
+}

@@ -1,0 +1,73 @@
+//! Which workspace a command works on: the flags, the environment, the handle.
+
+use std::env;
+use std::error::Error as _;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::PathBuf;
+
+use ab_core::{Backend, Code, Error, Kind, ScopeOptions};
+use clap::Args;
+
+use crate::failure::Failure;
+
+/// Names the workspace where no flag does.
+const ROOT_VARIABLE: &str = "AGENT_BACKEND_ROOT";
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Workspace")]
+pub(crate) struct WorkspaceFlags {
+    /// The workspace [env: AGENT_BACKEND_ROOT] [default: the current directory]
+    #[arg(long, value_name = "DIR", global = true)]
+    root: Option<PathBuf>,
+
+    /// Work inside this directory of the workspace, as if there were nothing around it
+    #[arg(long, value_name = "PATH", global = true)]
+    scope: Option<OsString>,
+}
+
+impl WorkspaceFlags {
+    pub(crate) fn open(&self) -> Result<Backend, Failure> {
+        let root = self.root()?;
+        let backend = agent_backend::local(&root).map_err(with_root_hint)?;
+        match &self.scope {
+            Some(scope) => Ok(backend.scope(path_text(scope)?, ScopeOptions::default())?),
+            None => Ok(backend),
+        }
+    }
+
+    fn root(&self) -> Result<PathBuf, Failure> {
+        let from_environment = || env::var_os(ROOT_VARIABLE).filter(|value| !value.is_empty());
+        let root = self.root.clone().or_else(|| from_environment().map(PathBuf::from));
+        match root {
+            Some(root) if root.as_os_str().is_empty() => Err(Failure::usage("--root is empty")
+                .with_hint("name a directory, or leave --root out for the current one")),
+            Some(root) => Ok(root),
+            None => env::current_dir().map_err(|error| {
+                Failure::input("find the current directory", error)
+                    .with_hint("it may have been removed: change to another, or pass --root")
+            }),
+        }
+    }
+}
+
+/// A path argument as text. The operating system allows any bytes; a workspace path is UTF-8.
+pub(crate) fn path_text(path: &OsStr) -> Result<&str, Error> {
+    path.to_str().ok_or_else(|| {
+        Error::new(Code::InvalidPath, Kind::InvalidPath, "not valid UTF-8")
+            .with_path(path.to_string_lossy())
+    })
+}
+
+fn with_root_hint(error: Error) -> Failure {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    let hint = match cause.map(io::Error::kind) {
+        Some(io::ErrorKind::NotFound) => "create the directory, or name another with --root",
+        Some(io::ErrorKind::NotADirectory) => "name a directory with --root",
+        Some(io::ErrorKind::PermissionDenied) => {
+            "check its permissions, or name another directory with --root"
+        }
+        _ => return error.into(),
+    };
+    Failure::from(error).with_hint(hint)
+}

@@ -1,0 +1,11 @@
+//! The built binaries, driven as a person or a script would.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod changing;
+mod reading;
+mod refusals;
+mod session;
+mod stage;
+mod streams;
+mod surface;

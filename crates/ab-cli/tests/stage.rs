@@ -1,0 +1,160 @@
+//! A workspace of its own for each test, and a binary to run in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_agent-backend");
+pub(crate) const SHORT_BINARY: &str = env!("CARGO_BIN_EXE_ah");
+
+pub(crate) struct Stage {
+    keep: TempDir,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Stage {
+        let stage = Stage { keep: tempfile::tempdir().unwrap() };
+        fs::create_dir(stage.root()).unwrap();
+        stage
+    }
+
+    /// With these files, by path and content.
+    pub(crate) fn with(files: &[(&str, &str)]) -> Stage {
+        let stage = Stage::new();
+        for (path, content) in files {
+            let path = stage.path(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        stage
+    }
+
+    /// The workspace. What lies beside it is outside.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.keep.path().join("workspace")
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.root().join(path)
+    }
+
+    pub(crate) fn outside(&self, name: &str) -> PathBuf {
+        self.keep.path().join(name)
+    }
+
+    pub(crate) fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    /// The names in a directory, as the host sees them.
+    pub(crate) fn names(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(path)).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// A command with the workspace as its current directory.
+    pub(crate) fn command(&self, binary: &str) -> Command {
+        command(binary, &self.root())
+    }
+
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Ran {
+        self.run_with(arguments, b"")
+    }
+
+    pub(crate) fn run_with<A: AsRef<OsStr>>(&self, arguments: &[A], stdin: &[u8]) -> Ran {
+        let mut command = self.command(BINARY);
+        command.args(arguments);
+        run(command, stdin)
+    }
+
+    /// What a successful command printed.
+    #[track_caller]
+    pub(crate) fn out<A: AsRef<OsStr>>(&self, arguments: &[A]) -> String {
+        let ran = self.run(arguments);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.text()
+    }
+
+    /// The JSON value of a successful command.
+    #[track_caller]
+    pub(crate) fn json<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Value {
+        let ran = self.run(arguments);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+        ran.value()
+    }
+}
+
+impl Ran {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.out.clone()).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn value(&self) -> Value {
+        assert_eq!(self.text().matches('\n').count(), 1, "one line: {}", self.text());
+        serde_json::from_slice(&self.out).unwrap()
+    }
+
+    /// The error that was told as JSON.
+    #[track_caller]
+    pub(crate) fn error(&self) -> Value {
+        let value: Value = serde_json::from_str(&self.err).unwrap();
+        let keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["error"]);
+        let error = &value["error"];
+        let keys: Vec<&str> = error.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["code", "kind", "message", "path", "hint"]);
+        error.clone()
+    }
+
+    /// Nothing on standard output, one error on the other.
+    #[track_caller]
+    pub(crate) fn expect_error(&self, code: i32, says: &str) {
+        assert_eq!((self.code, self.text().as_str()), (code, ""), "{}", self.err);
+        assert!(self.err.starts_with("error: "), "{}", self.err);
+        assert!(self.err.contains(says), "no {says:?} in: {}", self.err);
+    }
+}
+
+/// A command that inherits nothing that would change what it prints.
+pub(crate) fn command(binary: &str, directory: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.current_dir(directory);
+    for name in ["AGENT_BACKEND_ROOT", "NO_COLOR", "COLUMNS", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+pub(crate) fn run(mut command: Command, stdin: &[u8]) -> Ran {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read its input closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(stdin);
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        out: output.stdout,
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}

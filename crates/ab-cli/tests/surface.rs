@@ -1,0 +1,185 @@
+//! Help, version, completions and doctor; and that both binaries are one.
+
+use serde_json::{Value, json};
+
+use crate::stage::{BINARY, Ran, SHORT_BINARY, Stage, run};
+
+/// The names and one-line descriptions under `Commands:`.
+fn listed_commands(help: &str) -> Vec<String> {
+    let after = help.split("Commands:\n").nth(1).unwrap();
+    after.lines().take_while(|line| !line.is_empty()).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn help_lists_every_command() {
+    let stage = Stage::new();
+    let top = stage.out(&["--help"]);
+    assert_eq!(
+        listed_commands(&top),
+        [
+            "fs           Read and change the files of a workspace",
+            "doctor       Say what this host offers for isolating commands",
+            "version      Say which build this is",
+            "completions  Print completions for a shell",
+            "help         Print this message or the help of the given subcommand(s)",
+        ]
+    );
+    let fs = stage.out(&["fs", "--help"]);
+    let names: Vec<String> = listed_commands(&fs)
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    let expect =
+        ["ls", "tree", "cat", "write", "edit", "rm", "mv", "mkdir", "stat", "touch", "help"];
+    assert_eq!(names, expect);
+    for name in &expect[..10] {
+        let long = stage.out(&["fs", name, "--help"]);
+        let short = stage.out(&["fs", name, "-h"]);
+        for flag in ["--root", "--scope", "--json"] {
+            assert!(long.contains(flag) && short.contains(flag), "{name} {flag}");
+        }
+        assert_eq!(stage.out(&["help", "fs", name]), long);
+    }
+}
+
+#[test]
+fn help_tells_the_exit_codes_and_examples() {
+    let stage = Stage::new();
+    let long = stage.out(&["--help"]);
+    let codes = long.split("Exit codes:\n").nth(1).unwrap();
+    let codes: Vec<&str> =
+        codes.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(codes, ["0", "1", "2", "3", "4", "70", "130"]);
+    assert!(long.contains("\nExamples:\n  agent-backend fs write "), "{long}");
+    assert!(long.lines().all(|line| line.chars().count() <= 100), "{long}");
+    let short = stage.out(&["-h"]);
+    assert!(short.lines().count() < long.lines().count() && short.contains("--help"), "{short}");
+}
+
+#[test]
+fn nonsense_is_a_usage_error() {
+    let stage = Stage::new();
+    for line in [
+        &["nonsense"][..],
+        &["fs", "nonsense"],
+        &["fs", "ls", "--nonsense"],
+        &["fs", "ls", "--depth", "0"],
+        &["fs", "ls", "--limit", "many"],
+        &["fs", "cat"],
+        &["completions", "nonsense"],
+    ] {
+        stage.run(line).expect_error(2, "error: ");
+    }
+    for line in [&[][..], &["fs"]] {
+        let ran = stage.run(line);
+        assert_eq!((ran.code, ran.text().as_str()), (2, ""));
+        assert!(ran.err.contains("Commands:"), "{}", ran.err);
+    }
+    let ran = stage.run(&["fs", "cat", "--json"]);
+    assert_eq!((ran.code, ran.error()["code"].clone()), (2, json!("INVALID_CONFIGURATION")));
+}
+
+#[test]
+fn version_says_which_build_this_is() {
+    let stage = Stage::new();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(stage.out(&["--version"]), format!("agent-backend {version}\n"));
+    let text = stage.out(&["version"]);
+    assert!(text.starts_with(&format!("agent-backend {version} (")), "{text}");
+    let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+    assert_eq!(
+        stage.json(&["version", "--json"]),
+        json!({ "name": "agent-backend", "version": version, "target": target })
+    );
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    let stage = Stage::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = stage.out(&["completions", shell]);
+        assert!(script.contains("agent-backend") && script.contains("doctor"), "{shell}");
+    }
+    let mut short = stage.command(SHORT_BINARY);
+    short.args(["completions", "bash"]);
+    let script = run(short, b"").text();
+    assert!(script.contains("complete -F _ah"), "completions for the short name");
+}
+
+#[test]
+fn doctor_explains_whatever_is_missing() {
+    let stage = Stage::new();
+    let value = stage.json(&["doctor", "--json"]);
+    let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["facilities", "isolation", "summary"]);
+    let facilities = value["facilities"].as_array().unwrap();
+    let names: Vec<&str> = facilities.iter().map(|each| each["name"].as_str().unwrap()).collect();
+    let expect = [
+        "kernel",
+        "openat2",
+        "pidfd",
+        "landlock",
+        "seccomp",
+        "user-namespaces",
+        "bwrap",
+        "overlayfs",
+        "cgroups",
+        "reflink",
+    ];
+    assert_eq!(names, expect);
+    for facility in facilities {
+        expect_explained(facility);
+    }
+    assert!(stage.names(".").is_empty(), "doctor leaves nothing");
+}
+
+#[track_caller]
+fn expect_explained(facility: &Value) {
+    let keys: Vec<&String> = facility.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["name", "state", "detail", "cause", "remedy"]);
+    let filled = |key: &str| facility[key].as_str().is_some_and(|text| !text.is_empty());
+    assert!(filled("detail"), "{facility}");
+    match facility["state"].as_str().unwrap() {
+        "working" => assert!(facility["cause"].is_null() && facility["remedy"].is_null()),
+        "partial" | "missing" => assert!(filled("cause") && filled("remedy"), "{facility}"),
+        other => panic!("unknown state {other}"),
+    }
+}
+
+#[test]
+fn doctor_is_an_answer_even_where_everything_lacks() {
+    let stage = Stage::new();
+    let mut command = stage.command(BINARY);
+    command.arg("doctor").env("PATH", stage.path("no-programs"));
+    let ran = run(command, b"");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let text = ran.text();
+    let no_bwrap = "no      bwrap            commands cannot be isolated by namespaces\n";
+    let cause = format!("{:25}cause: no program 'bwrap' on the path\n", "");
+    let remedy = format!("{:25}do: install bubblewrap\n", "");
+    assert!(text.contains(&format!("{no_bwrap}{cause}{remedy}")), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("Files are jailed. "), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours in a pipe");
+}
+
+#[test]
+fn both_binaries_are_one() {
+    let stage = Stage::with(&[("a", "A"), ("d/b", "B")]);
+    for line in [
+        &["fs", "ls"][..],
+        &["fs", "tree", "--json"],
+        &["fs", "cat", "a", "missing"],
+        &["fs", "cat", "../a"],
+        &["version", "--json"],
+        &["--version"],
+        &["fs", "rm", "d"],
+    ] {
+        let [one, other] = [BINARY, SHORT_BINARY].map(|binary| {
+            let mut command = stage.command(binary);
+            command.args(line);
+            run(command, b"")
+        });
+        let parts = |ran: Ran| (ran.code, ran.out, ran.err);
+        assert_eq!(parts(one), parts(other), "{line:?}");
+    }
+}

@@ -1,0 +1,361 @@
+//! The handle that everyone holds: rich where [`Driver`] is small.
+//!
+//! Paths come in as text and are parsed here, once. Actor, scope and guards are bound when a handle
+//! is made; a handle made from another can do less, never more.
+
+mod exec;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream;
+
+use crate::call::{Actor, Verb};
+use crate::driver::{Driver, File, Info};
+use crate::error::{Error, Kind, Result};
+use crate::guard::Guards;
+use crate::guarded::Guarded;
+use crate::journal::Journal;
+use crate::life::{Closeable, Life, TrackId};
+use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::options::{
+    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
+    WriteMode, WriteOptions,
+};
+use crate::path::{PathRules, WsPath};
+use crate::scoped::Scoped;
+use crate::search::{Found, Query};
+use crate::status::{Status, StatusChange, Subscription};
+
+pub use exec::ExecOutput;
+pub use text::{CHUNK, Chunks, LineRange, TextWindow, WINDOW_BYTES};
+
+/// Files of a batch that are worked on at a time.
+const BATCH_CONCURRENCY: usize = 16;
+
+/// A workspace, whatever kind it is. Cheap to clone; clones share one life.
+#[derive(Clone)]
+pub struct Backend {
+    driver: Arc<dyn Driver>,
+    rules: Arc<PathRules>,
+    actor: Actor,
+    life: Arc<Life>,
+}
+
+/// What is bound to a handle when it is made.
+#[derive(Clone, Debug, Default)]
+pub struct Assembly {
+    pub actor: Actor,
+    pub guards: Guards,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ScopeOptions {
+    /// For every command in the scope; a command's own variables win.
+    pub env: BTreeMap<String, String>,
+    /// Records the scope's calls, with paths as the scope knows them.
+    pub journal: Option<Arc<Journal>>,
+}
+
+impl Backend {
+    /// A handle without guards.
+    pub fn new(driver: impl Driver) -> Self {
+        Self::assemble(Arc::new(driver), Assembly::default())
+    }
+
+    /// A handle with everything bound to it. This is the one place where layers are stacked.
+    pub fn assemble(driver: Arc<dyn Driver>, assembly: Assembly) -> Self {
+        let rules = driver
+            .info()
+            .root_aliases
+            .iter()
+            .fold(PathRules::lenient(), |rules, alias| rules.with_alias(alias));
+        let life = Life::root(driver.clone());
+        let Assembly { actor, guards } = assembly;
+        let driver = guarded(driver, &actor, guards);
+        Self { driver, rules: Arc::new(rules), actor, life }
+    }
+
+    /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
+    /// through it, not even by a link.
+    pub fn scope(&self, path: &str, options: ScopeOptions) -> Result<Backend> {
+        self.life.check(Verb::Stat)?;
+        let prefix = self.rules.parse(path)?;
+        let scoped = Arc::new(Scoped::new(self.driver.clone(), &prefix, options.env));
+        let guards = Guards { journal: options.journal, ..Guards::default() };
+        Ok(Backend {
+            driver: guarded(scoped, &self.actor, guards),
+            rules: Arc::new(self.rules.scoped(&prefix)),
+            actor: self.actor.clone(),
+            life: Life::scope(&self.life),
+        })
+    }
+
+    /// How many scopes made from this handle are alive.
+    pub fn scopes(&self) -> usize {
+        self.life.scopes()
+    }
+
+    pub fn info(&self) -> Info {
+        self.driver.info()
+    }
+
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// Parses a path by this handle's rules, without touching anything.
+    pub fn resolve(&self, path: &str) -> Result<WsPath> {
+        self.rules.parse(path)
+    }
+
+    pub async fn read(&self, path: &str) -> Result<Bytes> {
+        Ok(self.read_with(path, ReadOptions::default()).await?.bytes)
+    }
+
+    pub async fn read_with(&self, path: &str, options: ReadOptions) -> Result<Content> {
+        let path = self.parse(Verb::Read, path)?;
+        self.driver.read(&path, options).await
+    }
+
+    /// Reads several files; the answers are in the order of the paths, each on its own.
+    pub async fn read_many(&self, paths: &[&str]) -> Vec<Result<Bytes>> {
+        stream::iter(paths).map(|path| self.read(path)).buffered(BATCH_CONCURRENCY).collect().await
+    }
+
+    /// Writes a whole file, making its directories.
+    pub async fn write(&self, path: &str, body: impl Into<Body>) -> Result<Stat> {
+        self.write_with(path, body, WriteOptions::default()).await
+    }
+
+    pub async fn write_with(
+        &self,
+        path: &str,
+        body: impl Into<Body>,
+        options: WriteOptions,
+    ) -> Result<Stat> {
+        let path = self.parse(Verb::Write, path)?;
+        self.driver.write(&path, body.into().0, options).await
+    }
+
+    /// Writes several files; the answers are in the order of the files, each on its own. Two
+    /// bodies for one path are written in no particular order.
+    pub async fn write_many(&self, files: Vec<(&str, Body)>) -> Vec<Result<Stat>> {
+        stream::iter(files)
+            .map(|(path, body)| self.write(path, body))
+            .buffered(BATCH_CONCURRENCY)
+            .collect()
+            .await
+    }
+
+    pub async fn open(&self, path: &str, options: OpenOptions) -> Result<Box<dyn File>> {
+        let path = self.parse(Verb::Open, path)?;
+        self.driver.open(&path, options).await
+    }
+
+    /// The names of a directory's children, sorted. Too many to return is an error: ask
+    /// [`list`](Self::list) with a limit.
+    pub async fn readdir(&self, path: &str) -> Result<Vec<String>> {
+        let parsed = self.parse(Verb::List, path)?;
+        let listing = self.driver.list(&parsed, ListOptions::default()).await?;
+        if listing.truncated.is_some() {
+            let message = format!("more than {} entries", listing.entries.len());
+            return Err(Error::on(Verb::List, &parsed, Kind::TooLarge, message)
+                .with_hint("list it with a limit"));
+        }
+        Ok(listing.entries.iter().filter_map(|e| e.path.name()).map(str::to_owned).collect())
+    }
+
+    pub async fn list(&self, path: &str, options: ListOptions) -> Result<Listing> {
+        let path = self.parse(Verb::List, path)?;
+        self.driver.list(&path, options).await
+    }
+
+    /// Finds names or text, where the driver can search.
+    pub async fn search(&self, query: &Query) -> Result<Found> {
+        self.life.check(Verb::Search)?;
+        self.driver.search(query).await
+    }
+
+    /// Makes a directory and its parents; one that is there is fine.
+    pub async fn mkdir(&self, path: &str) -> Result<()> {
+        let path = self.parse(Verb::Mkdir, path)?;
+        self.driver.create_dir(&path).await
+    }
+
+    /// Whether something is there. A link that leads nowhere is not.
+    pub async fn exists(&self, path: &str) -> Result<bool> {
+        match self.stat(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub async fn stat(&self, path: &str) -> Result<Stat> {
+        self.stat_with(path, StatOptions::default()).await
+    }
+
+    pub async fn stat_with(&self, path: &str, options: StatOptions) -> Result<Stat> {
+        let path = self.parse(Verb::Stat, path)?;
+        self.driver.stat(&path, options).await
+    }
+
+    pub async fn rm(&self, path: &str, options: RemoveOptions) -> Result<Removed> {
+        let path = self.parse(Verb::Delete, path)?;
+        self.driver.remove(&path, options).await
+    }
+
+    /// Moves a file or directory; something at `to` is an error.
+    pub async fn rename(&self, from: &str, to: &str) -> Result<Renamed> {
+        self.rename_with(from, to, RenameOptions::default()).await
+    }
+
+    pub async fn rename_with(
+        &self,
+        from: &str,
+        to: &str,
+        options: RenameOptions,
+    ) -> Result<Renamed> {
+        let from = self.parse(Verb::Rename, from)?;
+        let to = self.parse(Verb::Rename, to)?;
+        self.driver.rename(&from, &to, options).await
+    }
+
+    /// Makes an empty file unless something is there.
+    pub async fn touch(&self, path: &str) -> Result<Stat> {
+        let path = self.parse(Verb::Touch, path)?;
+        let options = WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
+        self.driver.write(&path, Bytes::new(), options).await
+    }
+
+    pub async fn set_attributes(&self, path: &str, attributes: Attributes) -> Result<Stat> {
+        let path = self.parse(Verb::SetAttributes, path)?;
+        self.driver.set_attributes(&path, attributes).await
+    }
+
+    pub async fn read_link(&self, path: &str) -> Result<String> {
+        let path = self.parse(Verb::ReadLink, path)?;
+        self.driver.read_link(&path).await
+    }
+
+    /// Makes a link at `path` that leads to `target`.
+    pub async fn symlink(&self, path: &str, target: &str) -> Result<()> {
+        let path = self.parse(Verb::Symlink, path)?;
+        self.driver.symlink(&path, target).await
+    }
+
+    pub async fn space(&self) -> Result<Space> {
+        self.life.check(Verb::Space)?;
+        self.driver.space().await
+    }
+
+    pub fn status(&self) -> Status {
+        self.life.status()
+    }
+
+    /// Calls `listener` on every transition, in order, until the subscription is dropped.
+    pub fn on_status_change(
+        &self,
+        listener: impl Fn(&StatusChange) + Send + Sync + 'static,
+    ) -> Subscription {
+        self.life.hub().subscribe(listener)
+    }
+
+    /// Connects where that means something; elsewhere it is done already.
+    pub async fn connect(&self) -> Result<()> {
+        self.life.check(Verb::Connect)?;
+        self.driver.connect().await
+    }
+
+    /// Hands over something to be closed on [`destroy`](Self::destroy), last in first out. Scopes
+    /// hand it on to the backend they came from.
+    pub async fn track(&self, resource: Arc<dyn Closeable>) -> Result<TrackId> {
+        self.life.track(resource).await
+    }
+
+    /// Takes back what was tracked, without closing it.
+    pub fn untrack(&self, id: TrackId) -> Option<Arc<dyn Closeable>> {
+        self.life.untrack(id)
+    }
+
+    /// Ends the backend: closes what was tracked, then the driver. Calling it again is fine. On a
+    /// scope it ends that scope and nothing else.
+    pub async fn destroy(&self) -> Result<()> {
+        self.life.destroy().await
+    }
+
+    /// Parses a path for an operation on a backend that must be alive.
+    fn parse(&self, verb: Verb, path: &str) -> Result<WsPath> {
+        self.life.check(verb)?;
+        self.rules.parse(path).map_err(|error| error.with_verb(verb))
+    }
+}
+
+fn guarded(driver: Arc<dyn Driver>, actor: &Actor, guards: Guards) -> Arc<dyn Driver> {
+    let guards = guards.in_order();
+    if guards.is_empty() {
+        return driver;
+    }
+    Arc::new(Guarded::new(driver, actor.clone(), guards))
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("kind", &self.info().kind)
+            .field("actor", &self.actor)
+            .field("life", &self.life)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes to write, from whatever holds them.
+#[derive(Clone, Debug, Default)]
+pub struct Body(pub Bytes);
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<&String> for Body {
+    fn from(text: &String) -> Self {
+        Self::from(text.as_str())
+    }
+}
+
+impl From<&str> for Body {
+    fn from(text: &str) -> Self {
+        Self(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl From<&[u8]> for Body {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Bytes::copy_from_slice(bytes))
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Body {
+    fn from(bytes: &[u8; N]) -> Self {
+        Self(Bytes::copy_from_slice(bytes))
+    }
+}

@@ -1,0 +1,235 @@
+//! What someone wants to do: the one vocabulary of guards, journal, policy and errors.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::error::{Code, Error};
+use crate::path::WsPath;
+use crate::process::Exit;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    Stat,
+    List,
+    Search,
+    Read,
+    Write,
+    Touch,
+    Open,
+    SetAttributes,
+    ReadLink,
+    Symlink,
+    Mkdir,
+    Delete,
+    Rename,
+    Space,
+    Exec,
+    Processes,
+    Attach,
+    Connect,
+}
+
+impl Verb {
+    pub const ALL: [Verb; 18] = [
+        Verb::Stat,
+        Verb::List,
+        Verb::Search,
+        Verb::Read,
+        Verb::Write,
+        Verb::Touch,
+        Verb::Open,
+        Verb::SetAttributes,
+        Verb::ReadLink,
+        Verb::Symlink,
+        Verb::Mkdir,
+        Verb::Delete,
+        Verb::Rename,
+        Verb::Space,
+        Verb::Exec,
+        Verb::Processes,
+        Verb::Attach,
+        Verb::Connect,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Stat => "stat",
+            Verb::List => "list",
+            Verb::Search => "search",
+            Verb::Read => "read",
+            Verb::Write => "write",
+            Verb::Touch => "touch",
+            Verb::Open => "open",
+            Verb::SetAttributes => "set_attributes",
+            Verb::ReadLink => "read_link",
+            Verb::Symlink => "symlink",
+            Verb::Mkdir => "mkdir",
+            Verb::Delete => "delete",
+            Verb::Rename => "rename",
+            Verb::Space => "space",
+            Verb::Exec => "exec",
+            Verb::Processes => "processes",
+            Verb::Attach => "attach",
+            Verb::Connect => "connect",
+        }
+    }
+
+    /// Whether the verb changes the workspace or runs something in it. `Open` is told apart by
+    /// [`Call::modifies`], since it depends on how the file is opened.
+    pub fn modifies(self) -> bool {
+        match self {
+            Verb::Write
+            | Verb::Touch
+            | Verb::SetAttributes
+            | Verb::Symlink
+            | Verb::Mkdir
+            | Verb::Delete
+            | Verb::Rename
+            | Verb::Exec => true,
+            Verb::Stat
+            | Verb::List
+            | Verb::Search
+            | Verb::Read
+            | Verb::Open
+            | Verb::ReadLink
+            | Verb::Space
+            | Verb::Processes
+            | Verb::Attach
+            | Verb::Connect => false,
+        }
+    }
+
+    /// The code of a failure that has no more telling one.
+    pub fn failure_code(self) -> Code {
+        match self {
+            Verb::List | Verb::Search => Code::LsFailed,
+            Verb::Stat | Verb::Read | Verb::Open | Verb::ReadLink | Verb::Space => Code::ReadFailed,
+            Verb::Write
+            | Verb::Touch
+            | Verb::SetAttributes
+            | Verb::Symlink
+            | Verb::Mkdir
+            | Verb::Delete
+            | Verb::Rename => Code::WriteFailed,
+            Verb::Exec => Code::ExecFailed,
+            Verb::Processes | Verb::Attach => Code::ExecError,
+            Verb::Connect => Code::ConnectionClosed,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Who acts. Bound to a handle when it is made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Actor(Arc<str>);
+
+impl Actor {
+    pub fn new(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Actor {
+    /// Nobody in particular: the process that made the handle.
+    fn default() -> Self {
+        Self::new("local")
+    }
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One call, so that guards can tie an exit to its enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(u64);
+
+impl CallId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// A call as guards see it: borrowed, and never to be altered.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    pub id: CallId,
+    pub actor: &'a Actor,
+    pub verb: Verb,
+    /// What is acted on; the working directory for `exec`.
+    pub path: Option<&'a WsPath>,
+    /// Where it goes, for `rename`.
+    pub to: Option<&'a WsPath>,
+    pub command: Option<&'a str>,
+    /// Bytes that the call brings along.
+    pub size: Option<u64>,
+    /// Whether the workspace may change.
+    pub modifies: bool,
+    /// Whether everything below `path` is meant too.
+    pub recursive: bool,
+}
+
+impl<'a> Call<'a> {
+    pub fn new(actor: &'a Actor, verb: Verb) -> Self {
+        Self {
+            id: CallId::next(),
+            actor,
+            verb,
+            path: None,
+            to: None,
+            command: None,
+            size: None,
+            modifies: verb.modifies(),
+            recursive: false,
+        }
+    }
+
+    pub fn on(actor: &'a Actor, verb: Verb, path: &'a WsPath) -> Self {
+        Self { path: Some(path), ..Self::new(actor, verb) }
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub struct Outcome<'a> {
+    pub end: End<'a>,
+    /// Bytes read or written.
+    pub bytes: u64,
+    pub duration: Duration,
+    /// How the command ended, for `exec`.
+    pub exit: Option<&'a Exit>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum End<'a> {
+    Done,
+    /// The driver failed, or a later guard refused.
+    Failed(&'a Error),
+    /// The caller went away first.
+    Cancelled,
+}
+
+impl Outcome<'_> {
+    pub fn succeeded(&self) -> bool {
+        matches!(self.end, End::Done) && self.exit.is_none_or(Exit::success)
+    }
+}

@@ -1,0 +1,305 @@
+//! The contract of whoever holds the files: [`Driver`], and the [`File`] it opens.
+//!
+//! No method has a default body: a wrapper that forgets one would silently lose what it wraps.
+//! Each line under a *Behaviour* heading names the case of the suite in `ab-testkit` that proves it
+//! on every driver and view. A driver that lacks a capability answers [`Kind::Unsupported`]
+//! (crate::Kind::Unsupported), and the same cases check that.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::options::{
+    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
+    WriteOptions,
+};
+use crate::path::WsPath;
+use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use crate::search::{Found, Query};
+use crate::status::StatusHub;
+
+/// Holds a workspace. Implementors write this; everyone else holds a [`Backend`](crate::Backend).
+///
+/// A path's [fence](WsPath::fence) binds: links met on the way may not lead out of it.
+#[async_trait]
+pub trait Driver: fmt::Debug + Send + Sync + 'static {
+    /// Describes what is at `path`.
+    ///
+    /// # Behaviour
+    /// - `stat::file`: a file has its kind, its size and a time of change
+    /// - `stat::directory`: a directory is told from a file
+    /// - `stat::root`: the root is always there, as a directory
+    /// - `stat::missing_is_not_found`: nothing there is `NotFound`
+    /// - `stat::below_a_file_is_not_a_directory`: a path through a file is `NotADirectory`
+    /// - `stat::version_changes_with_each_write`: every write makes a new version
+    /// - `links::stat_follows_or_keeps`: a link is followed unless the caller keeps it
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat>;
+
+    /// Lists a directory, to a depth, in path order.
+    ///
+    /// # Behaviour
+    /// - `list::children_in_order`: the immediate children, sorted, each once
+    /// - `list::fresh_workspace_is_empty`: a new workspace lists nothing
+    /// - `list::missing_is_not_found`: no such directory is `NotFound`
+    /// - `list::a_file_is_not_a_directory`: listing a file is `NotADirectory`
+    /// - `list::depth_bounds_the_walk`: no entry is deeper than asked for
+    /// - `list::whole_tree_in_path_order`: a directory comes before what it holds
+    /// - `list::limit_cuts_and_says_so`: a cut listing has its first entries and says it was cut
+    /// - `list::details_match_stat`: details are those that `stat` gives
+    /// - `links::list_does_not_follow`: links are named, not entered
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing>;
+
+    /// Finds names or text.
+    ///
+    /// # Behaviour
+    /// - `search::needs_the_capability`: a driver that cannot search says so
+    async fn search(&self, query: &Query) -> Result<Found>;
+
+    /// Reads a file, or a range of it.
+    ///
+    /// # Behaviour
+    /// - `read::returns_what_was_written`: bytes come back as they went in, whatever they are
+    /// - `read::empty_file`: an empty file is empty, not missing
+    /// - `read::range`: a range is exactly those bytes
+    /// - `read::range_past_the_end_is_cut`: beyond the end there is nothing, and that is no error
+    /// - `read::missing_is_not_found`: no such file is `NotFound`
+    /// - `read::a_directory_is_refused`: a directory is `IsADirectory`
+    /// - `read::over_the_limit_is_refused`: more than the limit is `TooLarge`, never cut in silence
+    /// - `read::carries_the_version`: the stat that comes along belongs to the bytes
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content>;
+
+    /// Writes a whole file. Readers see the old bytes or the new ones, never a mixture.
+    ///
+    /// # Behaviour
+    /// - `write::creates_parents`: missing directories are made
+    /// - `write::replaces_content`: what was there is gone
+    /// - `write::create_new_refuses_existing`: `CreateNew` on something is `AlreadyExists`
+    /// - `write::replace_needs_existing`: `Replace` on nothing is `NotFound`
+    /// - `write::create_if_missing_keeps_existing`: `CreateIfMissing` leaves a file alone
+    /// - `write::expected_version_is_checked`: another version, or none, is `Conflict`
+    /// - `write::onto_a_directory_is_refused`: a directory is `IsADirectory`
+    /// - `write::through_a_file_is_refused`: a parent that is a file is `NotADirectory`
+    /// - `write::the_root_is_refused`: the root is a directory like any other
+    /// - `write::odd_names_are_only_names`: quotes, spaces, `$(…)` and newlines mean nothing
+    /// - `write::concurrent_writers_leave_one_whole_content`: the last one wins, whole
+    /// - `write::concurrent_conditional_writers_lose_nothing`: one writer per version succeeds
+    /// - `links::write_goes_to_the_target`: a link inside keeps being a link
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat>;
+
+    /// Opens a file for access at offsets.
+    ///
+    /// # Behaviour
+    /// - `open::missing_is_not_found`: without creation, nothing there is `NotFound`
+    /// - `open::creates_with_parents`: with creation, file and directories are made
+    /// - `open::create_always_refuses_existing`: `Creation::Always` on something is `AlreadyExists`
+    /// - `open::truncates_when_asked`: `Existing::Truncate` starts empty
+    /// - `open::a_directory_is_refused`: a directory is `IsADirectory`
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>>;
+
+    /// Changes permission bits and times.
+    ///
+    /// # Behaviour
+    /// - `attributes::mode_and_times_are_kept`: what was set is what `stat` says
+    /// - `attributes::missing_is_not_found`: nothing there is `NotFound`
+    /// - `attributes::bits_beyond_permissions_are_refused`: no set-uid, no sticky bits
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat>;
+
+    /// The text of a link, as it was made.
+    ///
+    /// # Behaviour
+    /// - `links::text_is_kept`: the target reads back as written
+    /// - `links::reading_a_file_as_a_link_is_invalid`: what is no link is `Invalid`
+    async fn read_link(&self, path: &WsPath) -> Result<String>;
+
+    /// Makes a link to `target`, which is relative to the link's directory or absolute.
+    ///
+    /// # Behaviour
+    /// - `links::text_is_kept`: the link is there and leads to its target
+    /// - `links::leaving_the_workspace_is_refused`: a target outside is `Escape`
+    /// - `links::existing_name_is_refused`: something at `path` is `AlreadyExists`
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()>;
+
+    /// Makes a directory with its parents.
+    ///
+    /// # Behaviour
+    /// - `mkdir::makes_intermediates`: every missing directory on the way is made
+    /// - `mkdir::existing_is_fine`: a directory that is there is no error
+    /// - `mkdir::onto_a_file_is_refused`: a file there is `AlreadyExists`
+    /// - `mkdir::through_a_file_is_refused`: a file on the way is `NotADirectory`
+    async fn create_dir(&self, path: &WsPath) -> Result<()>;
+
+    /// Removes a file, a link or a directory.
+    ///
+    /// # Behaviour
+    /// - `remove::a_file`: it is gone, and counted
+    /// - `remove::missing_is_not_found`: nothing there is `NotFound`
+    /// - `remove::missing_can_be_ignored`: unless the caller does not mind
+    /// - `remove::full_directory_needs_recursion`: `NotEmpty` without it
+    /// - `remove::recursion_takes_everything`: the directory and all below it
+    /// - `remove::names_with_the_same_beginning_stay`: `a` is not `ab`
+    /// - `remove::the_root_is_refused`: the workspace itself stays
+    /// - `links::removal_takes_the_link_only`: never what it leads to, also when recursive
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed>;
+
+    /// Moves a file or a directory, making the target's parents.
+    ///
+    /// # Behaviour
+    /// - `rename::a_file`: the bytes are there and not here
+    /// - `rename::a_directory_with_its_content`: everything below goes along
+    /// - `rename::makes_parents`: missing directories of the target are made
+    /// - `rename::missing_is_not_found`: nothing there is `NotFound`
+    /// - `rename::existing_target_is_refused`: `AlreadyExists` unless overwriting
+    /// - `rename::overwrite_replaces_a_file`: with `Replace` the target's bytes are the source's
+    /// - `rename::file_onto_directory_is_refused`: `IsADirectory`, also when overwriting
+    /// - `rename::directory_onto_file_is_refused`: `NotADirectory`, also when overwriting
+    /// - `rename::into_itself_is_refused`: a directory cannot move below itself
+    /// - `rename::onto_itself_changes_nothing`: the same path twice is fine
+    /// - `rename::the_root_is_refused`: the workspace itself stays
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed>;
+
+    /// How much room there is.
+    ///
+    /// # Behaviour
+    /// - `stat::space_adds_up`: no more is available than there is
+    async fn space(&self) -> Result<Space>;
+
+    /// Starts a command.
+    ///
+    /// # Behaviour
+    /// - `exec::needs_the_capability`: a driver that cannot run commands names itself and the verb
+    async fn exec(&self, request: ExecRequest) -> Result<Process>;
+
+    /// The processes that were started detached.
+    ///
+    /// # Behaviour
+    /// - `exec::needs_the_capability`: likewise
+    async fn processes(&self) -> Result<Vec<ProcessInfo>>;
+
+    /// Follows a detached process from a sequence number on.
+    ///
+    /// # Behaviour
+    /// - `exec::needs_the_capability`: likewise
+    async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process>;
+
+    /// What this driver is and can do.
+    ///
+    /// # Behaviour
+    /// - `status::info_is_honest`: kind and capabilities agree with what calls do
+    fn info(&self) -> Info;
+
+    /// The status that every kind of backend has.
+    ///
+    /// # Behaviour
+    /// - `status::starts_connected`: a workspace that needs no connection is connected at once
+    fn status(&self) -> &StatusHub;
+
+    /// Connects, where that means something.
+    ///
+    /// # Behaviour
+    /// - `status::connect_is_idempotent`: connected stays connected, without a transition
+    async fn connect(&self) -> Result<()>;
+
+    /// Ends it: the status is `Destroyed` and nothing works any more. Never fails twice.
+    ///
+    /// # Behaviour
+    /// - `destroy::is_idempotent`: a second time is fine
+    /// - `destroy::refuses_everything_after`: every call fails at once with `Destroyed`
+    /// - `destroy::is_one_transition`: subscribers hear of it once
+    async fn close(&self) -> Result<()>;
+}
+
+/// An open file. It keeps meaning the same file when the name is removed or replaced.
+#[async_trait]
+pub trait File: fmt::Debug + Send + Sync {
+    /// Up to `length` bytes from `offset`; fewer only at the end.
+    ///
+    /// # Behaviour
+    /// - `open::reads_at_offsets`: any order, cut at the end
+    /// - `open::handle_outlives_its_name`: a replaced file is still readable
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes>;
+
+    /// Writes in place; a gap before `offset` reads as zeros.
+    ///
+    /// # Behaviour
+    /// - `open::writes_at_offsets`: any order, growing the file
+    /// - `open::read_only_refuses_writes`: a handle without write access is `PermissionDenied`
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()>;
+
+    /// Cuts or extends the file.
+    ///
+    /// # Behaviour
+    /// - `open::sets_the_length`: shorter drops, longer adds zeros
+    async fn set_len(&self, length: u64) -> Result<()>;
+
+    /// Describes the open file.
+    ///
+    /// # Behaviour
+    /// - `open::describes_itself`: size and version follow what was written
+    async fn stat(&self) -> Result<Stat>;
+
+    /// Makes what was written survive loss of power, where the driver can.
+    ///
+    /// # Behaviour
+    /// - `open::syncs`: returns once it is done
+    async fn sync(&self) -> Result<()>;
+}
+
+/// What a driver is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    pub kind: BackendKind,
+    /// Absolute paths that mean the root, the one to show first.
+    pub root_aliases: Vec<String>,
+    pub capabilities: Capabilities,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BackendKind {
+    Local,
+    Memory,
+    Remote,
+    Scoped,
+    Mounts,
+    Overlay,
+}
+
+impl BackendKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BackendKind::Local => "local",
+            BackendKind::Memory => "memory",
+            BackendKind::Remote => "remote",
+            BackendKind::Scoped => "scoped",
+            BackendKind::Mounts => "mounts",
+            BackendKind::Overlay => "overlay",
+        }
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a driver can do; what is false answers `Unsupported`, or is weaker as said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub exec: bool,
+    pub search: bool,
+    /// Symbolic links can be made and read.
+    pub links: bool,
+    /// Permission bits exist.
+    pub modes: bool,
+    /// A directory may be empty; otherwise directories are where keys are.
+    pub empty_dirs: bool,
+    /// Links cannot lead out, whoever changes them in the meantime.
+    pub jail: bool,
+    /// Readers never see half a write.
+    pub atomic_write: bool,
+    /// Failures have the kind that this page says.
+    pub exact_kinds: bool,
+}

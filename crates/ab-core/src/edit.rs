@@ -1,0 +1,533 @@
+//! Replacing text in text: several edits, all or none, line ends kept, and a diff to show for it.
+//!
+//! Pure: no file is touched here. [`apply`] makes the new text, [`unified_diff`] shows the change.
+//!
+//! - A line break in the text to replace matches `\n` and `\r\n` alike, so nobody has to know the
+//!   line ends of a file to edit it. What lies outside the match stays as it is, byte for byte.
+//! - The new text is just text, with one exception: its line breaks become `\r\n` when most lines
+//!   of the file end so, and `\n` when no line of the file ends in `\r\n`. In a file that mixes
+//!   both and leans to `\n`, and in a file without a line break, they stay as given.
+
+mod diff;
+mod find;
+mod hint;
+
+use std::borrow::Cow;
+
+use crate::call::Verb;
+use crate::error::{Error, Kind};
+use crate::metadata::{Stat, Version};
+use crate::options::DEFAULT_READ_LIMIT;
+use crate::path::WsPath;
+
+pub use diff::unified_diff;
+use find::{Finder, LineEnds};
+
+/// Most characters of somebody's text that a message repeats.
+const QUOTED: usize = 120;
+/// Most places that a message lists.
+const PLACES: usize = 5;
+
+/// One replacement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    pub old: String,
+    pub new: String,
+    pub which: Which,
+}
+
+impl Edit {
+    /// Replaces `old`, which must be there exactly once.
+    pub fn new(old: impl Into<String>, new: impl Into<String>) -> Self {
+        Self { old: old.into(), new: new.into(), which: Which::Unique }
+    }
+
+    /// Replaces every occurrence instead.
+    pub fn all(mut self) -> Self {
+        self.which = Which::All;
+        self
+    }
+
+    /// Replaces the first occurrence, however many there are.
+    pub fn first(mut self) -> Self {
+        self.which = Which::First;
+        self
+    }
+}
+
+/// Which occurrences an edit replaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// The only one; overlapping occurrences count as several.
+    #[default]
+    Unique,
+    /// All, from left to right, none overlapping the one before.
+    All,
+    First,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EditOptions {
+    /// Report what would change, and write nothing.
+    pub dry_run: bool,
+    /// Refuse unless the file is this version.
+    pub expect: Option<Version>,
+}
+
+/// What an edit did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edited {
+    /// Occurrences replaced, over all edits.
+    pub replaced: usize,
+    /// The change as a unified diff; see [`unified_diff`].
+    pub diff: String,
+    /// The file as it is now; nothing after a dry run.
+    pub stat: Option<Stat>,
+}
+
+/// The text after all edits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub text: String,
+    /// Occurrences replaced, over all edits.
+    pub replaced: usize,
+}
+
+/// Why no edit was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Which edit could not be made, counted from 1; zero when there was none.
+    pub edit: usize,
+    /// How many edits were asked for.
+    pub of: usize,
+    /// `NoMatch`, `Ambiguous`, `Invalid`, or `TooLarge` for the result.
+    pub kind: Kind,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { edit: 1, of: 1, kind, message: message.into(), hint: None }
+    }
+
+    fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn numbered(mut self, index: usize, of: usize) -> Self {
+        (self.edit, self.of) = (index + 1, of);
+        self
+    }
+
+    /// The problem as the failure of a write to `path`.
+    pub fn on(self, path: &WsPath) -> Error {
+        let message = match self.of {
+            0 | 1 => self.message,
+            of => format!("edit {} of {of}: {}", self.edit, self.message),
+        };
+        let error = Error::on(Verb::Write, path, self.kind, message);
+        match self.hint {
+            Some(hint) => error.with_hint(hint),
+            None => error,
+        }
+    }
+}
+
+/// Makes the edits one after the other, each on the result of the one before.
+///
+/// The result may not outgrow what one read returns, since a few edits of the kind "two for each
+/// one" would otherwise eat all memory.
+pub fn apply(text: &str, edits: &[Edit]) -> Result<Applied, Problem> {
+    let limit = usize::try_from(DEFAULT_READ_LIMIT).unwrap_or(usize::MAX);
+    apply_within(limit.max(text.len()), text, edits)
+}
+
+fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<Applied, Problem> {
+    if edits.is_empty() {
+        let problem = Problem::new(Kind::Invalid, "there is no edit to make");
+        return Err(Problem { edit: 0, of: 0, ..problem });
+    }
+    for (index, edit) in edits.iter().enumerate() {
+        check(edit).map_err(|problem| problem.numbered(index, edits.len()))?;
+    }
+    let mut done = Applied { text: String::new(), replaced: 0 };
+    let mut current = text;
+    for (index, edit) in edits.iter().enumerate() {
+        let next = replace(current, edit, limit)
+            .map_err(|problem| problem.numbered(index, edits.len()))?;
+        done = Applied { text: next.text, replaced: done.replaced + next.replaced };
+        current = &done.text;
+    }
+    Ok(done)
+}
+
+/// Refuses what makes no sense on any text.
+fn check(edit: &Edit) -> Result<(), Problem> {
+    let invalid = |message: &str| Problem::new(Kind::Invalid, message);
+    if edit.old.is_empty() {
+        return Err(invalid("the text to replace is empty")
+            .with_hint("give the text to replace; to fill an empty file, write it"));
+    }
+    if edit.old == edit.new {
+        return Err(invalid("the old and the new text are the same")
+            .with_hint("leave this edit out, or give another new text"));
+    }
+    if find::unix(&edit.old) == find::unix(&edit.new) {
+        return Err(invalid("the old and the new text differ only in line ends, which edits keep")
+            .with_hint("to change the line ends of a file, write the whole file"));
+    }
+    Ok(())
+}
+
+fn replace(text: &str, edit: &Edit, limit: usize) -> Result<Applied, Problem> {
+    let finder = Finder::new(text, &edit.old);
+    let Some(first) = finder.spans().next() else {
+        return Err(no_match(text, edit));
+    };
+    if edit.which == Which::Unique && finder.again_after(&first) {
+        return Err(ambiguous(text, &finder));
+    }
+    let most = if edit.which == Which::All { usize::MAX } else { 1 };
+    let new = fitted(&edit.new, text);
+    let mut done = Applied { text: String::new(), replaced: 0 };
+    let mut kept = 0;
+    for span in finder.spans().take(most) {
+        done.text.push_str(&text[kept..span.start]);
+        done.text.push_str(&new);
+        done.replaced += 1;
+        kept = span.end;
+        if done.text.len() > limit {
+            return Err(too_large(limit));
+        }
+    }
+    done.text.push_str(&text[kept..]);
+    if done.text.len() > limit {
+        return Err(too_large(limit));
+    }
+    Ok(done)
+}
+
+/// The new text with line breaks as `text` has them.
+fn fitted<'n>(new: &'n str, text: &str) -> Cow<'n, str> {
+    if !new.contains('\n') {
+        return Cow::Borrowed(new);
+    }
+    match LineEnds::of(text) {
+        LineEnds::MostlyCrlf => Cow::Owned(find::unix(new).replace('\n', "\r\n")),
+        LineEnds::Lf => find::unix(new),
+        LineEnds::Unclear => Cow::Borrowed(new),
+    }
+}
+
+fn no_match(text: &str, edit: &Edit) -> Problem {
+    let message = format!("the text to replace is not there: {}", quote(&edit.old));
+    Problem::new(Kind::NoMatch, message).with_hint(hint::near_miss(text, edit))
+}
+
+fn too_large(limit: usize) -> Problem {
+    Problem::new(Kind::TooLarge, format!("the result would be larger than {limit} bytes"))
+}
+
+fn ambiguous(text: &str, finder: &Finder<'_>) -> Problem {
+    let mut count = 0;
+    let mut lines: Vec<usize> = Vec::new();
+    let mut more = false;
+    let (mut line, mut counted) = (1, 0);
+    for span in finder.overlapping() {
+        count += 1;
+        line += find::line_breaks(&text[counted..span.start]);
+        counted = span.start;
+        if lines.last() == Some(&line) {
+            continue;
+        }
+        match lines.len() {
+            PLACES => more = true,
+            _ => lines.push(line),
+        }
+    }
+    let first = if more { "first " } else { "" };
+    let message = format!("the text to replace is found {count} times, {first}{}", at(&lines));
+    Problem::new(Kind::Ambiguous, message)
+        .with_hint("add lines around it until it fits one place only, or replace all of them")
+}
+
+/// `at line 4`, `at lines 4 and 9`, `at lines 4, 9 and 12`.
+fn at(lines: &[usize]) -> String {
+    let named: Vec<String> = lines.iter().map(usize::to_string).collect();
+    match named.split_last() {
+        None => String::new(),
+        Some((only, [])) => format!("at line {only}"),
+        Some((last, rest)) => format!("at lines {} and {last}", rest.join(", ")),
+    }
+}
+
+/// The beginning of `text` on one line, in quotes, with everything invisible written out.
+fn quote(text: &str) -> String {
+    let mut chars = text.chars();
+    let mut quoted = String::from("'");
+    for c in chars.by_ref().take(QUOTED) {
+        match c {
+            // Quotes stay readable: escaping them would send code back changed.
+            '\'' | '"' => quoted.push(c),
+            _ => quoted.extend(c.escape_debug()),
+        }
+    }
+    if chars.next().is_some() {
+        quoted.push('…');
+    }
+    quoted.push('\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::error::Code;
+
+    fn check(text: &str, edits: &[Edit], expect: Result<(&str, usize), &str>) {
+        let got = apply(text, edits);
+        let got = got.as_ref().map(|done| (done.text.as_str(), done.replaced));
+        assert_eq!(got.map_err(|problem| problem.message.as_str()), expect, "{text:?} {edits:?}");
+    }
+
+    fn one(old: &str, new: &str) -> [Edit; 1] {
+        [Edit::new(old, new)]
+    }
+
+    #[test]
+    fn replaces_what_was_asked() {
+        check("one two", &one("two", "three"), Ok(("one three", 1)));
+        check("one two", &one(" two", ""), Ok(("one", 1)));
+        check("a.a.a", &[Edit::new("a", "b").all()], Ok(("b.b.b", 3)));
+        check("a.a.a", &[Edit::new("a", "b").first()], Ok(("b.a.a", 1)));
+        check("aaa", &[Edit::new("aa", "b").all()], Ok(("ba", 1)));
+        check("aaa", &[Edit::new("aa", "b").first()], Ok(("ba", 1)));
+        check("größer 日本 👩", &one("日本", "é"), Ok(("größer é 👩", 1)));
+        check("\u{feff}a\n", &one("a", "b"), Ok(("\u{feff}b\n", 1)));
+        check("a", &[Edit::new("a", "aa").all()], Ok(("aa", 1)));
+    }
+
+    #[test]
+    fn new_text_is_just_text() {
+        for new in ["$&", "$1", "$$", "$`$'", "\\n", "\\0", "%s", "{}", "^.*$"] {
+            check("x=old;", &one("old", new), Ok((&format!("x={new};"), 1)));
+        }
+        check("a.c abc", &one("a.c", "[$&]"), Ok(("[$&] abc", 1)));
+    }
+
+    #[test]
+    fn line_ends_are_kept() {
+        let crlf = "a\r\nb\r\nc\r\n";
+        let mixed = "a\r\nb\nc\r\n";
+        let leaning = "a\r\nb\nc\n";
+        for (text, old, new, expect) in [
+            (crlf, "a\nb", "x\ny", "x\r\ny\r\nc\r\n"),
+            (crlf, "a\r\nb", "x\ny", "x\r\ny\r\nc\r\n"),
+            (crlf, "a\r\nb", "x\r\ny\nz", "x\r\ny\r\nz\r\nc\r\n"),
+            (crlf, "b", "b1\nb2", "a\r\nb1\r\nb2\r\nc\r\n"),
+            (crlf, "b\n", "", "a\r\nc\r\n"),
+            (crlf, "\nb", "", "a\r\nc\r\n"),
+            (crlf, "b\r", "b", "a\r\nb\nc\r\n"),
+            (mixed, "a\nb\nc", "x", "x\r\n"),
+            (mixed, "b\n", "b\nb\n", "a\r\nb\r\nb\r\nc\r\n"),
+            (mixed, "c", "d", "a\r\nb\nd\r\n"),
+            (leaning, "c\n", "d\ne\n", "a\r\nb\nd\ne\n"),
+            (leaning, "c\n", "d\r\ne\r\n", "a\r\nb\nd\r\ne\r\n"),
+            ("a\nb\nc\n", "a\r\nb", "x\r\ny", "x\ny\nc\n"),
+            ("a\nb\nc\n", "a\nb", "x\ny", "x\ny\nc\n"),
+            ("a\nb\nc\n", "b", "x\r\ny", "a\nx\ny\nc\n"),
+            ("abc", "b", "x\r\ny", "ax\r\nyc"),
+            ("a\rb\n", "a\rb", "c\rd", "c\rd\n"),
+        ] {
+            check(text, &one(old, new), Ok((expect, 1)));
+        }
+        let all = [Edit::new("\r", "").all()];
+        check(crlf, &all, Ok(("a\nb\nc\n", 3)));
+    }
+
+    #[test]
+    fn edits_build_on_each_other() {
+        let chain = [Edit::new("a", "b"), Edit::new("b", "c"), Edit::new("c", "d").all()];
+        check("a", &chain, Ok(("d", 3)));
+        check("a\nx\n", &[Edit::new("x", "a\na"), Edit::new("a", "b").all()], Ok(("b\nb\nb\n", 4)));
+        let text = "a b";
+        let failing = [Edit::new("a", "x"), Edit::new("a", "y")];
+        let problem = apply(text, &failing).unwrap_err();
+        assert_eq!((problem.edit, problem.of, problem.kind), (2, 2, Kind::NoMatch));
+    }
+
+    #[test]
+    fn senseless_edits_are_refused_before_anything_else() {
+        check("a", &[], Err("there is no edit to make"));
+        check("a", &one("", "x"), Err("the text to replace is empty"));
+        check("a", &one("a", "a"), Err("the old and the new text are the same"));
+        let line_ends = "the old and the new text differ only in line ends, which edits keep";
+        check("a\r\n", &one("a\r\n", "a\n"), Err(line_ends));
+        let later = [Edit::new("gone", "x"), Edit::new("", "x")];
+        let problem = apply("a", &later).unwrap_err();
+        assert_eq!((problem.edit, problem.kind), (2, Kind::Invalid));
+    }
+
+    #[test]
+    fn ambiguity_is_counted_and_placed() {
+        let found = "the text to replace is found ";
+        for (text, old, expect) in [
+            ("a a", "a", "2 times, at line 1"),
+            ("aaa", "aa", "2 times, at line 1"),
+            ("x\na\n\na", "a", "2 times, at lines 2 and 4"),
+            ("a\r\nb\r\na\nb", "a\nb", "2 times, at lines 1 and 3"),
+            ("\n\n\n", "\n\n", "2 times, at lines 1 and 2"),
+            ("a\na\na", "a", "3 times, at lines 1, 2 and 3"),
+            ("a\na\na\na\na", "a", "5 times, at lines 1, 2, 3, 4 and 5"),
+            ("a\na\na\na\naa", "a", "6 times, at lines 1, 2, 3, 4 and 5"),
+            ("a\na\na\na\na\na", "a", "6 times, first at lines 1, 2, 3, 4 and 5"),
+        ] {
+            check(text, &one(old, "x"), Err(&format!("{found}{expect}")));
+        }
+        assert_eq!(apply("aa", &one("a", "b")).unwrap_err().kind, Kind::Ambiguous);
+    }
+
+    #[test]
+    fn missing_text_is_quoted_on_one_line() {
+        let missing = "the text to replace is not there: ";
+        for (old, quoted) in [
+            ("x", "'x'".to_owned()),
+            ("say \"it's\"\n\tnow", "'say \"it's\"\\n\\tnow'".to_owned()),
+            ("\u{200b}\u{1b}", "'\\u{200b}\\u{1b}'".to_owned()),
+            (&"ö".repeat(120), format!("'{}'", "ö".repeat(120))),
+            (&"ö".repeat(121), format!("'{}…'", "ö".repeat(120))),
+        ] {
+            check("abc", &one(old, "y"), Err(&format!("{missing}{quoted}")));
+        }
+    }
+
+    #[test]
+    fn a_problem_becomes_an_error_with_a_hint() {
+        let path = crate::path::PathRules::lenient().parse("src/a.rs").unwrap();
+        let error = apply("Foo\n", &one("foo", "x")).unwrap_err().on(&path);
+        assert_eq!(error.to_string(), "write 'src/a.rs': the text to replace is not there: 'foo'");
+        assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::NoMatch));
+        assert!(error.hint().is_some_and(|hint| hint.contains("upper and lower case")));
+        let several = [Edit::new("Foo", "a a"), Edit::new("a", "b")];
+        let error = apply("Foo\n", &several).unwrap_err().on(&path);
+        assert_eq!(
+            error.to_string(),
+            "write 'src/a.rs': edit 2 of 2: the text to replace is found 2 times, at line 1"
+        );
+        assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::Ambiguous));
+        let error = apply("a", &[]).unwrap_err().on(&path);
+        assert_eq!(error.to_string(), "write 'src/a.rs': there is no edit to make");
+    }
+
+    #[test]
+    fn growth_is_bounded() {
+        let doubling = vec![Edit::new("a", "aa").all(); 64];
+        let problem = apply_within(1024, "a", &doubling).unwrap_err();
+        assert_eq!((problem.kind, problem.edit), (Kind::TooLarge, 11));
+        assert_eq!(problem.message, "the result would be larger than 1024 bytes");
+        assert_eq!(apply_within(1024, "a", &doubling[..10]).unwrap().text.len(), 1024);
+    }
+
+    #[test]
+    fn large_texts_are_edited() {
+        let line = "the quick brown fox\r\n";
+        let text = line.repeat(10 * 1024 * 1024 / line.len()) + "the last line\r\n";
+        let done = apply(&text, &one("fox\nthe last line\n", "dog\nthe end\n")).unwrap();
+        assert!(done.text.ends_with("fox\r\nthe quick brown dog\r\nthe end\r\n"));
+        let diff = unified_diff("f", &text, &done.text);
+        assert_eq!(diff.lines().count(), 10);
+        let done = apply(&text, &[Edit::new("quick", "slow").all()]).unwrap();
+        assert_eq!(done.replaced, text.matches("quick").count());
+    }
+
+    /// Units of text as the finder sees them: characters, and line breaks of either kind.
+    fn units(text: &str) -> Vec<String> {
+        let mut units: Vec<String> = Vec::new();
+        for c in text.chars() {
+            match units.last_mut() {
+                Some(last) if c == '\n' && last == "\r" => last.push(c),
+                _ => units.push(c.to_string()),
+            }
+        }
+        units
+    }
+
+    /// Replaces all, the slow and obvious way.
+    fn model(text: &str, old: &str, new: &str) -> (String, usize) {
+        let plain = |unit: &String| unit.replace("\r\n", "\n");
+        let (text, old) = (units(text), units(old));
+        let wanted: Vec<String> = old.iter().map(plain).collect();
+        let (mut out, mut at, mut replaced) = (String::new(), 0, 0);
+        while at < text.len() {
+            let window: Vec<String> = text[at..].iter().take(old.len()).map(plain).collect();
+            if window == wanted {
+                out.push_str(new);
+                replaced += 1;
+                at += old.len();
+            } else {
+                out.push_str(&text[at]);
+                at += 1;
+            }
+        }
+        (out, replaced)
+    }
+
+    fn text_of(pieces: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
+        proptest::collection::vec(select(pieces), 1..40)
+    }
+
+    /// A stretch of `pieces` that is not empty.
+    fn stretch(pieces: &[&str], start: usize, length: usize) -> String {
+        let start = start % pieces.len();
+        let end = (start + length).min(pieces.len());
+        pieces[start..end].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn plain_text_is_edited_as_the_standard_library_would(
+            pieces in text_of(&["a", "b", "ab", "\n", "é", "$"]),
+            start in 0usize..40,
+            length in 1usize..6,
+        ) {
+            let text = pieces.concat();
+            let old = stretch(&pieces, start, length);
+            let new = "$1x";
+            let all = apply(&text, &[Edit::new(&old, new).all()]).unwrap();
+            prop_assert_eq!(all.text, text.replace(&old, new));
+            prop_assert_eq!(all.replaced, text.matches(&old).count());
+            let first = apply(&text, &[Edit::new(&old, new).first()]).unwrap();
+            prop_assert_eq!(&first.text, &text.replacen(&old, new, 1));
+            let count = (0..text.len())
+                .filter(|at| text.is_char_boundary(*at) && text[*at..].starts_with(&old))
+                .count();
+            match apply(&text, &[Edit::new(&old, new)]) {
+                Ok(unique) => prop_assert_eq!((unique.text, 1), (first.text, count)),
+                Err(problem) => {
+                    prop_assert_eq!(problem.kind, Kind::Ambiguous);
+                    let found = format!("found {count} times");
+                    prop_assert!(problem.message.contains(&found), "{}", problem.message);
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_outside_a_match_changes(
+            pieces in text_of(&["a", "b", "é", "\n", "\r\n"]),
+            start in 0usize..40,
+            length in 1usize..6,
+            unix_needle in any::<bool>(),
+        ) {
+            let text = pieces.concat();
+            let old = stretch(&pieces, start, length);
+            let old = if unix_needle { old.replace("\r\n", "\n") } else { old };
+            let done = apply(&text, &[Edit::new(&old, "X").all()]).unwrap();
+            prop_assert_eq!((done.text, done.replaced), model(&text, &old, "X"));
+        }
+    }
+}

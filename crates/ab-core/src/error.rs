@@ -1,0 +1,379 @@
+//! The one error of the system: what was tried, on what, and why it did not work.
+//!
+//! [`Kind`] is what callers branch on; [`Code`] is the published string. Each rim maps kinds to its
+//! own vocabulary in one exhaustive function.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::call::Verb;
+use crate::driver::BackendKind;
+use crate::path::WsPath;
+use crate::process::Exit;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Published error codes; the list is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    EmptyCommand,
+    UnsafeCommand,
+    ExecFailed,
+    ExecError,
+    ReadFailed,
+    WriteFailed,
+    LsFailed,
+    PathEscapeAttempt,
+    MissingUtilities,
+    InvalidConfiguration,
+    DangerousOperation,
+    ConnectionClosed,
+    KeyNotFound,
+    InvalidPath,
+    NotImplemented,
+    AuthFailed,
+    Timeout,
+    TooLarge,
+    Conflict,
+}
+
+impl Code {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Code::EmptyCommand => "EMPTY_COMMAND",
+            Code::UnsafeCommand => "UNSAFE_COMMAND",
+            Code::ExecFailed => "EXEC_FAILED",
+            Code::ExecError => "EXEC_ERROR",
+            Code::ReadFailed => "READ_FAILED",
+            Code::WriteFailed => "WRITE_FAILED",
+            Code::LsFailed => "LS_FAILED",
+            Code::PathEscapeAttempt => "PATH_ESCAPE_ATTEMPT",
+            Code::MissingUtilities => "MISSING_UTILITIES",
+            Code::InvalidConfiguration => "INVALID_CONFIGURATION",
+            Code::DangerousOperation => "DANGEROUS_OPERATION",
+            Code::ConnectionClosed => "CONNECTION_CLOSED",
+            Code::KeyNotFound => "KEY_NOT_FOUND",
+            Code::InvalidPath => "INVALID_PATH",
+            Code::NotImplemented => "NOT_IMPLEMENTED",
+            Code::AuthFailed => "AUTH_FAILED",
+            Code::Timeout => "TIMEOUT",
+            Code::TooLarge => "TOO_LARGE",
+            Code::Conflict => "CONFLICT",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a call failed; the same failure has the same kind on every driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    NotFound,
+    AlreadyExists,
+    NotADirectory,
+    IsADirectory,
+    NotEmpty,
+    /// A FIFO, socket or device where a regular file is needed.
+    SpecialFile,
+    /// A chain of links that is too long or goes in a circle.
+    LinkLoop,
+    InvalidPath,
+    /// The path or a link on it leaves the workspace or the scope.
+    Escape,
+    /// The operating system said no.
+    PermissionDenied,
+    /// Policy said no.
+    Denied,
+    /// A person, or a deadline for one, said no.
+    Rejected,
+    Unsupported,
+    TooLarge,
+    NoSpace,
+    /// The file is not the version that the caller expected.
+    Conflict,
+    /// The text to replace is not there.
+    NoMatch,
+    /// The text to replace is there more than once.
+    Ambiguous,
+    /// An argument or a setting makes no sense.
+    Invalid,
+    /// A command ended with a non-zero status.
+    Failed,
+    /// Something the host should offer is missing.
+    Unavailable,
+    Timeout,
+    Cancelled,
+    Disconnected,
+    Destroyed,
+    /// The disk or the kernel failed in a way that has no kind of its own.
+    Io,
+}
+
+/// A failed call. Cheap to pass around and to clone.
+#[derive(Clone)]
+pub struct Error(Box<Parts>);
+
+#[derive(Clone)]
+struct Parts {
+    code: Code,
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+    backend: Option<BackendKind>,
+    verb: Option<Verb>,
+    path: Option<String>,
+    command: Option<String>,
+    exit: Option<Exit>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error whose code does not follow from a file operation.
+    pub fn new(code: Code, kind: Kind, message: impl Into<String>) -> Self {
+        Self(Box::new(Parts {
+            code,
+            kind,
+            message: message.into(),
+            hint: None,
+            backend: None,
+            verb: None,
+            path: None,
+            command: None,
+            exit: None,
+            source: None,
+        }))
+    }
+
+    /// A failed operation on a path: the code follows from the kind, or else from the verb.
+    pub fn on(verb: Verb, path: &WsPath, kind: Kind, message: impl Into<String>) -> Self {
+        Self::new(code_of(verb, kind), kind, message).with_verb(verb).with_path(path.to_string())
+    }
+
+    /// The driver cannot do this at all.
+    pub fn unsupported(backend: BackendKind, verb: Verb) -> Self {
+        let message = format!("{verb} is not supported by a {backend} backend");
+        Self::new(Code::NotImplemented, Kind::Unsupported, message)
+            .with_verb(verb)
+            .with_backend(backend)
+    }
+
+    /// The backend was destroyed before the call.
+    pub fn destroyed(verb: Verb) -> Self {
+        Self::new(Code::ConnectionClosed, Kind::Destroyed, "the backend was destroyed")
+            .with_verb(verb)
+    }
+
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    pub fn with_backend(mut self, backend: BackendKind) -> Self {
+        self.0.backend = Some(backend);
+        self
+    }
+
+    pub fn with_verb(mut self, verb: Verb) -> Self {
+        self.0.verb = Some(verb);
+        self
+    }
+
+    pub fn with_path(mut self, path: impl Into<String>) -> Self {
+        self.0.path = Some(path.into());
+        self
+    }
+
+    /// Renames the path, for a view that shows it under another name.
+    pub(crate) fn map_path(mut self, rename: impl FnOnce(&str) -> Option<String>) -> Self {
+        if let Some(renamed) = self.0.path.as_deref().and_then(rename) {
+            self.0.path = Some(renamed);
+        }
+        self
+    }
+
+    pub fn with_command(mut self, command: impl Into<String>) -> Self {
+        self.0.command = Some(command.into());
+        self
+    }
+
+    pub fn with_exit(mut self, exit: Exit) -> Self {
+        self.0.exit = Some(exit);
+        self
+    }
+
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The reason alone, without the act and the path.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to do about it, when there is something.
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    pub fn backend(&self) -> Option<BackendKind> {
+        self.0.backend
+    }
+
+    pub fn verb(&self) -> Option<Verb> {
+        self.0.verb
+    }
+
+    /// The path as the caller knows it.
+    pub fn path(&self) -> Option<&str> {
+        self.0.path.as_deref()
+    }
+
+    pub fn command(&self) -> Option<&str> {
+        self.0.command.as_deref()
+    }
+
+    pub fn exit(&self) -> Option<&Exit> {
+        self.0.exit.as_ref()
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn retryable(&self) -> bool {
+        matches!(self.0.kind, Kind::Timeout | Kind::Disconnected | Kind::Conflict)
+    }
+}
+
+/// The published code of a file operation that failed for `kind`.
+fn code_of(verb: Verb, kind: Kind) -> Code {
+    match kind {
+        Kind::Escape => Code::PathEscapeAttempt,
+        Kind::InvalidPath => Code::InvalidPath,
+        Kind::Unsupported => Code::NotImplemented,
+        Kind::TooLarge => Code::TooLarge,
+        Kind::Conflict => Code::Conflict,
+        Kind::Timeout => Code::Timeout,
+        Kind::Disconnected | Kind::Destroyed => Code::ConnectionClosed,
+        Kind::Denied | Kind::Rejected => Code::DangerousOperation,
+        Kind::Unavailable => Code::MissingUtilities,
+        Kind::NotFound
+        | Kind::AlreadyExists
+        | Kind::NotADirectory
+        | Kind::IsADirectory
+        | Kind::NotEmpty
+        | Kind::SpecialFile
+        | Kind::LinkLoop
+        | Kind::PermissionDenied
+        | Kind::NoSpace
+        | Kind::NoMatch
+        | Kind::Ambiguous
+        | Kind::Invalid
+        | Kind::Failed
+        | Kind::Cancelled
+        | Kind::Io => verb.failure_code(),
+    }
+}
+
+/// Text on one line, with control characters escaped so that no name can fake a line or a colour.
+pub fn printable(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+        out
+    })
+}
+
+impl fmt::Display for Error {
+    /// One line: the act, the object, the reason.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = &*self.0;
+        if let Some(verb) = parts.verb {
+            write!(f, "{verb}")?;
+        }
+        if let Some(path) = &parts.path {
+            let space = if parts.verb.is_some() { " " } else { "" };
+            write!(f, "{space}'{}'", printable(path))?;
+        }
+        if parts.verb.is_some() || parts.path.is_some() {
+            f.write_str(": ")?;
+        }
+        f.write_str(&parts.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = &*self.0;
+        let mut out = f.debug_struct("Error");
+        out.field("code", &parts.code).field("kind", &parts.kind);
+        out.field("message", &parts.message);
+        let optional: [(&str, Option<&dyn fmt::Debug>); 7] = [
+            ("hint", parts.hint.as_ref().map(|v| v as _)),
+            ("backend", parts.backend.as_ref().map(|v| v as _)),
+            ("verb", parts.verb.as_ref().map(|v| v as _)),
+            ("path", parts.path.as_ref().map(|v| v as _)),
+            ("command", parts.command.as_ref().map(|v| v as _)),
+            ("exit", parts.exit.as_ref().map(|v| v as _)),
+            ("source", parts.source.as_ref().map(|v| v as _)),
+        ];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                out.field(name, value);
+            }
+        }
+        out.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_as_act_object_reason() {
+        let path = crate::path::PathRules::lenient().parse("notes/a b.txt").unwrap();
+        let error = Error::on(Verb::Read, &path, Kind::NotFound, "no such file");
+        assert_eq!(error.to_string(), "read 'notes/a b.txt': no such file");
+        assert_eq!((error.code(), error.kind()), (Code::ReadFailed, Kind::NotFound));
+        let odd =
+            Error::new(Code::InvalidPath, Kind::InvalidPath, "odd").with_path("it's\n\u{1b}[31m");
+        assert_eq!(odd.to_string(), "'it's\\n\\u{1b}[31m': odd");
+        let error = Error::unsupported(BackendKind::Memory, Verb::Exec);
+        assert_eq!(error.to_string(), "exec: exec is not supported by a memory backend");
+        assert_eq!((error.verb(), error.backend()), (Some(Verb::Exec), Some(BackendKind::Memory)));
+    }
+
+    #[test]
+    fn codes_follow_from_kind_then_verb() {
+        for (verb, kind, code) in [
+            (Verb::List, Kind::NotFound, Code::LsFailed),
+            (Verb::Mkdir, Kind::NotADirectory, Code::WriteFailed),
+            (Verb::Stat, Kind::NotFound, Code::ReadFailed),
+            (Verb::Write, Kind::Conflict, Code::Conflict),
+            (Verb::Read, Kind::Escape, Code::PathEscapeAttempt),
+            (Verb::Exec, Kind::Failed, Code::ExecFailed),
+        ] {
+            assert_eq!(code_of(verb, kind), code);
+        }
+    }
+}

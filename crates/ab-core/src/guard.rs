@@ -1,0 +1,60 @@
+//! Guards: they see every call and may wait, refuse or record, but never alter it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::call::{Call, Outcome};
+use crate::error::Result;
+use crate::journal::Journal;
+
+/// Stands before and after every call on a backend.
+pub trait Guard: fmt::Debug + Send + Sync {
+    /// Before the call. A guard that knows its answer gives it without a future.
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a>;
+
+    /// A file opened by `call` is about to be `size` bytes long.
+    fn grow(&self, call: &Call<'_>, size: u64) -> Result<()>;
+
+    /// After the call: exactly once for each `enter` that let it pass, whether the call went
+    /// through, failed, was refused by a later guard, or its caller went away.
+    fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>);
+}
+
+/// A guard's answer.
+pub enum Entry<'a> {
+    Ready(Result<()>),
+    Waits(BoxFuture<'a, Result<()>>),
+}
+
+impl Entry<'_> {
+    /// Let the call pass.
+    pub const PASS: Entry<'static> = Entry::Ready(Ok(()));
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
+            Entry::Waits(_) => f.write_str("Waits"),
+        }
+    }
+}
+
+/// The guards of a handle. Their order is fixed here and nowhere else: a refused call is still
+/// recorded, and a call that waits for a person holds no permit.
+#[derive(Clone, Debug, Default)]
+pub struct Guards {
+    pub trace: Vec<Arc<dyn Guard>>,
+    pub journal: Option<Arc<Journal>>,
+    pub policy: Vec<Arc<dyn Guard>>,
+    pub limits: Vec<Arc<dyn Guard>>,
+}
+
+impl Guards {
+    pub(crate) fn in_order(self) -> Vec<Arc<dyn Guard>> {
+        let journal = self.journal.map(|journal| journal as Arc<dyn Guard>);
+        self.trace.into_iter().chain(journal).chain(self.policy).chain(self.limits).collect()
+    }
+}

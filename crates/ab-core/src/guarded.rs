@@ -1,0 +1,360 @@
+//! The one wrapper that runs guards around a driver.
+//!
+//! A [`Passage`] remembers which guards let a call in, and owes each of them one exit. It pays on
+//! drop, so a caller that goes away costs nobody a permit or a journal entry. For `open` and `exec`
+//! the passage lives as long as the file or the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::call::{Actor, Call, End, Outcome, Verb};
+use crate::driver::{Driver, File, Info};
+use crate::error::Result;
+use crate::guard::{Entry, Guard};
+use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::options::{
+    Attributes, ListOptions, OpenOptions, Reach, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteMode, WriteOptions,
+};
+use crate::path::WsPath;
+use crate::process::{ExecRequest, Exit, Process, ProcessId, ProcessInfo};
+use crate::search::{Found, Query};
+use crate::status::StatusHub;
+
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    inner: Arc<dyn Driver>,
+    actor: Actor,
+    guards: Arc<[Arc<dyn Guard>]>,
+}
+
+impl Guarded {
+    pub(crate) fn new(inner: Arc<dyn Driver>, actor: Actor, guards: Vec<Arc<dyn Guard>>) -> Self {
+        Self { inner, actor, guards: guards.into() }
+    }
+
+    fn call<'a>(&'a self, verb: Verb, path: &'a WsPath) -> Call<'a> {
+        Call::on(&self.actor, verb, path)
+    }
+
+    async fn enter<'a>(&'a self, call: &'a Call<'a>) -> Result<Passage<'a>> {
+        let mut passage = Passage { guards: &self.guards, call, ledger: Ledger::new() };
+        for guard in self.guards.iter() {
+            let answer = match guard.enter(call) {
+                Entry::Ready(answer) => answer,
+                Entry::Waits(future) => future.await,
+            };
+            if let Err(error) = answer {
+                passage.finish(End::Failed(&error), 0);
+                return Err(error);
+            }
+            passage.ledger.entered += 1;
+        }
+        Ok(passage)
+    }
+}
+
+/// How far a call has come. Tells exits once, whatever happens.
+struct Ledger {
+    entered: usize,
+    started: Instant,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        Self { entered: 0, started: Instant::now() }
+    }
+
+    /// Calls the exits that are owed, last entered first.
+    fn settle(
+        &mut self,
+        guards: &[Arc<dyn Guard>],
+        call: &Call<'_>,
+        end: End<'_>,
+        bytes: u64,
+        exit: Option<&Exit>,
+    ) {
+        if self.entered == 0 {
+            return;
+        }
+        let outcome = Outcome { end, bytes, duration: self.started.elapsed(), exit };
+        for guard in guards[..std::mem::take(&mut self.entered)].iter().rev() {
+            guard.exit(call, &outcome);
+        }
+    }
+}
+
+struct Passage<'a> {
+    guards: &'a Arc<[Arc<dyn Guard>]>,
+    call: &'a Call<'a>,
+    ledger: Ledger,
+}
+
+impl Passage<'_> {
+    fn finish(&mut self, end: End<'_>, bytes: u64) {
+        self.ledger.settle(self.guards, self.call, end, bytes, None);
+    }
+
+    fn ends<T>(mut self, result: Result<T>, bytes: impl FnOnce(&T) -> u64) -> Result<T> {
+        match &result {
+            Ok(value) => self.finish(End::Done, bytes(value)),
+            Err(error) => self.finish(End::Failed(error), 0),
+        }
+        result
+    }
+
+    /// Moves the debt to something that outlives the call.
+    fn detach(mut self) -> LongPassage {
+        let call = self.call;
+        LongPassage {
+            guards: self.guards.clone(),
+            actor: call.actor.clone(),
+            path: call.path.cloned(),
+            command: call.command.map(str::to_owned),
+            call: Call { path: None, to: None, command: None, actor: &DETACHED, ..call.clone() },
+            ledger: std::mem::replace(&mut self.ledger, Ledger::new()),
+            bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        self.finish(End::Cancelled, 0);
+    }
+}
+
+/// Stands in for the actor inside a detached call; the real one is put back before guards see it.
+static DETACHED: std::sync::LazyLock<Actor> = std::sync::LazyLock::new(Actor::default);
+
+/// A passage that belongs to an open file or a running process.
+struct LongPassage {
+    guards: Arc<[Arc<dyn Guard>]>,
+    actor: Actor,
+    path: Option<WsPath>,
+    command: Option<String>,
+    call: Call<'static>,
+    ledger: Ledger,
+    bytes: AtomicU64,
+}
+
+impl LongPassage {
+    fn call(&self) -> Call<'_> {
+        Call {
+            actor: &self.actor,
+            path: self.path.as_ref(),
+            command: self.command.as_deref(),
+            ..self.call.clone()
+        }
+    }
+
+    fn count(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn grow(&self, size: u64) -> Result<()> {
+        let call = self.call();
+        self.guards.iter().try_for_each(|guard| guard.grow(&call, size))
+    }
+
+    fn finish(&mut self, end: End<'_>, exit: Option<&Exit>) {
+        let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new());
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        ledger.settle(&self.guards, &self.call(), end, bytes, exit);
+    }
+}
+
+/// An open file that reports to the guards how large it gets and, at its end, how much went by.
+struct GuardedFile {
+    inner: Box<dyn File>,
+    passage: LongPassage,
+}
+
+impl std::fmt::Debug for GuardedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("GuardedFile").field(&self.inner).finish()
+    }
+}
+
+impl Drop for GuardedFile {
+    fn drop(&mut self) {
+        self.passage.finish(End::Done, None);
+    }
+}
+
+#[async_trait]
+impl File for GuardedFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let bytes = self.inner.read_at(offset, length).await?;
+        self.passage.count(bytes.len());
+        Ok(bytes)
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        let length = bytes.len();
+        self.passage.grow(offset.saturating_add(length as u64))?;
+        self.inner.write_at(offset, bytes).await?;
+        self.passage.count(length);
+        Ok(())
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        self.passage.grow(length)?;
+        self.inner.set_len(length).await
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        self.inner.stat().await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.inner.sync().await
+    }
+}
+
+fn nothing<T>(_: &T) -> u64 {
+    0
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Guarded {
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
+        let call = self.call(Verb::Stat, path);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.stat(path, options).await, nothing)
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        let call = Call { recursive: options.depth > 1, ..self.call(Verb::List, path) };
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.list(path, options).await, nothing)
+    }
+
+    async fn search(&self, query: &Query) -> Result<Found> {
+        let call = Call { recursive: true, ..self.call(Verb::Search, &query.root) };
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.search(query).await, nothing)
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        let call = self.call(Verb::Read, path);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.read(path, options).await, |content| content.bytes.len() as u64)
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        let verb = match options.mode {
+            WriteMode::CreateIfMissing => Verb::Touch,
+            WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
+        };
+        let size = content.len() as u64;
+        let call = Call { size: Some(size), ..self.call(verb, path) };
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.write(path, content, options).await, |_| size)
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        let modifies = options.access.writes();
+        let call = Call { modifies, ..self.call(Verb::Open, path) };
+        let passage = self.enter(&call).await?;
+        match self.inner.open(path, options).await {
+            Ok(inner) => Ok(Box::new(GuardedFile { inner, passage: passage.detach() })),
+            Err(error) => passage.ends(Err(error), nothing),
+        }
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        let call = self.call(Verb::SetAttributes, path);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.set_attributes(path, attributes).await, nothing)
+    }
+
+    async fn read_link(&self, path: &WsPath) -> Result<String> {
+        let call = self.call(Verb::ReadLink, path);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.read_link(path).await, nothing)
+    }
+
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
+        let call = self.call(Verb::Symlink, path);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.symlink(path, target).await, nothing)
+    }
+
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        let call = self.call(Verb::Mkdir, path);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.create_dir(path).await, nothing)
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        let recursive = options.reach == Reach::Recursive;
+        let call = Call { recursive, ..self.call(Verb::Delete, path) };
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.remove(path, options).await, nothing)
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        let call = Call { to: Some(to), recursive: true, ..self.call(Verb::Rename, from) };
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.rename(from, to, options).await, nothing)
+    }
+
+    async fn space(&self) -> Result<Space> {
+        let call = Call::new(&self.actor, Verb::Space);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.space().await, nothing)
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<Process> {
+        let (cwd, line) = (request.cwd.clone(), request.command.line());
+        let call = Call { command: Some(&line), ..self.call(Verb::Exec, &cwd) };
+        let passage = self.enter(&call).await?;
+        match self.inner.exec(request).await {
+            Ok(process) => {
+                let mut passage = passage.detach();
+                process.ending().then(move |exit| match exit {
+                    Some(exit) => passage.finish(End::Done, Some(exit)),
+                    None => passage.finish(End::Cancelled, None),
+                });
+                Ok(process)
+            }
+            Err(error) => passage.ends(Err(error), nothing),
+        }
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        let call = Call::new(&self.actor, Verb::Processes);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.processes().await, nothing)
+    }
+
+    async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
+        let call = Call::new(&self.actor, Verb::Attach);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.attach(id, from).await, nothing)
+    }
+
+    fn info(&self) -> Info {
+        self.inner.info()
+    }
+
+    fn status(&self) -> &StatusHub {
+        self.inner.status()
+    }
+
+    async fn connect(&self) -> Result<()> {
+        let call = Call::new(&self.actor, Verb::Connect);
+        let passage = self.enter(&call).await?;
+        passage.ends(self.inner.connect().await, nothing)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}

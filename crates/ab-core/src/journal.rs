@@ -1,0 +1,152 @@
+//! The journal: one entry for each call that matters, written when the call has ended.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::call::{Call, End, Outcome, Verb};
+use crate::error::{Code, Result};
+use crate::guard::{Entry, Guard};
+
+/// Entries that a [`MemoryWriter`] keeps; the oldest fall out.
+pub const MEMORY_ENTRIES: usize = 10_000;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Calls that change the workspace or run something.
+    #[default]
+    Standard,
+    /// Reads as well.
+    Verbose,
+}
+
+/// What is written of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub at: SystemTime,
+    pub verb: Verb,
+    pub actor: String,
+    /// Which workspace, when the journal was given a name for it.
+    pub workspace: Option<String>,
+    pub path: Option<String>,
+    /// Where it went, for `rename`.
+    pub to: Option<String>,
+    pub command: Option<String>,
+    pub success: bool,
+    pub failure: Option<Failure>,
+    pub exit_code: Option<i32>,
+    pub stderr: Option<String>,
+    /// Bytes read or written.
+    pub bytes: u64,
+    pub duration: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Absent when the caller went away.
+    pub code: Option<Code>,
+    pub message: String,
+}
+
+/// Takes records somewhere. Called on the path of the call: it must not block for long.
+pub trait Writer: fmt::Debug + Send + Sync {
+    fn write(&self, record: &Record);
+}
+
+/// The guard that writes.
+#[derive(Debug)]
+pub struct Journal {
+    writer: Arc<dyn Writer>,
+    mode: Mode,
+    workspace: Option<String>,
+}
+
+impl Journal {
+    pub fn new(writer: Arc<dyn Writer>, mode: Mode) -> Self {
+        Self { writer, mode, workspace: None }
+    }
+
+    /// Names the workspace in every record.
+    pub fn for_workspace(mut self, name: impl Into<String>) -> Self {
+        self.workspace = Some(name.into());
+        self
+    }
+
+    fn wants(&self, call: &Call<'_>) -> bool {
+        match self.mode {
+            Mode::Standard => call.modifies,
+            Mode::Verbose => true,
+        }
+    }
+}
+
+impl Guard for Journal {
+    fn enter<'a>(&'a self, _: &'a Call<'a>) -> Entry<'a> {
+        Entry::PASS
+    }
+
+    fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {
+        if !self.wants(call) {
+            return;
+        }
+        let failure = match outcome.end {
+            End::Done => None,
+            End::Failed(error) => {
+                Some(Failure { code: Some(error.code()), message: error.to_string() })
+            }
+            End::Cancelled => Some(Failure { code: None, message: "cancelled".to_owned() }),
+        };
+        self.writer.write(&Record {
+            at: SystemTime::now() - outcome.duration,
+            verb: call.verb,
+            actor: call.actor.to_string(),
+            workspace: self.workspace.clone(),
+            path: call.path.map(ToString::to_string),
+            to: call.to.map(ToString::to_string),
+            command: call.command.map(str::to_owned),
+            success: outcome.succeeded(),
+            failure,
+            exit_code: outcome.exit.and_then(|exit| exit.code),
+            stderr: outcome
+                .exit
+                .map(|exit| exit.stderr_tail.clone())
+                .filter(|tail| !tail.is_empty()),
+            bytes: outcome.bytes,
+            duration: outcome.duration,
+        });
+    }
+}
+
+/// Keeps the last [`MEMORY_ENTRIES`] records, for tests and for showing them to people.
+#[derive(Debug, Default)]
+pub struct MemoryWriter {
+    records: Mutex<std::collections::VecDeque<Record>>,
+}
+
+impl MemoryWriter {
+    pub fn records(&self) -> Vec<Record> {
+        self.lock().iter().cloned().collect()
+    }
+
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::VecDeque<Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writer for MemoryWriter {
+    fn write(&self, record: &Record) {
+        let mut records = self.lock();
+        if records.len() == MEMORY_ENTRIES {
+            records.pop_front();
+        }
+        records.push_back(record.clone());
+    }
+}

@@ -1,0 +1,35 @@
+//! What a workspace is.
+//!
+//! Implementors write a [`Driver`]; everyone else holds a [`Backend`]. Paths are parsed once into
+//! [`WsPath`]. [`guard::Guard`]s see every call and may refuse it; views such as a scope change what
+//! a path means. This crate performs no input or output of its own.
+
+pub mod backend;
+pub mod call;
+pub mod driver;
+pub mod edit;
+pub mod error;
+pub mod guard;
+mod guarded;
+pub mod journal;
+mod life;
+pub mod memory;
+pub mod metadata;
+pub mod options;
+pub mod path;
+pub mod process;
+mod scoped;
+pub mod search;
+pub mod status;
+
+pub use backend::{Assembly, Backend, Body, ExecOutput, LineRange, ScopeOptions, TextWindow};
+pub use call::{Actor, Call, Outcome, Verb};
+pub use driver::{BackendKind, Capabilities, Driver, File, Info};
+pub use edit::{Edit, EditOptions, Edited};
+pub use error::{Code, Error, Kind, Result};
+pub use guard::{Guard, Guards};
+pub use life::{Closeable, TrackId};
+pub use memory::{Memory, MemoryOptions};
+pub use metadata::{Content, Entry, FileKind, Listing, Stat, Version};
+pub use path::{PathRules, WsPath};
+pub use status::{Status, StatusChange, Subscription};

@@ -1,0 +1,230 @@
+//! The life of a handle: status, tracked resources, scopes, destruction.
+//!
+//! A root owns its driver and what was tracked. A scope owns nothing: its status is its parent's,
+//! asked each time, until it is destroyed itself.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+
+use crate::call::Verb;
+use crate::driver::Driver;
+use crate::error::{Code, Error, Kind, Result};
+use crate::status::{Status, StatusHub, Subscription};
+
+/// Something that must be closed when its backend is destroyed.
+#[async_trait]
+pub trait Closeable: Send + Sync {
+    /// Closes it. Called again when the first call was abandoned before it was done.
+    async fn close(&self) -> Result<()>;
+}
+
+/// Names a tracked resource, so that it can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TrackId(u64);
+
+pub(crate) struct Life {
+    root: Arc<Root>,
+    scope: Option<Scope>,
+    /// Scopes made from this handle that have not been destroyed or dropped.
+    children: Mutex<BTreeSet<u64>>,
+}
+
+struct Scope {
+    id: u64,
+    parent: Arc<Life>,
+    gone: AtomicBool,
+    hub: StatusHub,
+    _forward: Subscription,
+}
+
+struct Root {
+    driver: Arc<dyn Driver>,
+    /// Set before anything is closed, so that new calls stop at once.
+    ending: AtomicBool,
+    tracked: Mutex<Vec<(TrackId, Arc<dyn Closeable>)>>,
+    /// Whether destruction is complete; held while it runs.
+    finished: tokio::sync::Mutex<bool>,
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Life {
+    pub(crate) fn root(driver: Arc<dyn Driver>) -> Arc<Self> {
+        let root = Root {
+            driver,
+            ending: AtomicBool::new(false),
+            tracked: Mutex::default(),
+            finished: tokio::sync::Mutex::new(false),
+        };
+        Arc::new(Self { root: Arc::new(root), scope: None, children: Mutex::default() })
+    }
+
+    pub(crate) fn scope(parent: &Arc<Self>) -> Arc<Self> {
+        let id = next_id();
+        let hub = StatusHub::new(parent.status());
+        let own = hub.clone();
+        let forward =
+            parent.hub().subscribe(move |change| own.set(change.to, change.error.clone()));
+        hub.set(parent.status(), None);
+        parent.children().insert(id);
+        let scope = Scope {
+            id,
+            parent: parent.clone(),
+            gone: AtomicBool::new(false),
+            hub,
+            _forward: forward,
+        };
+        Arc::new(Self { root: parent.root.clone(), scope: Some(scope), children: Mutex::default() })
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match &self.scope {
+            Some(scope) if scope.gone.load(Ordering::Acquire) => Status::Destroyed,
+            Some(scope) => scope.parent.status(),
+            None => self.root.driver.status().current(),
+        }
+    }
+
+    /// Where this handle's transitions are told.
+    pub(crate) fn hub(&self) -> &StatusHub {
+        match &self.scope {
+            Some(scope) => &scope.hub,
+            None => self.root.driver.status(),
+        }
+    }
+
+    /// Fails when the handle, or one it came from, was destroyed.
+    pub(crate) fn check(&self, verb: Verb) -> Result<()> {
+        let ending = self.root.ending.load(Ordering::Acquire);
+        if ending || self.status() == Status::Destroyed {
+            return Err(Error::destroyed(verb));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn scopes(&self) -> usize {
+        self.children().len()
+    }
+
+    pub(crate) async fn track(&self, resource: Arc<dyn Closeable>) -> Result<TrackId> {
+        let id = TrackId(next_id());
+        {
+            let mut tracked = self.root.tracked();
+            if self.check(Verb::Connect).is_ok() {
+                tracked.push((id, resource));
+                return Ok(id);
+            }
+        }
+        // Too late to be closed with the others: it must not stay open.
+        let _ = AssertUnwindSafe(resource.close()).catch_unwind().await;
+        Err(Error::new(
+            Code::ConnectionClosed,
+            Kind::Destroyed,
+            "the backend was destroyed; the resource was closed instead of tracked",
+        ))
+    }
+
+    pub(crate) fn untrack(&self, id: TrackId) -> Option<Arc<dyn Closeable>> {
+        let mut tracked = self.root.tracked();
+        let at = tracked.iter().position(|(tracked, _)| *tracked == id)?;
+        Some(tracked.remove(at).1)
+    }
+
+    pub(crate) async fn destroy(&self) -> Result<()> {
+        match &self.scope {
+            Some(scope) => {
+                scope.end();
+                Ok(())
+            }
+            None => self.root.destroy().await,
+        }
+    }
+
+    fn children(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Scope {
+    fn end(&self) {
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            self.parent.children().remove(&self.id);
+            self.hub.set(Status::Destroyed, None);
+        }
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some(scope) = &self.scope {
+            scope.parent.children().remove(&scope.id);
+        }
+    }
+}
+
+impl Root {
+    fn tracked(&self) -> MutexGuard<'_, Vec<(TrackId, Arc<dyn Closeable>)>> {
+        self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what was tracked, last in first out, then the driver. A caller that goes away in the
+    /// middle leaves the rest to the next one.
+    async fn destroy(&self) -> Result<()> {
+        self.ending.store(true, Ordering::Release);
+        let mut finished = self.finished.lock().await;
+        if *finished {
+            return Ok(());
+        }
+        let mut failures: Vec<Error> = Vec::new();
+        loop {
+            // It stays tracked until it is closed: a caller that goes away in between must not
+            // leave it half closed and forgotten.
+            let Some((id, resource)) = self.tracked().last().cloned() else { break };
+            match AssertUnwindSafe(resource.close()).catch_unwind().await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failures.push(error),
+                Err(_) => failures.push(panicked()),
+            }
+            self.tracked().retain(|(tracked, _)| *tracked != id);
+        }
+        if let Err(error) = self.driver.close().await {
+            failures.push(error);
+        }
+        *finished = true;
+        drop(finished);
+        let count = failures.len();
+        match failures.into_iter().next() {
+            None => Ok(()),
+            Some(first) if count == 1 => Err(first),
+            Some(first) => Err(Error::new(
+                first.code(),
+                first.kind(),
+                format!("{count} resources failed to close, the first: {first}"),
+            )
+            .with_source(first)),
+        }
+    }
+}
+
+fn panicked() -> Error {
+    Error::new(Code::ConnectionClosed, Kind::Io, "a tracked resource panicked while closing")
+}
+
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Life")
+            .field("status", &self.status())
+            .field("scope", &self.scope.as_ref().map(|scope| scope.id))
+            .field("scopes", &self.scopes())
+            .finish_non_exhaustive()
+    }
+}

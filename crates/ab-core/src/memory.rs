@@ -1,0 +1,234 @@
+//! A workspace in memory: keys that read as paths.
+//!
+//! Directories are where keys are: they appear with the first key below them and go with the last,
+//! so none is ever empty, and `a` and `a/b` cannot both be keys. There is no exec and there are no
+//! links.
+
+mod store;
+
+use std::fmt;
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::backend::Body;
+use crate::call::Verb;
+use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::error::{Code, Error, Kind, Result};
+use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::options::{
+    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
+    WriteOptions,
+};
+use crate::path::{PathRules, WsPath};
+use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use crate::search::{Found, Query};
+use crate::status::{Status, StatusHub};
+
+use store::Store;
+
+/// Bytes that a store holds unless told otherwise.
+pub const DEFAULT_LIMIT: u64 = 1024 * 1024 * 1024;
+
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    /// The absolute path that means the root.
+    pub root: String,
+    /// Keys and what they hold from the start.
+    pub data: Vec<(String, Body)>,
+    /// Bytes that all keys together may hold.
+    pub limit: u64,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self { root: "/".to_owned(), data: Vec::new(), limit: DEFAULT_LIMIT }
+    }
+}
+
+/// The driver.
+pub struct Memory {
+    root: String,
+    store: RwLock<Store>,
+    hub: StatusHub,
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        Self::empty("/".to_owned(), DEFAULT_LIMIT)
+    }
+
+    /// A store with initial data; keys that contradict each other are `INVALID_CONFIGURATION`.
+    pub fn with(options: MemoryOptions) -> Result<Self> {
+        if !options.root.starts_with('/') {
+            return Err(misconfigured(format!("the root '{}' is not absolute", options.root)));
+        }
+        let rules = PathRules::lenient().with_alias(&options.root);
+        let memory = Self::empty(options.root, options.limit);
+        for (key, body) in options.data {
+            let stored = rules
+                .parse(&key)
+                .and_then(|path| memory.edit().put(&path, body.0, WriteOptions::default()));
+            if let Err(error) = stored {
+                let message = format!("initial key '{key}': {}", error.message());
+                return Err(misconfigured(message).with_source(error));
+            }
+        }
+        Ok(memory)
+    }
+
+    fn empty(root: String, limit: u64) -> Self {
+        let store = RwLock::new(Store::new(limit));
+        Self { root, store, hub: StatusHub::new(Status::Connected) }
+    }
+
+    fn view(&self) -> RwLockReadGuard<'_, Store> {
+        self.store.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn edit(&self) -> RwLockWriteGuard<'_, Store> {
+        self.store.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn alive(&self, verb: Verb) -> Result<()> {
+        match self.hub.current() {
+            Status::Destroyed => Err(Error::destroyed(verb)),
+            Status::Connected
+            | Status::Connecting
+            | Status::Disconnected
+            | Status::Reconnecting => Ok(()),
+        }
+    }
+
+    fn lacks<T>(&self, verb: Verb) -> Result<T> {
+        self.alive(verb)?;
+        Err(Error::unsupported(BackendKind::Memory, verb))
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("root", &self.root)
+            .field("keys", &self.view().keys())
+            .field("status", &self.hub.current())
+            .finish_non_exhaustive()
+    }
+}
+
+fn misconfigured(message: String) -> Error {
+    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_backend(BackendKind::Memory)
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Memory {
+    async fn stat(&self, path: &WsPath, _: StatOptions) -> Result<Stat> {
+        self.alive(Verb::Stat)?;
+        self.view().stat(path)
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        self.alive(Verb::List)?;
+        self.view().list(path, options)
+    }
+
+    async fn search(&self, _: &Query) -> Result<Found> {
+        self.lacks(Verb::Search)
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        self.alive(Verb::Read)?;
+        self.view().read(path, options)
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        self.alive(Verb::Write)?;
+        self.edit().put(path, content, options)
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        self.alive(Verb::Open)?;
+        Ok(Box::new(self.edit().open(path, options)?))
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        self.alive(Verb::SetAttributes)?;
+        self.view().set_attributes(path, attributes)
+    }
+
+    async fn read_link(&self, _: &WsPath) -> Result<String> {
+        self.lacks(Verb::ReadLink)
+    }
+
+    async fn symlink(&self, _: &WsPath, _: &str) -> Result<()> {
+        self.lacks(Verb::Symlink)
+    }
+
+    /// Changes nothing: directories are implied by keys. A key in the way is still an error.
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        self.alive(Verb::Mkdir)?;
+        self.view().check_dir(path)
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        self.alive(Verb::Delete)?;
+        self.edit().remove(path, options)
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        self.alive(Verb::Rename)?;
+        self.edit().rename(from, to, options)
+    }
+
+    async fn space(&self) -> Result<Space> {
+        self.alive(Verb::Space)?;
+        Ok(self.view().space())
+    }
+
+    async fn exec(&self, _: ExecRequest) -> Result<Process> {
+        self.lacks(Verb::Exec)
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        self.lacks(Verb::Processes)
+    }
+
+    async fn attach(&self, _: &ProcessId, _: u64) -> Result<Process> {
+        self.lacks(Verb::Attach)
+    }
+
+    fn info(&self) -> Info {
+        Info {
+            kind: BackendKind::Memory,
+            root_aliases: vec![self.root.clone()],
+            capabilities: Capabilities {
+                modes: true,
+                jail: true,
+                atomic_write: true,
+                exact_kinds: true,
+                ..Capabilities::default()
+            },
+        }
+    }
+
+    fn status(&self) -> &StatusHub {
+        &self.hub
+    }
+
+    async fn connect(&self) -> Result<()> {
+        self.alive(Verb::Connect)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.hub.set(Status::Destroyed, None);
+        Ok(())
+    }
+}

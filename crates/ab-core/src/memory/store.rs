@@ -1,0 +1,536 @@
+//! The keys of a memory workspace and what may be done to them. No locking of keys, no async.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+
+use crate::call::Verb;
+use crate::driver::{BackendKind, File};
+use crate::error::{Code, Error, Kind, Result};
+use crate::metadata::{
+    Content, Entry, FileKind, Listing, Removed, Renamed, Space, Stat, Truncated, Version,
+};
+use crate::options::{
+    Access, Attributes, Creation, Detail, Existing, ListOptions, Missing, OpenOptions, Overwrite,
+    Reach, ReadOptions, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
+};
+use crate::path::WsPath;
+
+const DEFAULT_MODE: u32 = 0o644;
+
+pub(super) struct Store {
+    files: BTreeMap<String, Arc<Node>>,
+    made: SystemTime,
+    room: Arc<Room>,
+}
+
+/// Bytes in use, shared with open files.
+struct Room {
+    limit: u64,
+    used: AtomicU64,
+}
+
+/// One file. Open handles keep it when its key is gone or holds another.
+struct Node {
+    room: Arc<Room>,
+    state: Mutex<State>,
+}
+
+struct State {
+    bytes: Bytes,
+    stat: Stat,
+    /// Whether a key leads here; only then do the bytes count against the room.
+    linked: bool,
+}
+
+enum Place {
+    File(Arc<Node>),
+    Dir,
+}
+
+impl Store {
+    pub(super) fn new(limit: u64) -> Self {
+        let room = Arc::new(Room { limit, used: AtomicU64::new(0) });
+        Self { files: BTreeMap::new(), made: SystemTime::now(), room }
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(super) fn space(&self) -> Space {
+        let used = self.room.used.load(Ordering::Relaxed);
+        Space { total: self.room.limit, available: self.room.limit.saturating_sub(used) }
+    }
+
+    pub(super) fn stat(&self, path: &WsPath) -> Result<Stat> {
+        Ok(self.find(Verb::Stat, path)?.stat(self.made))
+    }
+
+    pub(super) fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        let node = self.file(Verb::Read, path)?;
+        let state = node.lock();
+        let size = state.bytes.len() as u64;
+        let (start, length) = match options.range {
+            Some(range) => {
+                (range.start.min(size), range.length.min(size.saturating_sub(range.start)))
+            }
+            None => (0, size),
+        };
+        if length > options.limit {
+            let message = format!("{length} bytes, more than the limit of {}", options.limit);
+            return Err(Error::on(Verb::Read, path, Kind::TooLarge, message)
+                .with_hint("read a range, or in chunks"));
+        }
+        let bytes = state.bytes.slice(start as usize..(start + length) as usize);
+        Ok(Content { bytes, stat: state.stat.clone() })
+    }
+
+    pub(super) fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        if let Place::File(_) = self.find(Verb::List, path)? {
+            return Err(Error::on(Verb::List, path, Kind::NotADirectory, "not a directory"));
+        }
+        let mut found: BTreeMap<WsPath, Option<Arc<Node>>> = BTreeMap::new();
+        for (key, node) in self.below(path) {
+            let below = WsPathText(key).below(path);
+            let mut entry = path.clone();
+            let depth = below.segments().count();
+            for (level, segment) in below.segments().enumerate().take(options.depth) {
+                entry = entry.join(&WsPathText(segment).path());
+                let is_file = level + 1 == depth;
+                found.entry(entry.clone()).or_insert_with(|| is_file.then(|| node.clone()));
+            }
+        }
+        let truncated = (found.len() > options.limit).then_some(Truncated::Count);
+        let entries = found
+            .into_iter()
+            .take(options.limit)
+            .map(|(path, node)| {
+                let place = node.map_or(Place::Dir, Place::File);
+                let kind = place.kind();
+                let stat = match options.detail {
+                    Detail::Kind => None,
+                    Detail::Stat => Some(place.stat(self.made)),
+                };
+                Entry { path, kind, stat }
+            })
+            .collect();
+        Ok(Listing { entries, truncated, problems: Vec::new() })
+    }
+
+    pub(super) fn put(
+        &mut self,
+        path: &WsPath,
+        content: Bytes,
+        options: WriteOptions,
+    ) -> Result<Stat> {
+        let verb = match options.mode {
+            WriteMode::CreateIfMissing => Verb::Touch,
+            WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
+        };
+        let existing = self.target(verb, path)?;
+        if let Some(expected) = options.expect
+            && existing.as_ref().is_none_or(|node| node.lock().stat.version != expected)
+        {
+            let message = "the file is not the expected version";
+            return Err(Error::on(verb, path, Kind::Conflict, message));
+        }
+        let mode = match (existing, options.mode) {
+            (Some(_), WriteMode::CreateNew) => return Err(exists(verb, path)),
+            (Some(node), WriteMode::CreateIfMissing) => return Ok(node.lock().stat.clone()),
+            (None, WriteMode::Replace) => return Err(missing(verb, path)),
+            (Some(node), WriteMode::CreateOrReplace | WriteMode::Replace) => {
+                let mut state = node.lock();
+                self.room.resize(verb, path, state.bytes.len(), content.len())?;
+                state.linked = false;
+                state.stat.mode.unwrap_or(DEFAULT_MODE)
+            }
+            (
+                None,
+                WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::CreateIfMissing,
+            ) => {
+                self.room.resize(verb, path, 0, content.len())?;
+                options.permissions.unwrap_or(DEFAULT_MODE)
+            }
+        };
+        let node = Arc::new(Node::new(self.room.clone(), content, mode));
+        let stat = node.lock().stat.clone();
+        self.files.insert(path.as_str().to_owned(), node);
+        Ok(stat)
+    }
+
+    pub(super) fn open(&mut self, path: &WsPath, options: OpenOptions) -> Result<MemoryFile> {
+        let existing = match self.target(Verb::Open, path)? {
+            Some(_) if options.create == Creation::Always => return Err(exists(Verb::Open, path)),
+            Some(node) => node,
+            None if options.create == Creation::Never => return Err(missing(Verb::Open, path)),
+            None => {
+                let mode = options.permissions.unwrap_or(DEFAULT_MODE);
+                let node = Arc::new(Node::new(self.room.clone(), Bytes::new(), mode));
+                self.files.insert(path.as_str().to_owned(), node.clone());
+                node
+            }
+        };
+        let file = MemoryFile { node: existing, path: path.clone(), access: options.access };
+        if options.existing == Existing::Truncate && options.access.writes() {
+            file.change(|_| 0, |_| {})?;
+        }
+        Ok(file)
+    }
+
+    pub(super) fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        let verb = Verb::SetAttributes;
+        if attributes.mode.is_some_and(|mode| mode > 0o777) {
+            let message = "only permission bits up to 777 can be set";
+            return Err(Error::on(verb, path, Kind::Invalid, message));
+        }
+        match self.find(verb, path)? {
+            Place::Dir => Ok(Place::Dir.stat(self.made)),
+            Place::File(node) => {
+                let mut state = node.lock();
+                let stat = &mut state.stat;
+                stat.mode = attributes.mode.or(stat.mode);
+                stat.modified = attributes.modified.unwrap_or(stat.modified);
+                stat.accessed = attributes.accessed.or(stat.accessed);
+                Ok(stat.clone())
+            }
+        }
+    }
+
+    pub(super) fn check_dir(&self, path: &WsPath) -> Result<()> {
+        match self.find(Verb::Mkdir, path) {
+            Ok(Place::Dir) => Ok(()),
+            Ok(Place::File(_)) => Err(exists(Verb::Mkdir, path)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn remove(&mut self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        let verb = Verb::Delete;
+        if path.is_root() {
+            return Err(Error::on(verb, path, Kind::Invalid, ROOT_STAYS));
+        }
+        match self.find(verb, path) {
+            Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
+                Ok(Removed::default())
+            }
+            Err(error) => Err(error),
+            Ok(Place::File(_)) => {
+                self.take(path.as_str());
+                Ok(Removed { count: 1 })
+            }
+            Ok(Place::Dir) if options.reach == Reach::One => {
+                Err(Error::on(verb, path, Kind::NotEmpty, "the directory is not empty"))
+            }
+            Ok(Place::Dir) => {
+                let whole =
+                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Kind };
+                let count = self.list(path, whole)?.entries.len() as u64 + 1;
+                for key in self.keys_below(path) {
+                    self.take(&key);
+                }
+                Ok(Removed { count })
+            }
+        }
+    }
+
+    pub(super) fn rename(
+        &mut self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<Renamed> {
+        let verb = Verb::Rename;
+        if from.is_root() || to.is_root() {
+            return Err(Error::on(verb, from, Kind::Invalid, ROOT_STAYS));
+        }
+        let source = self.find(verb, from)?;
+        if from == to {
+            return Ok(Renamed { atomic: true });
+        }
+        if to.starts_with(from) {
+            let message = match source {
+                Place::Dir => "a directory cannot move into itself",
+                Place::File(_) => {
+                    return Err(Error::on(verb, to, Kind::NotADirectory, NOT_A_DIRECTORY));
+                }
+            };
+            return Err(Error::on(verb, from, Kind::Invalid, message));
+        }
+        match (self.find(verb, to), &source) {
+            (Err(error), _) if error.kind() == Kind::NotFound => {}
+            (Err(error), _) => return Err(error),
+            (Ok(_), _) if options.overwrite == Overwrite::Refuse => return Err(exists(verb, to)),
+            (Ok(Place::Dir), Place::File(_)) => {
+                return Err(Error::on(verb, to, Kind::IsADirectory, "the target is a directory"));
+            }
+            (Ok(Place::File(_)), Place::Dir) => {
+                return Err(Error::on(verb, to, Kind::NotADirectory, "the target is a file"));
+            }
+            (Ok(Place::Dir), Place::Dir) => {
+                return Err(Error::on(verb, to, Kind::NotEmpty, "the target is not empty"));
+            }
+            (Ok(Place::File(_)), Place::File(_)) => self.take(to.as_str()),
+        }
+        let moved: Vec<String> = match source {
+            Place::File(_) => vec![from.as_str().to_owned()],
+            Place::Dir => self.keys_below(from),
+        };
+        for key in moved {
+            if let Some(node) = self.files.remove(&key) {
+                self.files.insert(format!("{}{}", to.as_str(), &key[from.as_str().len()..]), node);
+            }
+        }
+        Ok(Renamed { atomic: true })
+    }
+
+    /// What is at `path`.
+    fn find(&self, verb: Verb, path: &WsPath) -> Result<Place> {
+        if let Some(node) = self.files.get(path.as_str()) {
+            return Ok(Place::File(node.clone()));
+        }
+        if path.is_root() || self.below(path).next().is_some() {
+            return Ok(Place::Dir);
+        }
+        self.check_ancestors(verb, path)?;
+        Err(missing(verb, path))
+    }
+
+    fn file(&self, verb: Verb, path: &WsPath) -> Result<Arc<Node>> {
+        match self.find(verb, path)? {
+            Place::File(node) => Ok(node),
+            Place::Dir => Err(Error::on(verb, path, Kind::IsADirectory, "is a directory")),
+        }
+    }
+
+    /// What a write to `path` would replace.
+    fn target(&self, verb: Verb, path: &WsPath) -> Result<Option<Arc<Node>>> {
+        match self.file(verb, path) {
+            Ok(node) => Ok(Some(node)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_ancestors(&self, verb: Verb, path: &WsPath) -> Result<()> {
+        let text = path.as_str();
+        let blocked = text.match_indices('/').any(|(end, _)| self.files.contains_key(&text[..end]));
+        if blocked {
+            return Err(Error::on(verb, path, Kind::NotADirectory, NOT_A_DIRECTORY));
+        }
+        Ok(())
+    }
+
+    fn below(&self, path: &WsPath) -> impl Iterator<Item = (&str, &Arc<Node>)> {
+        let prefix = if path.is_root() { String::new() } else { format!("{}/", path.as_str()) };
+        let from = Bound::Included(prefix.clone());
+        self.files
+            .range((from, Bound::Unbounded))
+            .take_while(move |(key, _)| key.starts_with(&prefix))
+            .map(|(key, node)| (key.as_str(), node))
+    }
+
+    fn keys_below(&self, path: &WsPath) -> Vec<String> {
+        self.below(path).map(|(key, _)| key.to_owned()).collect()
+    }
+
+    fn take(&mut self, key: &str) {
+        if let Some(node) = self.files.remove(key) {
+            self.room.release(&mut node.lock());
+        }
+    }
+}
+
+const ROOT_STAYS: &str = "the root of the workspace stays where it is";
+const NOT_A_DIRECTORY: &str = "a parent is a file, not a directory";
+
+/// Key text as a path; keys come from paths, so nothing needs checking again.
+struct WsPathText<'a>(&'a str);
+
+impl WsPathText<'_> {
+    fn path(&self) -> WsPath {
+        WsPath::from_key(self.0)
+    }
+
+    fn below(&self, base: &WsPath) -> WsPath {
+        let path = self.path();
+        path.strip_prefix(base).unwrap_or(path)
+    }
+}
+
+impl Place {
+    fn kind(&self) -> FileKind {
+        match self {
+            Place::File(_) => FileKind::File,
+            Place::Dir => FileKind::Dir,
+        }
+    }
+
+    fn stat(&self, store_made: SystemTime) -> Stat {
+        match self {
+            Place::File(node) => node.lock().stat.clone(),
+            Place::Dir => Stat {
+                kind: FileKind::Dir,
+                size: 0,
+                modified: store_made,
+                accessed: None,
+                created: None,
+                mode: Some(0o755),
+                version: Version::new(0),
+            },
+        }
+    }
+}
+
+impl Node {
+    fn new(room: Arc<Room>, bytes: Bytes, mode: u32) -> Self {
+        let now = SystemTime::now();
+        let stat = Stat {
+            kind: FileKind::File,
+            size: bytes.len() as u64,
+            modified: now,
+            accessed: Some(now),
+            created: Some(now),
+            mode: Some(mode & 0o777),
+            version: next_version(),
+        };
+        Self { room, state: Mutex::new(State { bytes, stat, linked: true }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Every change of every store gets its own, so a version can never come back.
+fn next_version() -> Version {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Version::new(NEXT.fetch_add(1, Ordering::Relaxed).into())
+}
+
+impl Room {
+    fn resize(&self, verb: Verb, path: &WsPath, from: usize, to: usize) -> Result<()> {
+        let (from, to) = (from as u64, to as u64);
+        let fits = |used: u64| {
+            let next = used.saturating_sub(from) + to;
+            (to <= from || next <= self.limit).then_some(next)
+        };
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let message = format!("the store is limited to {} bytes", self.limit);
+                Err(Error::on(verb, path, Kind::NoSpace, message))
+            }
+        }
+    }
+
+    fn release(&self, state: &mut State) {
+        state.linked = false;
+        self.used.fetch_sub(state.bytes.len() as u64, Ordering::Relaxed);
+    }
+}
+
+fn missing(verb: Verb, path: &WsPath) -> Error {
+    Error::new(Code::KeyNotFound, Kind::NotFound, "no such key")
+        .with_verb(verb)
+        .with_path(path.to_string())
+        .with_backend(BackendKind::Memory)
+}
+
+fn exists(verb: Verb, path: &WsPath) -> Error {
+    Error::on(verb, path, Kind::AlreadyExists, "something is there already")
+}
+
+/// An open file.
+pub(super) struct MemoryFile {
+    node: Arc<Node>,
+    path: WsPath,
+    access: Access,
+}
+
+impl MemoryFile {
+    /// Changes the bytes; `length` makes the new length of the old. Nothing happens when there is no
+    /// room.
+    fn change(
+        &self,
+        length: impl FnOnce(usize) -> usize,
+        change: impl FnOnce(&mut BytesMut),
+    ) -> Result<()> {
+        if !self.access.writes() {
+            let message = "the file is open for reading only";
+            return Err(Error::on(Verb::Write, &self.path, Kind::PermissionDenied, message));
+        }
+        let mut state = self.node.lock();
+        let length = length(state.bytes.len());
+        if state.linked {
+            self.node.room.resize(Verb::Write, &self.path, state.bytes.len(), length)?;
+        }
+        let before = std::mem::take(&mut state.bytes);
+        let mut buffer = before.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        buffer.resize(length, 0);
+        change(&mut buffer);
+        state.bytes = buffer.freeze();
+        state.stat.size = length as u64;
+        state.stat.modified = SystemTime::now();
+        state.stat.version = next_version();
+        Ok(())
+    }
+
+    fn sized(&self, length: u64) -> Result<usize> {
+        let limit = self.node.room.limit;
+        match usize::try_from(length) {
+            Ok(size) if length <= limit => Ok(size),
+            _ => {
+                let message = format!("the store is limited to {limit} bytes");
+                Err(Error::on(Verb::Write, &self.path, Kind::NoSpace, message))
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl File for MemoryFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        if !self.access.reads() {
+            let message = "the file is open for writing only";
+            return Err(Error::on(Verb::Read, &self.path, Kind::PermissionDenied, message));
+        }
+        let state = self.node.lock();
+        let start = usize::try_from(offset).map_or(state.bytes.len(), |o| o.min(state.bytes.len()));
+        let end = start.saturating_add(length).min(state.bytes.len());
+        Ok(state.bytes.slice(start..end))
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        let end = self.sized(offset.saturating_add(bytes.len() as u64))?;
+        self.change(
+            |current| current.max(end),
+            |buffer| buffer[end - bytes.len()..end].copy_from_slice(&bytes),
+        )
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        let length = self.sized(length)?;
+        self.change(|_| length, |_| {})
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        Ok(self.node.lock().stat.clone())
+    }
+
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! What drivers say about files: kinds, versions, listings, space.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::path::WsPath;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    File,
+    Dir,
+    Symlink,
+    /// A FIFO, socket or device: listed, never opened.
+    Other,
+}
+
+impl FileKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FileKind::File => "file",
+            FileKind::Dir => "directory",
+            FileKind::Symlink => "symlink",
+            FileKind::Other => "other",
+        }
+    }
+
+    pub fn is_file(self) -> bool {
+        self == FileKind::File
+    }
+
+    pub fn is_dir(self) -> bool {
+        self == FileKind::Dir
+    }
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A state of a file. Opaque: equal means nothing was written in between.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Version(u128);
+
+impl Version {
+    pub fn new(value: u128) -> Self {
+        Self(value)
+    }
+
+    /// Reads what [`Display`](fmt::Display) wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        let valid = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        valid.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub kind: FileKind,
+    /// Bytes; zero for directories.
+    pub size: u64,
+    pub modified: SystemTime,
+    pub accessed: Option<SystemTime>,
+    pub created: Option<SystemTime>,
+    /// Permission bits (`0o777`), where the driver has them.
+    pub mode: Option<u32>,
+    pub version: Version,
+}
+
+/// A file's bytes together with the state they were read in.
+#[derive(Clone, Debug)]
+pub struct Content {
+    pub bytes: Bytes,
+    pub stat: Stat,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// From the workspace root.
+    pub path: WsPath,
+    pub kind: FileKind,
+    /// Present when the listing was asked for details.
+    pub stat: Option<Stat>,
+}
+
+/// Why a bounded answer is not the whole one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Truncated {
+    Count,
+    Bytes,
+    Time,
+}
+
+impl Truncated {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Truncated::Count => "count",
+            Truncated::Bytes => "bytes",
+            Truncated::Time => "time",
+        }
+    }
+}
+
+/// Something below a walk that could not be looked at. It does not stop the walk.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// As near as it can be named.
+    pub path: String,
+    pub error: Error,
+}
+
+/// Entries in path order: a directory comes before what it holds.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    pub truncated: Option<Truncated>,
+    pub problems: Vec<Problem>,
+}
+
+/// Room in a workspace, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    pub total: u64,
+    pub available: u64,
+}
+
+/// What a removal did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Files, links and directories that are gone.
+    pub count: u64,
+}
+
+/// What a rename did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// Whether nobody could see it half done.
+    pub atomic: bool,
+}

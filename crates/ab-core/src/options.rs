@@ -1,0 +1,207 @@
+//! What callers may ask of a driver. Every options struct has a `Default` that is safe and bounded.
+
+use std::time::SystemTime;
+
+use crate::metadata::Version;
+
+/// Most bytes that one `read` returns unless the caller says otherwise.
+pub const DEFAULT_READ_LIMIT: u64 = 256 * 1024 * 1024;
+/// Most entries that one `list` returns unless the caller says otherwise.
+pub const DEFAULT_LIST_LIMIT: usize = 1_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Describe what the link leads to.
+    Follow,
+    /// Describe the link itself.
+    Keep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatOptions {
+    pub links: Links,
+}
+
+impl Default for StatOptions {
+    fn default() -> Self {
+        Self { links: Links::Follow }
+    }
+}
+
+/// How much a listing says about each entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Path and kind; cheapest.
+    Kind,
+    /// Everything that `stat` without following would say.
+    Stat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListOptions {
+    /// Levels below the directory: 1 lists its children, `usize::MAX` everything.
+    pub depth: usize,
+    pub limit: usize,
+    pub detail: Detail,
+}
+
+impl Default for ListOptions {
+    fn default() -> Self {
+        Self { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: Detail::Kind }
+    }
+}
+
+/// Part of a file. A range past the end is cut at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    pub start: u64,
+    pub length: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The whole file when absent.
+    pub range: Option<ByteRange>,
+    /// More than this is refused, not cut.
+    pub limit: u64,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { range: None, limit: DEFAULT_READ_LIMIT }
+    }
+}
+
+/// What must hold of the target before a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteMode {
+    #[default]
+    CreateOrReplace,
+    /// Fails when something is there.
+    CreateNew,
+    /// Fails when nothing is there.
+    Replace,
+    /// Leaves what is there alone and says so by its stat.
+    CreateIfMissing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    pub mode: WriteMode,
+    /// The version that must still be there; anything else is a conflict.
+    pub expect: Option<Version>,
+    /// Permission bits of a new file; an existing file keeps its own.
+    pub permissions: Option<u32>,
+    pub durability: Durability,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Survives the end of the process.
+    #[default]
+    Process,
+    /// Survives loss of power: file and directory are synced before the call returns.
+    Power,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    #[default]
+    Read,
+    Write,
+    ReadWrite,
+}
+
+impl Access {
+    pub fn writes(self) -> bool {
+        self != Access::Read
+    }
+
+    pub fn reads(self) -> bool {
+        self != Access::Write
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Creation {
+    /// The file must be there.
+    #[default]
+    Never,
+    /// Make it, with its parents, when it is missing.
+    IfMissing,
+    /// Make it; fail when something is there.
+    Always,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    #[default]
+    Keep,
+    /// Start from an empty file.
+    Truncate,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    pub access: Access,
+    pub create: Creation,
+    pub existing: Existing,
+    /// Permission bits of a new file.
+    pub permissions: Option<u32>,
+}
+
+/// Attributes to change; absent ones stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// Permission bits, at most `0o777`.
+    pub mode: Option<u32>,
+    pub modified: Option<SystemTime>,
+    pub accessed: Option<SystemTime>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// A file, a link, or an empty directory.
+    #[default]
+    One,
+    /// A directory and everything in it.
+    Recursive,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    #[default]
+    Fail,
+    Ignore,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoveOptions {
+    pub reach: Reach,
+    pub missing: Missing,
+}
+
+impl RemoveOptions {
+    pub fn recursive() -> Self {
+        Self { reach: Reach::Recursive, ..Self::default() }
+    }
+
+    pub fn missing_ok(mut self) -> Self {
+        self.missing = Missing::Ignore;
+        self
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overwrite {
+    /// Something at the target is an error.
+    #[default]
+    Refuse,
+    /// A file replaces a file, a directory an empty directory.
+    Replace,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameOptions {
+    pub overwrite: Overwrite,
+}

@@ -1,0 +1,547 @@
+//! Workspace paths: raw text in, [`WsPath`] out, parsed once at the rim.
+//!
+//! Everything here is lexical. Links are the business of whoever owns the files: a driver resolves
+//! them beneath the workspace root, or beneath the path's *fence* when the path came through a
+//! scope.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::error::{Code, Error, Kind, Result};
+
+/// Longest path in bytes, as the kernel has it (`PATH_MAX` without the closing NUL).
+pub const MAX_PATH_BYTES: usize = 4095;
+/// Longest segment in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Longest path in characters under [`Style::Strict`].
+pub const MAX_STRICT_CHARS: usize = 255;
+/// Names that begin so belong to writes in flight: never listed, never accepted from a caller.
+pub const RESERVED_PREFIX: &str = ".ab-tmp-";
+
+/// A parsed path: UTF-8, `/`-separated, relative to the workspace root.
+///
+/// - no `.`, `..` or empty segment, no NUL, no segment over [`MAX_NAME_BYTES`]
+/// - the root is the empty path and prints as `.`
+/// - only [`PathRules`] makes one from a caller's text
+/// - it may carry a *fence*: the leading part that link resolution must stay beneath. Two paths
+///   are equal when they name the same place; the fence says how one may get there.
+#[derive(Clone, Default)]
+pub struct WsPath {
+    text: String,
+    fence: usize,
+}
+
+impl WsPath {
+    /// The workspace root.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// The path as text; empty for the root.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// The segments from the root down.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.text.split('/').filter(|segment| !segment.is_empty())
+    }
+
+    /// The last segment, or nothing for the root.
+    pub fn name(&self) -> Option<&str> {
+        self.segments().next_back()
+    }
+
+    /// The path without its last segment, or nothing for the root.
+    pub fn parent(&self) -> Option<WsPath> {
+        if self.is_root() {
+            return None;
+        }
+        let end = self.text.rfind('/').unwrap_or(0);
+        Some(WsPath { text: self.text[..end].to_owned(), fence: self.fence.min(end) })
+    }
+
+    /// This path with `below` appended; the deeper fence of the two holds.
+    pub fn join(&self, below: &WsPath) -> WsPath {
+        if below.is_root() {
+            return self.clone();
+        }
+        let offset = if self.is_root() { 0 } else { self.text.len() + 1 };
+        let mut text = String::with_capacity(offset + below.text.len());
+        if offset > 0 {
+            text.push_str(&self.text);
+            text.push('/');
+        }
+        text.push_str(&below.text);
+        let fence = if below.fence > 0 { offset + below.fence } else { self.fence };
+        WsPath { text, fence }
+    }
+
+    /// This path with one more segment, refused when `name` is not a single plain segment.
+    pub fn child(&self, name: &str) -> Result<WsPath> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Err(invalid(name, "not a single path segment"));
+        }
+        check_name(name, name)?;
+        Ok(self.join(&WsPath { text: name.to_owned(), fence: 0 }))
+    }
+
+    /// What remains below `base`, or nothing when this path lies elsewhere.
+    pub fn strip_prefix(&self, base: &WsPath) -> Option<WsPath> {
+        if base.is_root() {
+            return Some(self.clone());
+        }
+        let rest = self.text.strip_prefix(base.as_str())?;
+        if rest.is_empty() {
+            return Some(WsPath::root());
+        }
+        let rest = rest.strip_prefix('/')?;
+        let fence = self.fence.saturating_sub(base.text.len() + 1);
+        Some(WsPath { text: rest.to_owned(), fence })
+    }
+
+    /// Whether this path is `base` or lies below it, by whole segments.
+    pub fn starts_with(&self, base: &WsPath) -> bool {
+        match self.text.strip_prefix(base.as_str()) {
+            Some(rest) => base.is_root() || rest.is_empty() || rest.starts_with('/'),
+            None => false,
+        }
+    }
+
+    /// The same path with the fence at its own end: links below may not climb out of it.
+    pub fn fenced(mut self) -> WsPath {
+        self.fence = self.text.len();
+        self
+    }
+
+    /// The directory that link resolution must stay beneath; the root unless a scope set one.
+    pub fn fence(&self) -> WsPath {
+        WsPath { text: self.text[..self.fence].to_owned(), fence: 0 }
+    }
+
+    pub fn is_fenced(&self) -> bool {
+        self.fence > 0
+    }
+
+    /// The part of the path below its fence; empty when the path is the fence itself.
+    pub fn below_fence(&self) -> &str {
+        self.text[self.fence..].trim_start_matches('/')
+    }
+
+    /// A path from text that came out of a path before.
+    pub(crate) fn from_key(key: &str) -> WsPath {
+        WsPath { text: key.to_owned(), fence: 0 }
+    }
+
+    fn from_segments(segments: &[&str]) -> WsPath {
+        WsPath { text: segments.join("/"), fence: 0 }
+    }
+}
+
+impl PartialEq for WsPath {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for WsPath {}
+
+impl PartialOrd for WsPath {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for WsPath {
+    /// Segment by segment, so that a directory comes directly before what it holds.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.segments().cmp(other.segments())
+    }
+}
+
+impl Hash for WsPath {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl fmt::Display for WsPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_root() { "." } else { &self.text })
+    }
+}
+
+impl fmt::Debug for WsPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// How forgiving the parser is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Absolute paths are taken from the root, inner `..` is resolved, an escape is refused.
+    Lenient,
+    /// For the operations protocol: relative only, no `..` anywhere, at most 255 characters.
+    Strict,
+}
+
+/// Whose notion of separators, drives and reserved names holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    Unix,
+    Windows,
+}
+
+/// Turns a caller's text into a [`WsPath`].
+///
+/// A *root alias* is an absolute path that means the workspace root: the host directory, the place
+/// where a sandbox mounts it. An absolute path under an alias is used as it is; any other absolute
+/// path is taken from the workspace root.
+#[derive(Clone, Debug)]
+pub struct PathRules {
+    style: Style,
+    platform: Platform,
+    aliases: Vec<Vec<String>>,
+}
+
+impl PathRules {
+    pub fn lenient() -> Self {
+        Self { style: Style::Lenient, platform: Platform::Unix, aliases: Vec::new() }
+    }
+
+    pub fn strict() -> Self {
+        Self { style: Style::Strict, ..Self::lenient() }
+    }
+
+    pub fn on(mut self, platform: Platform) -> Self {
+        self.platform = platform;
+        self
+    }
+
+    /// Adds an absolute path that means the root; text that is not absolute is ignored.
+    pub fn with_alias(mut self, alias: &str) -> Self {
+        let text = match self.platform {
+            Platform::Unix => alias.to_owned(),
+            Platform::Windows => alias.replace('\\', "/"),
+        };
+        let absolute = text.starts_with('/') || has_drive(&text);
+        let segments: Vec<String> =
+            text.split('/').filter(|s| !s.is_empty() && *s != ".").map(str::to_owned).collect();
+        if absolute && !segments.iter().any(|s| s == "..") && !self.aliases.contains(&segments) {
+            self.aliases.push(segments);
+        }
+        self
+    }
+
+    /// The rules inside a scope: every alias moves down with the root.
+    pub fn scoped(&self, scope: &WsPath) -> Self {
+        let mut rules = self.clone();
+        for alias in &mut rules.aliases {
+            alias.extend(scope.segments().map(str::to_owned));
+        }
+        rules
+    }
+
+    /// Parses `raw`; the error names it.
+    pub fn parse(&self, raw: &str) -> Result<WsPath> {
+        if raw.is_empty() {
+            return Err(invalid(raw, "the path is empty")
+                .with_hint("use '.' for the root of the workspace"));
+        }
+        if raw.len() > MAX_PATH_BYTES {
+            return Err(invalid(raw, format!("longer than {MAX_PATH_BYTES} bytes")));
+        }
+        if raw.contains('\0') {
+            return Err(invalid(raw, "contains a NUL byte"));
+        }
+        match (self.style, self.platform) {
+            (Style::Strict, _) => self.parse_strict(raw),
+            (Style::Lenient, Platform::Unix) => self.parse_lenient(raw, raw),
+            (Style::Lenient, Platform::Windows) => self.parse_windows(raw),
+        }
+    }
+
+    /// Parses bytes from a rim that does not promise UTF-8.
+    pub fn parse_bytes(&self, raw: &[u8]) -> Result<WsPath> {
+        match std::str::from_utf8(raw) {
+            Ok(text) => self.parse(text),
+            Err(_) => Err(invalid(&String::from_utf8_lossy(raw), "not valid UTF-8")),
+        }
+    }
+
+    fn parse_lenient(&self, raw: &str, text: &str) -> Result<WsPath> {
+        self.parse_from(raw, None, text)
+    }
+
+    /// Parses `text`, which stood behind a drive if there is one. The drive only counts for
+    /// recognising an alias.
+    fn parse_from(&self, raw: &str, drive: Option<&str>, text: &str) -> Result<WsPath> {
+        let absolute = text.starts_with('/');
+        let mut segments: Vec<&str> = Vec::new();
+        let mut climbed_out_of_root = false;
+        for segment in text.split('/') {
+            match segment {
+                "" | "." => {}
+                ".." => {
+                    climbed_out_of_root |=
+                        absolute && self.alias_length(drive, &segments) == Some(segments.len());
+                    if segments.pop().is_none() {
+                        return Err(escape(raw));
+                    }
+                }
+                name => {
+                    self.check_segment(name, raw)?;
+                    segments.push(name);
+                }
+            }
+        }
+        if absolute && let Some(length) = self.alias_length(drive, &segments) {
+            return Ok(WsPath::from_segments(&segments[length..]));
+        }
+        if climbed_out_of_root {
+            return Err(escape(raw));
+        }
+        Ok(WsPath::from_segments(&segments))
+    }
+
+    fn parse_windows(&self, raw: &str) -> Result<WsPath> {
+        let text = raw.replace('\\', "/");
+        let text = text.strip_prefix("//?/").unwrap_or(&text);
+        if has_drive(text) {
+            let (drive, rest) = text.split_at(2);
+            if !rest.starts_with('/') {
+                return Err(invalid(raw, "a drive without a root depends on hidden state")
+                    .with_hint("write a relative path, or the drive followed by a separator"));
+            }
+            return self.parse_from(raw, Some(drive), rest);
+        }
+        if let Some(share) = text.strip_prefix("//") {
+            let rest = share.splitn(3, '/').nth(2).unwrap_or("");
+            return self.parse_lenient(raw, &format!("/{rest}"));
+        }
+        self.parse_lenient(raw, text)
+    }
+
+    fn parse_strict(&self, raw: &str) -> Result<WsPath> {
+        if raw.starts_with('/') {
+            return Err(invalid(raw, "must be relative"));
+        }
+        if raw.contains("..") {
+            return Err(escape(raw));
+        }
+        if raw.contains('\\') || has_drive(raw) {
+            return Err(invalid(raw, "drives and backslashes are not allowed"));
+        }
+        if raw.chars().count() > MAX_STRICT_CHARS {
+            return Err(invalid(raw, format!("longer than {MAX_STRICT_CHARS} characters")));
+        }
+        self.parse_lenient(raw, raw)
+    }
+
+    fn check_segment(&self, name: &str, raw: &str) -> Result<()> {
+        check_name(name, raw)?;
+        if self.platform == Platform::Windows {
+            check_windows_name(name, raw)?;
+        }
+        Ok(())
+    }
+
+    /// How many of `segments` the longest alias covers that they lie under.
+    fn alias_length(&self, drive: Option<&str>, segments: &[&str]) -> Option<usize> {
+        let same = |a: &str, b: &str| match self.platform {
+            Platform::Unix => a == b,
+            Platform::Windows => a.eq_ignore_ascii_case(b),
+        };
+        let covered = |alias: &Vec<String>| {
+            let length = alias.len().checked_sub(drive.iter().len())?;
+            let whole = drive.iter().chain(segments.get(..length)?);
+            alias.iter().zip(whole).all(|(a, b)| same(a, b)).then_some(length)
+        };
+        self.aliases.iter().filter_map(covered).max()
+    }
+}
+
+fn check_name(name: &str, raw: &str) -> Result<()> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(invalid(raw, format!("a segment is longer than {MAX_NAME_BYTES} bytes")));
+    }
+    if name.starts_with(RESERVED_PREFIX) {
+        return Err(invalid(
+            raw,
+            format!("names that begin with '{RESERVED_PREFIX}' are reserved for writes in flight"),
+        ));
+    }
+    Ok(())
+}
+
+fn check_windows_name(name: &str, raw: &str) -> Result<()> {
+    if name.contains([':', '*', '?', '"', '<', '>', '|']) {
+        return Err(invalid(raw, "a segment holds a character that Windows reserves"));
+    }
+    if name.ends_with(['.', ' ']) {
+        return Err(invalid(raw, "a segment ends in a dot or a space, which Windows drops"));
+    }
+    let stem = name.split('.').next().unwrap_or(name).to_ascii_uppercase();
+    let numbered = |base: &str| {
+        stem.strip_prefix(base).is_some_and(|n| n.len() == 1 && n.as_bytes()[0].is_ascii_digit())
+    };
+    if matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL") || numbered("COM") || numbered("LPT")
+    {
+        return Err(invalid(raw, "a segment is a device name on Windows"));
+    }
+    Ok(())
+}
+
+fn has_drive(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() >= 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':'
+}
+
+fn invalid(raw: &str, reason: impl Into<String>) -> Error {
+    Error::new(Code::InvalidPath, Kind::InvalidPath, reason).with_path(raw)
+}
+
+fn escape(raw: &str) -> Error {
+    Error::new(Code::PathEscapeAttempt, Kind::Escape, "the path leaves the workspace")
+        .with_path(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(rules: &PathRules, raw: &str) -> String {
+        match rules.parse(raw) {
+            Ok(path) => path.to_string(),
+            Err(error) => error.code().to_string(),
+        }
+    }
+
+    #[test]
+    fn lenient_follows_the_three_cases() {
+        let rules = PathRules::lenient().with_alias("/var/workspace");
+        for (raw, expect) in [
+            ("file.txt", "file.txt"),
+            ("sub/f", "sub/f"),
+            (".", "."),
+            ("./a/./b//c/", "a/b/c"),
+            ("a/../b", "b"),
+            ("a..b", "a..b"),
+            ("...", "..."),
+            ("trailing ", "trailing "),
+            ("trailing.", "trailing."),
+            ("/var/workspace", "."),
+            ("/var/workspace/file.txt", "file.txt"),
+            ("//var//workspace/./a/b/c", "a/b/c"),
+            ("/var/other/../workspace/a", "a"),
+            ("/file.txt", "file.txt"),
+            ("/etc/passwd", "etc/passwd"),
+            ("/", "."),
+            ("/var/workspace-evil/x", "var/workspace-evil/x"),
+            ("/var", "var"),
+            ("../etc/passwd", "PATH_ESCAPE_ATTEMPT"),
+            ("../../..", "PATH_ESCAPE_ATTEMPT"),
+            ("a/b/../../../../etc", "PATH_ESCAPE_ATTEMPT"),
+            ("/..", "PATH_ESCAPE_ATTEMPT"),
+            ("/var/workspace/../x", "PATH_ESCAPE_ATTEMPT"),
+            ("/var/workspace/../../etc", "PATH_ESCAPE_ATTEMPT"),
+            ("", "INVALID_PATH"),
+            ("a\0b", "INVALID_PATH"),
+            (".ab-tmp-1", "INVALID_PATH"),
+            ("a/.ab-tmp-1/b", "INVALID_PATH"),
+        ] {
+            assert_eq!(shown(&rules, raw), expect, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn windows_shapes_have_a_decided_result() {
+        let unix = PathRules::lenient();
+        let windows = PathRules::lenient().on(Platform::Windows).with_alias("C:\\ws");
+        let strict = PathRules::strict();
+        let strict_windows = PathRules::strict().on(Platform::Windows);
+        for (raw, on_unix, on_windows, on_strict) in [
+            ("C:\\x", "C:\\x", "x", "INVALID_PATH"),
+            ("C:x", "C:x", "INVALID_PATH", "INVALID_PATH"),
+            ("\\\\srv\\s\\x", "\\\\srv\\s\\x", "x", "INVALID_PATH"),
+            ("a\\b", "a\\b", "a/b", "INVALID_PATH"),
+            ("C:\\ws\\x", "C:\\ws\\x", "x", "INVALID_PATH"),
+            ("c:/WS/x", "c:/WS/x", "x", "INVALID_PATH"),
+            ("a\\..\\..\\b", "a\\..\\..\\b", "PATH_ESCAPE_ATTEMPT", "PATH_ESCAPE_ATTEMPT"),
+            ("nul.txt", "nul.txt", "INVALID_PATH", "nul.txt"),
+            ("a:stream", "a:stream", "INVALID_PATH", "INVALID_PATH"),
+            ("dot.", "dot.", "INVALID_PATH", "dot."),
+        ] {
+            assert_eq!(shown(&unix, raw), on_unix, "{raw:?} lenient on unix");
+            assert_eq!(shown(&windows, raw), on_windows, "{raw:?} lenient on windows");
+            assert_eq!(shown(&strict, raw), on_strict, "{raw:?} strict on unix");
+            let expect = if on_windows.starts_with("INVALID") { on_windows } else { on_strict };
+            assert_eq!(shown(&strict_windows, raw), expect, "{raw:?} strict on windows");
+        }
+    }
+
+    #[test]
+    fn strict_follows_the_operations_protocol() {
+        let long = "x".repeat(256);
+        let longest = format!("{}/{}", "x".repeat(127), "y".repeat(127));
+        for (raw, expect) in [
+            ("src/app.ts", "src/app.ts"),
+            ("./src//app.ts", "src/app.ts"),
+            (longest.as_str(), longest.as_str()),
+            ("/src/app.ts", "INVALID_PATH"),
+            ("a..b", "PATH_ESCAPE_ATTEMPT"),
+            ("a/../b", "PATH_ESCAPE_ATTEMPT"),
+            ("", "INVALID_PATH"),
+            ("a\0", "INVALID_PATH"),
+            (long.as_str(), "INVALID_PATH"),
+        ] {
+            assert_eq!(shown(&PathRules::strict(), raw), expect, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_and_encodings_are_bounded() {
+        let rules = PathRules::lenient();
+        assert_eq!(shown(&rules, &"a".repeat(255)), "a".repeat(255));
+        assert_eq!(shown(&rules, &"a".repeat(256)), "INVALID_PATH");
+        assert_eq!(shown(&rules, &"a/".repeat(2048)), "INVALID_PATH");
+        let error = rules.parse_bytes(b"caf\xe9").unwrap_err();
+        assert_eq!(error.code(), Code::InvalidPath);
+        assert_eq!(error.path(), Some("caf\u{fffd}"));
+    }
+
+    #[test]
+    fn a_scope_moves_the_aliases_down() {
+        let rules = PathRules::lenient().with_alias("/w");
+        let scope = rules.parse("users/user1").unwrap();
+        let scoped = rules.scoped(&scope);
+        for raw in ["file.txt", "/file.txt", "/w/users/user1/file.txt"] {
+            assert_eq!(shown(&scoped, raw), "file.txt", "{raw:?}");
+        }
+        assert_eq!(shown(&scoped, "../user2/secret"), "PATH_ESCAPE_ATTEMPT");
+        assert_eq!(shown(&scoped, "/w/users/user2/x"), "w/users/user2/x");
+    }
+
+    #[test]
+    fn fences_deepen_and_follow_the_path() {
+        let rules = PathRules::lenient();
+        let outer = rules.parse("tenants/a").unwrap().fenced();
+        let inner = rules.parse("jobs").unwrap().fenced();
+        let file = rules.parse("x/y").unwrap();
+        let path = outer.join(&inner.join(&file));
+        assert_eq!(path.as_str(), "tenants/a/jobs/x/y");
+        assert_eq!(path.fence().as_str(), "tenants/a/jobs");
+        assert_eq!(path.below_fence(), "x/y");
+        assert_eq!(outer.join(&file).fence().as_str(), "tenants/a");
+        assert_eq!(outer.join(&WsPath::root()).below_fence(), "");
+        let stripped = path.strip_prefix(&rules.parse("tenants").unwrap()).unwrap();
+        assert_eq!(stripped.fence().as_str(), "a/jobs");
+        assert_eq!(file.parent().unwrap().as_str(), "x");
+        assert!(path.starts_with(&outer) && !path.starts_with(&rules.parse("tenants/ab").unwrap()));
+    }
+}

@@ -1,0 +1,309 @@
+//! The view of a subdirectory as if it were the whole workspace.
+//!
+//! Paths going in get the prefix, with the fence at its end, so that not even a link can lead out.
+//! Paths coming out, errors included, lose it again: whoever holds a scope learns nothing of what
+//! lies above.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use crate::call::Verb;
+use crate::driver::{BackendKind, Driver, File, Info};
+use crate::error::{Code, Error, Kind, Result};
+use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat, Version};
+use crate::options::{
+    Attributes, Creation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
+};
+use crate::path::{MAX_PATH_BYTES, WsPath};
+use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use crate::search::{Found, Match, Query};
+use crate::status::StatusHub;
+
+#[derive(Debug)]
+pub(crate) struct Scoped {
+    inner: Arc<dyn Driver>,
+    /// Fenced at its own end.
+    prefix: WsPath,
+    env: BTreeMap<String, String>,
+    root_made: OnceCell<()>,
+}
+
+impl Scoped {
+    pub(crate) fn new(
+        inner: Arc<dyn Driver>,
+        prefix: &WsPath,
+        env: BTreeMap<String, String>,
+    ) -> Self {
+        Self { inner, prefix: prefix.clone().fenced(), env, root_made: OnceCell::new() }
+    }
+
+    fn outward(&self, path: &WsPath) -> Result<WsPath> {
+        let joined = self.prefix.join(path);
+        if joined.as_str().len() > MAX_PATH_BYTES {
+            let message = format!("longer than {MAX_PATH_BYTES} bytes inside its scope");
+            return Err(Error::new(Code::InvalidPath, Kind::InvalidPath, message)
+                .with_path(path.to_string()));
+        }
+        Ok(joined)
+    }
+
+    fn inward(&self, path: &WsPath) -> WsPath {
+        path.strip_prefix(&self.prefix).unwrap_or_else(|| path.clone())
+    }
+
+    fn inward_text(&self, text: &str) -> Option<String> {
+        without_prefix(&self.prefix, text)
+    }
+
+    fn shown<T>(&self, result: Result<T>) -> Result<T> {
+        shown(&self.prefix, result)
+    }
+
+    /// The root of a scope is a directory, also before there is one.
+    fn refuse_dir(verb: Verb, path: &WsPath) -> Result<()> {
+        match path.is_root() {
+            true => Err(Error::on(verb, path, Kind::IsADirectory, "is a directory")),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the scope's directory before the first change, once, however many ask at a time.
+    async fn ensure_root(&self) -> Result<()> {
+        let made = self.root_made.get_or_try_init(|| self.inner.create_dir(&self.prefix)).await;
+        self.shown(made.map(|_| ()))
+    }
+}
+
+fn without_prefix(prefix: &WsPath, text: &str) -> Option<String> {
+    if prefix.is_root() {
+        return None;
+    }
+    let rest = text.strip_prefix(prefix.as_str())?;
+    match rest.strip_prefix('/') {
+        Some(below) => Some(below.to_owned()),
+        None if rest.is_empty() => Some(WsPath::root().to_string()),
+        None => None,
+    }
+}
+
+/// An error as the holder of the scope may see it.
+fn shown<T>(prefix: &WsPath, result: Result<T>) -> Result<T> {
+    result.map_err(|error| error.map_path(|path| without_prefix(prefix, path)))
+}
+
+/// An open file whose errors lose the prefix too.
+#[derive(Debug)]
+struct ScopedFile {
+    inner: Box<dyn File>,
+    prefix: WsPath,
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl File for ScopedFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        shown(&self.prefix, self.inner.read_at(offset, length).await)
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        shown(&self.prefix, self.inner.write_at(offset, bytes).await)
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        shown(&self.prefix, self.inner.set_len(length).await)
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        shown(&self.prefix, self.inner.stat().await)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        shown(&self.prefix, self.inner.sync().await)
+    }
+}
+
+fn refuse_root(verb: Verb, path: &WsPath) -> Result<()> {
+    if path.is_root() {
+        let message = "the root of a scope stays where it is";
+        return Err(Error::on(verb, path, Kind::Invalid, message));
+    }
+    Ok(())
+}
+
+/// A scope's root is there for its holder, even before the first write makes it.
+fn virtual_root() -> Stat {
+    Stat {
+        kind: FileKind::Dir,
+        size: 0,
+        modified: SystemTime::UNIX_EPOCH,
+        accessed: None,
+        created: None,
+        mode: None,
+        version: Version::new(0),
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Scoped {
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
+        match self.inner.stat(&self.outward(path)?, options).await {
+            Err(error) if path.is_root() && error.kind() == Kind::NotFound => Ok(virtual_root()),
+            result => self.shown(result),
+        }
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        let mut listing = match self.inner.list(&self.outward(path)?, options).await {
+            Err(error) if path.is_root() && error.kind() == Kind::NotFound => Listing::default(),
+            result => self.shown(result)?,
+        };
+        for entry in &mut listing.entries {
+            entry.path = self.inward(&entry.path);
+        }
+        for problem in &mut listing.problems {
+            if let Some(path) = self.inward_text(&problem.path) {
+                problem.path = path;
+            }
+        }
+        Ok(listing)
+    }
+
+    async fn search(&self, query: &Query) -> Result<Found> {
+        let query = Query { root: self.outward(&query.root)?, ..query.clone() };
+        let mut found = self.shown(self.inner.search(&query).await)?;
+        for item in &mut found.matches {
+            let path = match item {
+                Match::Name(entry) => &mut entry.path,
+                Match::Line { path, .. } | Match::Count { path, .. } => path,
+            };
+            *path = self.inward(path);
+        }
+        for problem in &mut found.problems {
+            if let Some(path) = self.inward_text(&problem.path) {
+                problem.path = path;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        Self::refuse_dir(Verb::Read, path)?;
+        self.shown(self.inner.read(&self.outward(path)?, options).await)
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        Self::refuse_dir(Verb::Write, path)?;
+        let path = self.outward(path)?;
+        self.ensure_root().await?;
+        self.shown(self.inner.write(&path, content, options).await)
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        Self::refuse_dir(Verb::Open, path)?;
+        let path = self.outward(path)?;
+        match options.create {
+            Creation::Never => {}
+            Creation::IfMissing | Creation::Always => self.ensure_root().await?,
+        }
+        let inner = self.shown(self.inner.open(&path, options).await)?;
+        Ok(Box::new(ScopedFile { inner, prefix: self.prefix.clone() }))
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        self.shown(self.inner.set_attributes(&self.outward(path)?, attributes).await)
+    }
+
+    async fn read_link(&self, path: &WsPath) -> Result<String> {
+        self.shown(self.inner.read_link(&self.outward(path)?).await)
+    }
+
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
+        let path = self.outward(path)?;
+        self.ensure_root().await?;
+        self.shown(self.inner.symlink(&path, target).await)
+    }
+
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        let path = self.outward(path)?;
+        self.ensure_root().await?;
+        self.shown(self.inner.create_dir(&path).await)
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        refuse_root(Verb::Delete, path)?;
+        self.shown(self.inner.remove(&self.outward(path)?, options).await)
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        refuse_root(Verb::Rename, from)?;
+        refuse_root(Verb::Rename, to)?;
+        let (from, to) = (self.outward(from)?, self.outward(to)?);
+        self.shown(self.inner.rename(&from, &to, options).await)
+    }
+
+    async fn space(&self) -> Result<Space> {
+        self.inner.space().await
+    }
+
+    async fn exec(&self, mut request: ExecRequest) -> Result<Process> {
+        request.cwd = self.outward(&request.cwd)?;
+        self.ensure_root().await?;
+        for (key, value) in &self.env {
+            request.env.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        self.shown(self.inner.exec(request).await)
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        let mut processes = self.shown(self.inner.processes().await)?;
+        processes.retain(|process| process.cwd.starts_with(&self.prefix));
+        for process in &mut processes {
+            process.cwd = self.inward(&process.cwd);
+        }
+        Ok(processes)
+    }
+
+    async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
+        let own = self.processes().await?.iter().any(|process| process.id == *id);
+        if !own {
+            let message = format!("no process {id} in this scope");
+            return Err(
+                Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach)
+            );
+        }
+        self.shown(self.inner.attach(id, from).await)
+    }
+
+    fn info(&self) -> Info {
+        let inner = self.inner.info();
+        let below = |alias: &String| match self.prefix.is_root() {
+            true => alias.clone(),
+            false => format!("{}/{}", alias.trim_end_matches('/'), self.prefix),
+        };
+        Info {
+            kind: BackendKind::Scoped,
+            root_aliases: inner.root_aliases.iter().map(below).collect(),
+            capabilities: inner.capabilities,
+        }
+    }
+
+    fn status(&self) -> &StatusHub {
+        self.inner.status()
+    }
+
+    async fn connect(&self) -> Result<()> {
+        self.inner.connect().await
+    }
+
+    /// A scope holds nothing of its own, and must not end what it was made from.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

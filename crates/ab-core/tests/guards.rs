@@ -1,0 +1,347 @@
+//! Guards: exactly one exit for each enter that passed, last in first out, whatever is refused,
+//! fails or is cancelled; files and processes keep their guards as long as they live.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use ab_core::options::{
+    Access, Attributes, Creation, Existing, ListOptions, OpenOptions, RemoveOptions, StatOptions,
+};
+use ab_core::process::{ExecRequest, Exit, ProcessId};
+use ab_core::{Assembly, Backend, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb};
+use ab_testkit::expect::{failure, holds};
+use ab_testkit::gate::Finish;
+use ab_testkit::{Answer, Gate, Log, Recording, Script, Step, fuzz};
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof};
+use proptest::sample::select;
+
+fn backend(driver: &Recording, guards: Guards) -> Backend {
+    Backend::assemble(Arc::new(driver.clone()), Assembly { guards, ..Assembly::default() })
+}
+
+/// Gates in one of the places, numbered from 0.
+fn gates(answers: &[Answer], log: &Log) -> Vec<Arc<dyn Guard>> {
+    let gate = |(number, answer): (usize, &Answer)| {
+        Arc::new(Gate::new(number, *answer, log)) as Arc<dyn Guard>
+    };
+    answers.iter().enumerate().map(gate).collect()
+}
+
+/// What the driver does with the call.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Succeeds,
+    Fails,
+    NeverEnds,
+}
+
+#[derive(Clone, Debug)]
+struct Story {
+    verb: Verb,
+    answers: Vec<Answer>,
+    /// Where the guards stand: how many of them trace, how many judge.
+    places: (usize, usize),
+    work: Work,
+    /// How often the caller looks before it goes away.
+    patience: usize,
+}
+
+fn story() -> impl Strategy<Value = Story> {
+    let answer = prop_oneof![
+        4 => Just(Answer::Pass),
+        4 => Just(Answer::PassLater),
+        1 => Just(Answer::Refuse),
+        1 => Just(Answer::RefuseLater),
+        1 => Just(Answer::Hang),
+    ];
+    let work = select(vec![Work::Succeeds, Work::Fails, Work::NeverEnds]);
+    let verb = select(Verb::ALL.to_vec());
+    (verb, vec(answer, 0..7), (any::<usize>(), any::<usize>()), work, 0..10usize).prop_map(
+        |(verb, answers, places, work, patience)| Story { verb, answers, places, work, patience },
+    )
+}
+
+/// What must have happened: which gates passed, and how the call ended for them.
+fn told(story: &Story) -> (Vec<usize>, Option<Finish>) {
+    let mut passed = Vec::new();
+    let mut looks = story.patience;
+    if looks == 0 {
+        return (passed, None);
+    }
+    for (gate, answer) in story.answers.iter().enumerate() {
+        match answer {
+            Answer::PassLater | Answer::RefuseLater => {
+                looks -= 1;
+                if looks == 0 {
+                    return (passed, Some(Finish::Cancelled));
+                }
+            }
+            Answer::Pass | Answer::Refuse | Answer::Hang => {}
+        }
+        match answer {
+            Answer::Pass | Answer::PassLater => passed.push(gate),
+            Answer::Refuse | Answer::RefuseLater => {
+                return (passed, Some(Finish::Failed(Kind::Denied)));
+            }
+            Answer::Hang => return (passed, Some(Finish::Cancelled)),
+        }
+    }
+    let end = match story.work {
+        Work::Succeeds => Finish::Done,
+        Work::Fails => Finish::Failed(Kind::Io),
+        Work::NeverEnds => Finish::Cancelled,
+    };
+    (passed, Some(end))
+}
+
+/// Makes the one call of a story. What it returns, files and processes too, is dropped at once.
+fn call(backend: &Backend, verb: Verb) -> Pin<Box<dyn Future<Output = Result<()>>>> {
+    let backend = backend.clone();
+    let create = OpenOptions { create: Creation::IfMissing, ..OpenOptions::default() };
+    Box::pin(async move {
+        match verb {
+            Verb::Stat => backend.stat_with("file", StatOptions::default()).await.map(drop),
+            Verb::List => backend.list(".", ListOptions::default()).await.map(drop),
+            Verb::Search => backend.search(&ab_testkit::every_call::names()).await.map(drop),
+            Verb::Read => backend.read("file").await.map(drop),
+            Verb::Write => backend.write("file", "x").await.map(drop),
+            Verb::Touch => backend.touch("file").await.map(drop),
+            Verb::Open => backend.open("file", create).await.map(drop),
+            Verb::SetAttributes => {
+                backend.set_attributes("file", Attributes::default()).await.map(drop)
+            }
+            Verb::ReadLink => backend.read_link("file").await.map(drop),
+            Verb::Symlink => backend.symlink("link", "file").await,
+            Verb::Mkdir => backend.mkdir("dir").await,
+            Verb::Delete => backend.rm("file", RemoveOptions::default()).await.map(drop),
+            Verb::Rename => backend.rename("file", "other").await.map(drop),
+            Verb::Space => backend.space().await.map(drop),
+            Verb::Exec => backend.spawn(ExecRequest::shell("true")).await.map(drop),
+            Verb::Processes => backend.processes().await.map(drop),
+            Verb::Attach => backend.attach(&ProcessId::new("1"), 0).await.map(drop),
+            Verb::Connect => backend.connect().await,
+        }
+    })
+}
+
+/// The verb under which a driver sees a call: touching is a way of writing.
+fn seen_as(verb: Verb) -> Verb {
+    if verb == Verb::Touch { Verb::Write } else { verb }
+}
+
+/// Memory has neither links nor search; those calls fail however well the driver means it.
+fn is_unsupported(verb: Verb) -> bool {
+    matches!(verb, Verb::Search | Verb::ReadLink | Verb::Symlink)
+}
+
+#[test]
+fn every_enter_has_one_exit() {
+    fuzz::run("every_enter_has_one_exit", story(), |story| {
+        let driver = Recording::new();
+        let bare = Backend::new(driver.clone());
+        let mut prepare = call(&bare, Verb::Write);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(prepare.as_mut().poll(&mut context).is_ready());
+        match story.work {
+            Work::Succeeds => {}
+            Work::Fails => driver
+                .fail_next(seen_as(story.verb), Error::new(Code::ReadFailed, Kind::Io, "broken")),
+            Work::NeverEnds => driver.stall(seen_as(story.verb)),
+        }
+
+        let log = Log::default();
+        let mut trace = gates(&story.answers, &log);
+        let mut policy = trace.split_off(story.places.0 % (trace.len() + 1));
+        let limits = policy.split_off(story.places.1 % (policy.len() + 1));
+        let backend = backend(&driver, Guards { trace, journal: None, policy, limits });
+
+        let mut future = call(&backend, story.verb);
+        for _ in 0..story.patience {
+            if future.as_mut().poll(&mut context).is_ready() {
+                break;
+            }
+        }
+        drop(future);
+
+        let (passed, end) = told(&story);
+        let end = match end {
+            Some(Finish::Done) if is_unsupported(story.verb) => {
+                Some(Finish::Failed(Kind::Unsupported))
+            }
+            other => other,
+        };
+        let owed = |end| passed.iter().rev().map(move |gate| (*gate, end));
+        let exits: Vec<_> = end.into_iter().flat_map(owed).collect();
+        prop_assert_eq!(log.exited(), exits);
+        prop_assert_eq!(log.passed(), passed);
+        let calls: Vec<_> = log.steps().iter().map(call_of).collect();
+        prop_assert_eq!(calls.iter().filter(|id| **id != calls[0]).count(), 0);
+        Ok(())
+    });
+}
+
+fn call_of(step: &Step) -> u64 {
+    match step {
+        Step::Came { call, .. }
+        | Step::Passed { call, .. }
+        | Step::Refused { call, .. }
+        | Step::Grew { call, .. }
+        | Step::Exited { call, .. } => call.get(),
+    }
+}
+
+/// The ends that gate 0 was told of, with bytes and exit code.
+fn ends(log: &Log) -> Vec<(Finish, u64, Option<i32>)> {
+    let end = |step: &Step| match step {
+        Step::Exited { end, bytes, exit_code, .. } => Some((*end, *bytes, *exit_code)),
+        _ => None,
+    };
+    log.steps().iter().filter_map(end).collect()
+}
+
+fn one_gate(gate: Gate) -> Guards {
+    Guards { limits: vec![Arc::new(gate)], ..Guards::default() }
+}
+
+const READ_WRITE: OpenOptions = OpenOptions {
+    access: Access::ReadWrite,
+    create: Creation::IfMissing,
+    existing: Existing::Keep,
+    permissions: None,
+};
+
+#[tokio::test]
+async fn bytes_are_counted() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    backend.write("file", "12345").await.unwrap();
+    backend.read("file").await.unwrap();
+    backend.stat("file").await.unwrap();
+    failure(backend.read("missing").await, Kind::NotFound);
+    let expect = [
+        (Finish::Done, 5, None),
+        (Finish::Done, 5, None),
+        (Finish::Done, 0, None),
+        (Finish::Failed(Kind::NotFound), 0, None),
+    ];
+    assert_eq!(ends(&log), expect);
+}
+
+#[tokio::test]
+async fn a_file_leaves_when_its_handle_is_dropped() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    file.write_at(0, Bytes::from("12345")).await.unwrap();
+    assert_eq!(file.read_at(1, 3).await.unwrap(), "234");
+    file.stat().await.unwrap();
+    file.sync().await.unwrap();
+    assert_eq!(ends(&log), []);
+    drop(file);
+    assert_eq!(ends(&log), [(Finish::Done, 8, None)]);
+}
+
+#[tokio::test]
+async fn a_handle_that_outlives_its_backend_still_leaves() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    drop((backend, driver));
+    assert_eq!(ends(&log), []);
+    drop(file);
+    assert_eq!(ends(&log), [(Finish::Done, 0, None)]);
+}
+
+#[tokio::test]
+async fn growth_can_be_refused() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log).growing_to(10)));
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    file.write_at(0, Bytes::from("12345")).await.unwrap();
+    failure(file.write_at(8, Bytes::from("abc")).await, Kind::Denied);
+    failure(file.set_len(11).await, Kind::Denied);
+    failure(file.write_at(u64::MAX, Bytes::from("abc")).await, Kind::Denied);
+    holds(&backend, "file", "12345").await;
+    file.set_len(10).await.unwrap();
+    file.write_at(7, Bytes::from("abc")).await.unwrap();
+    holds(&backend, "file", "12345\0\0abc").await;
+    drop(file);
+
+    let grown = |step: &Step| match step {
+        Step::Grew { size, .. } => Some(*size),
+        _ => None,
+    };
+    let sizes: Vec<u64> = log.steps().iter().filter_map(grown).collect();
+    assert_eq!(sizes, [5, 11, 11, u64::MAX, 10, 10]);
+    assert_eq!(ends(&log).last(), Some(&(Finish::Done, 8, None)));
+}
+
+#[tokio::test]
+async fn a_failed_open_leaves_at_once() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    failure(backend.open("missing", OpenOptions::default()).await, Kind::NotFound);
+    assert_eq!(ends(&log), [(Finish::Failed(Kind::NotFound), 0, None)]);
+}
+
+#[tokio::test]
+async fn a_command_leaves_when_its_process_ends() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    driver.play(Script::held());
+    let mut process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
+    assert_eq!(ends(&log), []);
+    driver.take_held().ending.set(Exit { code: Some(3), ..Exit::default() });
+    assert_eq!(ends(&log), [(Finish::Done, 0, Some(3))]);
+    assert_eq!(process.wait().await.unwrap().code, Some(3));
+    drop(process);
+    assert_eq!(ends(&log).len(), 1);
+}
+
+#[tokio::test]
+async fn a_command_that_is_over_already_leaves_at_once() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    driver.play(Script::exits(7));
+    let _process = backend.spawn(ExecRequest::shell("quick")).await.unwrap();
+    assert_eq!(ends(&log), [(Finish::Done, 0, Some(7))]);
+}
+
+#[tokio::test]
+async fn a_lost_process_is_cancelled() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let backend = backend(&driver, one_gate(Gate::open(0, &log)));
+    driver.play(Script::held());
+    let process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
+    drop(process);
+    assert_eq!(ends(&log), [], "the process may live on: only its driver knows");
+    drop(driver.take_held());
+    assert_eq!(ends(&log), [(Finish::Cancelled, 0, None)]);
+}
+
+#[tokio::test]
+async fn a_refused_call_never_reaches_the_driver() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let gate = Gate::new(0, Answer::Refuse, &log).for_verbs(&[Verb::Write]);
+    let backend = backend(&driver, one_gate(gate));
+    failure(backend.write("file", "x").await, Kind::Denied);
+    assert_eq!(driver.seen(), []);
+    failure(backend.read("file").await, Kind::NotFound);
+    assert_eq!(driver.calls(), [(Verb::Read, "file".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_scope_still_meets_its_parents_guards() {
+    let (driver, log) = (Recording::new(), Log::default());
+    let gate = Gate::new(0, Answer::Refuse, &log).for_verbs(&[Verb::Delete]);
+    let root = backend(&driver, one_gate(gate));
+    let scope = root.scope("scope", ScopeOptions::default()).unwrap();
+    let inner = scope.scope("inner", ScopeOptions::default()).unwrap();
+    inner.write("file", "kept").await.unwrap();
+    failure(inner.rm("file", RemoveOptions::default()).await, Kind::Denied);
+    holds(&root, "scope/inner/file", "kept").await;
+}

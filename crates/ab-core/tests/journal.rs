@@ -1,0 +1,308 @@
+//! The journal: which calls are written, and what is written of each.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ab_core::journal::{Failure, Journal, MEMORY_ENTRIES, MemoryWriter, Mode, Record, Writer};
+use ab_core::options::{Access, Attributes, Creation, ListOptions, OpenOptions, RemoveOptions};
+use ab_core::process::{ExecRequest, Exit};
+use ab_core::{
+    Actor, Assembly, Backend, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
+};
+use ab_testkit::expect::failure;
+use ab_testkit::{Answer, Gate, Log, Recording, Script};
+use bytes::Bytes;
+use futures_util::FutureExt;
+
+struct World {
+    driver: Recording,
+    writer: Arc<MemoryWriter>,
+    backend: Backend,
+}
+
+fn world(mode: Mode) -> World {
+    guarded(mode, Guards::default())
+}
+
+/// A backend with a journal among other guards.
+fn guarded(mode: Mode, guards: Guards) -> World {
+    let (driver, writer) = (Recording::new(), Arc::new(MemoryWriter::default()));
+    let journal = Journal::new(writer.clone(), mode).for_workspace("project");
+    let guards = Guards { journal: Some(Arc::new(journal)), ..guards };
+    let assembly = Assembly { actor: Actor::new("agent-7"), guards };
+    let backend = Backend::assemble(Arc::new(driver.clone()), assembly);
+    World { driver, writer, backend }
+}
+
+/// A successful record, as far as a test can know it.
+fn record(verb: Verb, path: &str) -> Record {
+    Record {
+        at: SystemTime::UNIX_EPOCH,
+        verb,
+        actor: "agent-7".to_owned(),
+        workspace: Some("project".to_owned()),
+        path: Some(path.to_owned()),
+        to: None,
+        command: None,
+        success: true,
+        failure: None,
+        exit_code: None,
+        stderr: None,
+        bytes: 0,
+        duration: Duration::ZERO,
+    }
+}
+
+fn failed(record: Record, code: Code, message: &str) -> Record {
+    let failure = Failure { code: Some(code), message: message.to_owned() };
+    Record { success: false, failure: Some(failure), ..record }
+}
+
+/// The records without what only a clock knows.
+fn timeless(writer: &MemoryWriter) -> Vec<Record> {
+    let timeless =
+        |record: Record| Record { at: SystemTime::UNIX_EPOCH, duration: Duration::ZERO, ..record };
+    writer.records().into_iter().map(timeless).collect()
+}
+
+/// Verb and path of each record.
+fn lines(writer: &MemoryWriter) -> Vec<(Verb, String)> {
+    let line = |record: Record| (record.verb, record.path.unwrap_or_default());
+    writer.records().into_iter().map(line).collect()
+}
+
+fn expect(lines: &[(Verb, &str)]) -> Vec<(Verb, String)> {
+    lines.iter().map(|(verb, path)| (*verb, (*path).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn entry_has_the_required_fields() {
+    let World { writer, backend, .. } = world(Mode::Standard);
+    let before = SystemTime::now();
+    backend.write("dir/file", "12345").await.unwrap();
+    let after = SystemTime::now();
+    let records = writer.records();
+    assert_eq!(timeless(&writer), [Record { bytes: 5, ..record(Verb::Write, "dir/file") }]);
+    // The start is reckoned from the end, and the two clocks differ a little.
+    let slack = Duration::from_millis(50);
+    assert!(records[0].at >= before - slack && records[0].at <= after, "{records:?}");
+    assert!(records[0].duration <= after.duration_since(before).unwrap() + slack, "{records:?}");
+}
+
+#[tokio::test]
+async fn standard_logs_what_modifies() {
+    let World { driver, writer, backend } = world(Mode::Standard);
+    backend.mkdir("dir").await.unwrap();
+    backend.write("dir/a", "1").await.unwrap();
+    backend.touch("dir/b").await.unwrap();
+    backend.set_attributes("dir/a", Attributes::default()).await.unwrap();
+    backend.edit("dir/a", &[Edit::new("1", "2")], EditOptions::default()).await.unwrap();
+    backend.rename("dir/a", "dir/c").await.unwrap();
+    backend.rm("dir", RemoveOptions::recursive()).await.unwrap();
+    failure(backend.symlink("link", "dir").await, Kind::Unsupported);
+    driver.play(Script::exits(0));
+    backend.exec("make").await.unwrap();
+    let all = expect(&[
+        (Verb::Mkdir, "dir"),
+        (Verb::Write, "dir/a"),
+        (Verb::Touch, "dir/b"),
+        (Verb::SetAttributes, "dir/a"),
+        (Verb::Write, "dir/a"),
+        (Verb::Rename, "dir/a"),
+        (Verb::Delete, "dir"),
+        (Verb::Symlink, "link"),
+        (Verb::Exec, "."),
+    ]);
+    assert_eq!(lines(&writer), all);
+}
+
+/// Everything that only looks.
+async fn look_around(backend: &Backend) {
+    backend.read("file").await.unwrap();
+    backend.stat("file").await.unwrap();
+    backend.exists("file").await.unwrap();
+    backend.list(".", ListOptions::default()).await.unwrap();
+    failure(backend.search(&ab_testkit::every_call::names()).await, Kind::Unsupported);
+    failure(backend.read_link("file").await, Kind::Unsupported);
+    drop(backend.open("file", OpenOptions::default()).await.unwrap());
+    backend.space().await.unwrap();
+    backend.processes().await.unwrap();
+    backend.connect().await.unwrap();
+}
+
+#[tokio::test]
+async fn standard_leaves_reads_out() {
+    let World { writer, backend, .. } = world(Mode::Standard);
+    backend.write("file", "x").await.unwrap();
+    look_around(&backend).await;
+    assert_eq!(lines(&writer), expect(&[(Verb::Write, "file")]));
+}
+
+#[tokio::test]
+async fn verbose_logs_everything() {
+    let World { writer, backend, .. } = world(Mode::Verbose);
+    backend.write("file", "x").await.unwrap();
+    look_around(&backend).await;
+    let all = expect(&[
+        (Verb::Write, "file"),
+        (Verb::Read, "file"),
+        (Verb::Stat, "file"),
+        (Verb::Stat, "file"),
+        (Verb::List, "."),
+        (Verb::Search, "."),
+        (Verb::ReadLink, "file"),
+        (Verb::Open, "file"),
+        (Verb::Space, ""),
+        (Verb::Processes, ""),
+        (Verb::Connect, ""),
+    ]);
+    assert_eq!(lines(&writer), all);
+}
+
+#[tokio::test]
+async fn a_file_is_written_down_when_it_is_closed() {
+    let World { writer, backend, .. } = world(Mode::Standard);
+    let access = OpenOptions {
+        access: Access::ReadWrite,
+        create: Creation::IfMissing,
+        ..OpenOptions::default()
+    };
+    let file = backend.open("file", access).await.unwrap();
+    file.write_at(0, Bytes::from("12345")).await.unwrap();
+    assert_eq!(timeless(&writer), []);
+    drop(file);
+    assert_eq!(timeless(&writer), [Record { bytes: 5, ..record(Verb::Open, "file") }]);
+}
+
+#[tokio::test]
+async fn a_rename_names_both_ends() {
+    let World { writer, backend, .. } = world(Mode::Standard);
+    backend.write("from", "").await.unwrap();
+    backend.rename("from", "dir/to").await.unwrap();
+    let renamed = Record { to: Some("dir/to".to_owned()), ..record(Verb::Rename, "from") };
+    assert_eq!(timeless(&writer), [record(Verb::Write, "from"), renamed]);
+}
+
+#[tokio::test]
+async fn entry_has_the_command() {
+    let World { driver, writer, backend } = world(Mode::Standard);
+    driver.play(Script::exits(0).stdout("fine"));
+    backend.exec("make all").await.unwrap();
+    driver.play(Script::exits(2).stderr("no rule"));
+    failure(backend.exec("make none").await, Kind::Failed);
+    let command = |line: &str, code| Record {
+        command: Some(line.to_owned()),
+        exit_code: Some(code),
+        ..record(Verb::Exec, ".")
+    };
+    let failed =
+        Record { success: false, stderr: Some("no rule".to_owned()), ..command("make none", 2) };
+    assert_eq!(timeless(&writer), [command("make all", 0), failed]);
+}
+
+#[tokio::test]
+async fn a_command_is_written_down_when_it_ends() {
+    let World { driver, writer, backend } = world(Mode::Standard);
+    driver.play(Script::held());
+    let _process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
+    assert_eq!(timeless(&writer), []);
+    driver.take_held().ending.set(Exit { code: None, signal: Some(9), ..Exit::default() });
+    let killed =
+        Record { command: Some("sleep".to_owned()), success: false, ..record(Verb::Exec, ".") };
+    assert_eq!(timeless(&writer), [killed]);
+}
+
+#[tokio::test]
+async fn entry_has_the_error() {
+    let World { writer, backend, .. } = world(Mode::Verbose);
+    failure(backend.read("missing").await, Kind::NotFound);
+    failure(backend.write(".", "x").await, Kind::IsADirectory);
+    let records = [
+        failed(record(Verb::Read, "missing"), Code::KeyNotFound, "read 'missing': no such key"),
+        failed(record(Verb::Write, "."), Code::WriteFailed, "write '.': is a directory"),
+    ];
+    assert_eq!(timeless(&writer), records);
+}
+
+#[tokio::test]
+async fn refusals_are_written_down() {
+    let log = Log::default();
+    let gate = Gate::new(3, Answer::Refuse, &log).for_verbs(&[Verb::Delete]);
+    let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
+    let World { writer, backend, driver } = guarded(Mode::Standard, guards);
+    failure(backend.rm("file", RemoveOptions::default()).await, Kind::Denied);
+    let refused = record(Verb::Delete, "file");
+    let message = "delete: gate 3 is shut";
+    assert_eq!(timeless(&writer), [failed(refused, Code::DangerousOperation, message)]);
+    assert_eq!(driver.seen(), []);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_is_written_down() {
+    let World { driver, writer, backend } = world(Mode::Standard);
+    driver.stall(Verb::Write);
+    assert!(backend.write("file", "x").now_or_never().is_none());
+    let failure = Failure { code: None, message: "cancelled".to_owned() };
+    let gone = Record { success: false, failure: Some(failure), ..record(Verb::Write, "file") };
+    assert_eq!(timeless(&writer), [gone]);
+}
+
+#[tokio::test]
+async fn journal_of_the_scope_is_called() {
+    let World { writer, backend, .. } = world(Mode::Standard);
+    let own = Arc::new(MemoryWriter::default());
+    let options = ScopeOptions {
+        journal: Some(Arc::new(Journal::new(own.clone(), Mode::Verbose))),
+        ..ScopeOptions::default()
+    };
+    let scope = backend.scope("tenants/a", options).unwrap();
+    let inner = scope.scope("jobs", ScopeOptions::default()).unwrap();
+    scope.write("file", "12345").await.unwrap();
+    failure(scope.read("missing").await, Kind::NotFound);
+    scope.rename("file", "moved").await.unwrap();
+    inner.touch("deep").await.unwrap();
+
+    let mine = |record: Record| Record { workspace: None, ..record };
+    let of_scope = [
+        mine(Record { bytes: 5, ..record(Verb::Write, "file") }),
+        mine(failed(
+            record(Verb::Read, "missing"),
+            Code::KeyNotFound,
+            "read 'missing': no such key",
+        )),
+        mine(Record { to: Some("moved".to_owned()), ..record(Verb::Rename, "file") }),
+        mine(record(Verb::Mkdir, "jobs")),
+        mine(record(Verb::Touch, "jobs/deep")),
+    ];
+    assert_eq!(timeless(&own), of_scope);
+
+    let of_parent = [
+        record(Verb::Mkdir, "tenants/a"),
+        Record { bytes: 5, ..record(Verb::Write, "tenants/a/file") },
+        Record { to: Some("tenants/a/moved".to_owned()), ..record(Verb::Rename, "tenants/a/file") },
+        record(Verb::Mkdir, "tenants/a/jobs"),
+        record(Verb::Touch, "tenants/a/jobs/deep"),
+    ];
+    assert_eq!(timeless(&writer), of_parent);
+}
+
+#[tokio::test]
+async fn touch_is_recorded_as_touch() {
+    let World { writer, backend, .. } = world(Mode::Standard);
+    backend.touch("file").await.unwrap();
+    backend.touch("file").await.unwrap();
+    assert_eq!(timeless(&writer), [record(Verb::Touch, "file"), record(Verb::Touch, "file")]);
+}
+
+#[test]
+fn memory_writer_is_bounded() {
+    let writer = MemoryWriter::default();
+    for number in 0..MEMORY_ENTRIES + 3 {
+        writer.write(&record(Verb::Write, &number.to_string()));
+    }
+    let records = writer.records();
+    assert_eq!(records.len(), MEMORY_ENTRIES);
+    assert_eq!(records[0].path.as_deref(), Some("3"), "the oldest fall out");
+    writer.clear();
+    assert_eq!(writer.records(), []);
+}

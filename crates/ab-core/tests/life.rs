@@ -1,0 +1,212 @@
+//! The life of handles: status by generic code, scopes that come and go, the end of a parent.
+
+use std::sync::{Arc, mpsc};
+use std::time::SystemTime;
+
+use ab_core::{
+    Assembly, Backend, Code, Driver, Error, Guards, Kind, Memory, ScopeOptions, Status,
+    StatusChange,
+};
+use ab_testkit::expect::{failure, holds};
+use ab_testkit::{Gate, Heard, Log, Recording};
+
+use Status::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
+
+fn scope(parent: &Backend, path: &str) -> Backend {
+    parent.scope(path, ScopeOptions::default()).unwrap()
+}
+
+/// One backend of every kind that this crate can make.
+fn every_kind() -> Vec<Backend> {
+    let memory = || Backend::new(Memory::new());
+    let guards =
+        Guards { policy: vec![Arc::new(Gate::open(0, &Log::default()))], ..Guards::default() };
+    let guarded =
+        Backend::assemble(Arc::new(Memory::new()), Assembly { guards, ..Assembly::default() });
+    vec![
+        memory(),
+        scope(&memory(), "scope"),
+        scope(&scope(&memory(), "outer"), "inner"),
+        scope(&guarded, "scope"),
+        guarded,
+        Backend::new(Recording::new()),
+    ]
+}
+
+#[tokio::test]
+async fn generic_code_needs_no_branch() {
+    for backend in every_kind() {
+        let heard = Heard::of(&backend);
+        assert_eq!(backend.status(), Connected);
+        backend.connect().await.unwrap();
+        backend.write("file", "x").await.unwrap();
+        backend.destroy().await.unwrap();
+        assert_eq!(backend.status(), Destroyed);
+        assert_eq!(heard.transitions(), [(Connected, Destroyed)]);
+        failure(backend.read("file").await, Kind::Destroyed);
+    }
+}
+
+#[tokio::test]
+async fn every_transition_reaches_every_subscriber_in_order() {
+    let driver = Recording::new();
+    let root = Backend::new(driver.clone());
+    let outer = scope(&root, "outer");
+    let inner = scope(&outer, "inner");
+    let heard = [&root, &root, &outer, &inner].map(Heard::of);
+    for status in [Disconnected, Reconnecting, Reconnecting, Connected, Disconnected, Connecting] {
+        driver.status().set(status, None);
+    }
+    let expect = [
+        (Connected, Disconnected),
+        (Disconnected, Reconnecting),
+        (Reconnecting, Connected),
+        (Connected, Disconnected),
+        (Disconnected, Connecting),
+    ];
+    for heard in heard {
+        assert_eq!(heard.transitions(), expect);
+    }
+}
+
+#[tokio::test]
+async fn a_transition_tells_time_and_cause() {
+    let driver = Recording::new();
+    let root = Backend::new(driver.clone());
+    let (sender, told) = mpsc::channel::<StatusChange>();
+    let scope = scope(&root, "scope");
+    let _listening = scope.on_status_change(move |change| sender.send(change.clone()).unwrap());
+    let before = SystemTime::now();
+    let lost = Error::new(Code::ConnectionClosed, Kind::Disconnected, "cut");
+    driver.status().set(Reconnecting, Some(lost));
+    let change = told.try_recv().unwrap();
+    assert_eq!((change.from, change.to), (Connected, Reconnecting));
+    assert!(change.at >= before, "{change:?}");
+    assert_eq!(change.error.map(|error| error.message().to_owned()), Some("cut".to_owned()));
+}
+
+#[tokio::test]
+async fn status_is_the_parents_live() {
+    let driver = Recording::new();
+    let root = Backend::new(driver.clone());
+    let outer = scope(&root, "outer");
+    let inner = scope(&outer, "inner");
+    for status in [Disconnected, Reconnecting, Connected] {
+        driver.status().set(status, None);
+        assert_eq!([&root, &outer, &inner].map(Backend::status), [status; 3]);
+    }
+    driver.status().set(Disconnected, None);
+    assert_eq!(scope(&inner, "late").status(), Disconnected, "a scope made while it is so");
+}
+
+#[tokio::test]
+async fn destroy_unregisters_from_the_parent() {
+    let root = Backend::new(Memory::new());
+    let (first, second) = (scope(&root, "first"), scope(&root, "second"));
+    let nested = scope(&first, "nested");
+    assert_eq!((root.scopes(), first.scopes(), second.scopes()), (2, 1, 0));
+    nested.destroy().await.unwrap();
+    assert_eq!((root.scopes(), first.scopes()), (2, 0));
+    first.destroy().await.unwrap();
+    first.destroy().await.unwrap();
+    assert_eq!(root.scopes(), 1);
+    assert_eq!((root.status(), first.status()), (Connected, Destroyed));
+    assert_eq!((nested.status(), second.status()), (Destroyed, Connected));
+}
+
+#[tokio::test]
+async fn destroy_of_a_scope_destroys_nothing_else() {
+    let driver = Recording::new();
+    let root = Backend::new(driver.clone());
+    let (first, second) = (scope(&root, "first"), scope(&root, "second"));
+    first.write("file", "stays").await.unwrap();
+    let heard = [&root, &second].map(Heard::of);
+    first.destroy().await.unwrap();
+
+    failure(first.read("file").await, Kind::Destroyed);
+    holds(&root, "first/file", "stays").await;
+    second.write("file", "works").await.unwrap();
+    holds(&scope(&root, "first"), "file", "stays").await;
+    assert_eq!((root.status(), driver.closes()), (Connected, 0));
+    assert!(heard.iter().all(|heard| heard.transitions().is_empty()));
+}
+
+#[test]
+fn dropping_a_scope_unregisters_it() {
+    let root = Backend::new(Memory::new());
+    let first = scope(&root, "first");
+    let again = first.clone();
+    assert_eq!(root.scopes(), 1);
+    drop(first);
+    assert_eq!(root.scopes(), 1, "a clone is still alive");
+    drop(again);
+    assert_eq!(root.scopes(), 0);
+
+    let outer = scope(&root, "outer");
+    let inner = scope(&outer, "inner");
+    drop(outer);
+    assert_eq!(root.scopes(), 1, "the inner scope keeps the outer one");
+    drop(inner);
+    assert_eq!(root.scopes(), 0);
+}
+
+#[tokio::test]
+async fn orphans_show_the_parents_status() {
+    let driver = Recording::new();
+    let root = Backend::new(driver.clone());
+    let outer = scope(&root, "outer");
+    let inner = scope(&outer, "inner");
+    inner.write("file", "x").await.unwrap();
+    let heard = [&outer, &inner].map(Heard::of);
+    root.destroy().await.unwrap();
+
+    for orphan in [&outer, &inner] {
+        assert_eq!(orphan.status(), Destroyed);
+        failure(orphan.read("file").await, Kind::Destroyed);
+        failure(orphan.scope("deeper", ScopeOptions::default()), Kind::Destroyed);
+        orphan.destroy().await.unwrap();
+    }
+    for heard in heard {
+        assert_eq!(heard.transitions(), [(Connected, Destroyed)]);
+    }
+    assert_eq!(driver.closes(), 1);
+}
+
+#[tokio::test]
+async fn parent_leaves_children_alone() {
+    let root = Backend::new(Memory::new());
+    let _child = scope(&root, "child");
+    root.destroy().await.unwrap();
+    assert_eq!(root.scopes(), 1, "nobody destroyed the child: it is an orphan");
+}
+
+#[tokio::test]
+async fn the_end_of_an_outer_scope_is_the_end_of_inner_ones() {
+    let root = Backend::new(Memory::new());
+    let outer = scope(&root, "outer");
+    let inner = scope(&outer, "inner");
+    let heard = Heard::of(&inner);
+    outer.destroy().await.unwrap();
+    assert_eq!((root.status(), inner.status()), (Connected, Destroyed));
+    failure(inner.write("file", "x").await, Kind::Destroyed);
+    assert_eq!(heard.transitions(), [(Connected, Destroyed)]);
+}
+
+#[tokio::test]
+async fn clones_share_one_life() {
+    let backend = Backend::new(Memory::new());
+    let clone = backend.clone();
+    clone.write("file", "shared").await.unwrap();
+    holds(&backend, "file", "shared").await;
+    clone.destroy().await.unwrap();
+    assert_eq!(backend.status(), Destroyed);
+}
+
+#[tokio::test]
+async fn a_destroyed_driver_stays_so_for_new_handles() {
+    let driver = Recording::new();
+    Backend::new(driver.clone()).destroy().await.unwrap();
+    let late = Backend::new(driver);
+    assert_eq!(late.status(), Destroyed);
+    failure(late.read("file").await, Kind::Destroyed);
+}

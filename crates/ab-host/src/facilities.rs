@@ -1,0 +1,294 @@
+//! What this host offers for keeping commands apart and for copying files, found out by trying.
+//!
+//! - A probe does the thing itself, on a small scale; it does not look for files that hint at it.
+//! - A probe leaves the host as it was.
+//! - A probe has [`PROBE_TIME`], and then counts as failed. All run at the same time.
+
+mod bubblewrap;
+mod cgroups;
+mod kernel;
+mod namespaces;
+mod program;
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use program::Programs;
+
+/// Longest that one probe may take.
+pub const PROBE_TIME: Duration = Duration::from_secs(5);
+/// What a probe that ends its programs in time may need to say so.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What a caller knows about the surroundings that are to be probed.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Directories to look for programs in.
+    pub path: Vec<PathBuf>,
+    /// The directory whose file system is tried.
+    pub directory: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Name {
+    Kernel,
+    Openat2,
+    Pidfd,
+    Landlock,
+    Seccomp,
+    UserNamespaces,
+    Bubblewrap,
+    Overlay,
+    Cgroups,
+    Reflink,
+}
+
+impl Name {
+    pub const ALL: [Name; 10] = [
+        Name::Kernel,
+        Name::Openat2,
+        Name::Pidfd,
+        Name::Landlock,
+        Name::Seccomp,
+        Name::UserNamespaces,
+        Name::Bubblewrap,
+        Name::Overlay,
+        Name::Cgroups,
+        Name::Reflink,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Name::Kernel => "kernel",
+            Name::Openat2 => "openat2",
+            Name::Pidfd => "pidfd",
+            Name::Landlock => "landlock",
+            Name::Seccomp => "seccomp",
+            Name::UserNamespaces => "user-namespaces",
+            Name::Bubblewrap => "bwrap",
+            Name::Overlay => "overlayfs",
+            Name::Cgroups => "cgroups",
+            Name::Reflink => "reflink",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Working,
+    /// Some of it works, see the cause.
+    Partial,
+    Missing,
+}
+
+impl State {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Working => "working",
+            State::Partial => "partial",
+            State::Missing => "missing",
+        }
+    }
+}
+
+/// One thing that a host may offer. Whatever does not work in full has a cause and a remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facility {
+    pub name: Name,
+    pub state: State,
+    /// What was seen to work, or what its absence means.
+    pub detail: String,
+    pub cause: Option<String>,
+    pub remedy: Option<String>,
+}
+
+impl Facility {
+    fn working(name: Name, detail: impl Into<String>) -> Facility {
+        Facility { name, state: State::Working, detail: detail.into(), cause: None, remedy: None }
+    }
+
+    fn partial(name: Name, detail: impl Into<String>, lack: Lack) -> Facility {
+        Facility { state: State::Partial, ..Facility::missing(name, detail, lack) }
+    }
+
+    fn missing(name: Name, detail: impl Into<String>, lack: Lack) -> Facility {
+        Facility {
+            name,
+            state: State::Missing,
+            detail: detail.into(),
+            cause: Some(lack.cause),
+            remedy: Some(lack.remedy),
+        }
+    }
+}
+
+/// Why something is not there, and what would bring it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lack {
+    cause: String,
+    remedy: String,
+}
+
+impl Lack {
+    fn new(cause: impl Into<String>, remedy: impl Into<String>) -> Lack {
+        Lack { cause: cause.into(), remedy: remedy.into() }
+    }
+}
+
+/// The strongest isolation of commands that the host would carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isolation {
+    /// Namespaces made by bwrap.
+    Namespaces,
+    /// Landlock and seccomp.
+    Landlock,
+    Nothing,
+}
+
+impl Isolation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Isolation::Namespaces => "bwrap",
+            Isolation::Landlock => "landlock",
+            Isolation::Nothing => "none",
+        }
+    }
+
+    /// What the facilities add up to.
+    pub fn possible(facilities: &[Facility]) -> Isolation {
+        let works = |name: Name| {
+            facilities.iter().any(|each| each.name == name && each.state == State::Working)
+        };
+        if works(Name::Bubblewrap) {
+            Isolation::Namespaces
+        } else if works(Name::Landlock) && works(Name::Seccomp) {
+            Isolation::Landlock
+        } else {
+            Isolation::Nothing
+        }
+    }
+}
+
+/// Tries everything. The answers come in the order of [`Name::ALL`].
+pub fn probe(surroundings: &Probe) -> Vec<Facility> {
+    let deadline = Instant::now() + PROBE_TIME;
+    let waiting: Vec<_> = Name::ALL
+        .into_iter()
+        .map(|name| {
+            let (sender, receiver) = mpsc::channel();
+            let surroundings = surroundings.clone();
+            // Each on a thread of its own, since some probes restrict the thread they run on.
+            let started =
+                thread::Builder::new().name(format!("probe {}", name.as_str())).spawn(move || {
+                    // Nobody waits any more once the time is up.
+                    let _ = sender.send(try_one(name, &surroundings, deadline));
+                });
+            (name, started.map(|_| receiver))
+        })
+        .collect();
+    let last = deadline + LAST_WORDS;
+    let answers = waiting.into_iter().map(|(name, started)| match started {
+        Ok(receiver) => {
+            let left = last.saturating_duration_since(Instant::now());
+            receiver.recv_timeout(left).unwrap_or_else(|_| silent(name))
+        }
+        Err(error) => {
+            let lack = Lack::new(
+                format!("no thread to try it on: {error}"),
+                "raise the limit on processes and threads (ulimit -u, pids cgroup)",
+            );
+            Facility::missing(name, "not tried", lack)
+        }
+    });
+    answers.collect()
+}
+
+fn try_one(name: Name, surroundings: &Probe, deadline: Instant) -> Facility {
+    let programs = Programs::new(&surroundings.path, deadline);
+    match name {
+        Name::Kernel => kernel::version(),
+        Name::Openat2 => kernel::openat2(),
+        Name::Pidfd => kernel::pidfd(),
+        Name::Landlock => kernel::landlock(),
+        Name::Seccomp => kernel::seccomp(),
+        Name::UserNamespaces => namespaces::user(&programs),
+        Name::Bubblewrap => bubblewrap::start(&programs),
+        Name::Overlay => namespaces::overlay(&programs),
+        Name::Cgroups => cgroups::groups(),
+        Name::Reflink => kernel::reflink(&surroundings.directory),
+    }
+}
+
+fn silent(name: Name) -> Facility {
+    let lack = Lack::new(
+        format!("the probe gave no answer within {} s", PROBE_TIME.as_secs()),
+        "run it again on a host that is less busy",
+    );
+    Facility::missing(name, "not known", lack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: Name, state: State) -> Facility {
+        Facility { state, ..Facility::working(name, "") }
+    }
+
+    #[test]
+    fn every_name_is_probed_and_every_lack_is_explained() {
+        let surroundings = Probe {
+            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+                .map(PathBuf::from)
+                .to_vec(),
+            directory: std::env::temp_dir(),
+        };
+        let started = Instant::now();
+        let facilities = probe(&surroundings);
+        assert!(started.elapsed() < PROBE_TIME + LAST_WORDS + Duration::from_secs(1));
+        let names: Vec<Name> = facilities.iter().map(|each| each.name).collect();
+        assert_eq!(names, Name::ALL);
+        for facility in facilities {
+            let explained = facility.cause.is_some() && facility.remedy.is_some();
+            assert_eq!(explained, facility.state != State::Working, "{facility:?}");
+            assert!(!facility.detail.is_empty(), "{facility:?}");
+        }
+    }
+
+    #[test]
+    fn without_programs_the_lack_of_them_is_the_cause() {
+        let nowhere = Probe { path: Vec::new(), directory: PathBuf::from("/no/such/directory") };
+        for facility in probe(&nowhere) {
+            let program = match facility.name {
+                Name::UserNamespaces | Name::Overlay => "unshare",
+                Name::Bubblewrap => "bwrap",
+                Name::Reflink => "No such file",
+                _ => continue,
+            };
+            assert_eq!(facility.state, State::Missing, "{facility:?}");
+            assert!(facility.cause.as_ref().unwrap().contains(program), "{facility:?}");
+        }
+    }
+
+    #[test]
+    fn isolation_follows_from_what_works() {
+        use State::{Missing, Partial, Working};
+        for (bwrap, landlock, seccomp, expect) in [
+            (Working, Working, Working, Isolation::Namespaces),
+            (Working, Missing, Missing, Isolation::Namespaces),
+            (Partial, Working, Working, Isolation::Landlock),
+            (Missing, Working, Missing, Isolation::Nothing),
+            (Missing, Partial, Working, Isolation::Nothing),
+            (Missing, Missing, Missing, Isolation::Nothing),
+        ] {
+            let facilities = [
+                of(Name::Bubblewrap, bwrap),
+                of(Name::Landlock, landlock),
+                of(Name::Seccomp, seccomp),
+            ];
+            assert_eq!(Isolation::possible(&facilities), expect);
+        }
+    }
+}

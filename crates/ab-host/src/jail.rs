@@ -1,0 +1,296 @@
+//! The wall around workspace files: everything is opened beneath a directory handle.
+//!
+//! The kernel resolves paths (`openat2` with `RESOLVE_BENEATH`), so nobody can swap a directory for
+//! a link between a check and a use: there is no check. Where the kernel says that a path leaves, or
+//! has no such call, [`walk`] goes one component at a time by handles, which also lets absolute
+//! links that point inside work. No path is ever compared with a prefix as text.
+
+mod walk;
+
+use std::path::Path;
+
+use ab_core::WsPath;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+
+pub(crate) use walk::{Final, Missing, Spot};
+
+/// How often a resolution that raced with a rename is tried again before the slow way is taken.
+const RACE_RETRIES: usize = 8;
+
+/// Why a path could not be opened.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// A link on the way leads out of the workspace or the scope.
+    Escape,
+    /// A link leads to something that is not there, and a change must not make it.
+    Dangling(String),
+    Os(Errno),
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        Fault::Os(errno)
+    }
+}
+
+/// How paths are resolved on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resolver {
+    /// By the kernel, in one call.
+    Kernel,
+    /// By us, one component at a time.
+    Walk,
+}
+
+/// A directory that nothing opened through it can leave.
+#[derive(Debug)]
+pub(crate) struct Jail {
+    root: OwnedFd,
+    /// Absolute paths of the root, as segments, to recognise absolute links that point inside.
+    aliases: Vec<Vec<String>>,
+    resolver: Resolver,
+}
+
+/// The directory that one path is resolved beneath: the root, or the path's fence.
+enum Base<'a> {
+    Root(BorrowedFd<'a>),
+    Fence(OwnedFd),
+}
+
+impl AsFd for Base<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Base::Root(root) => *root,
+            Base::Fence(fence) => fence.as_fd(),
+        }
+    }
+}
+
+impl Jail {
+    pub(crate) fn new(root: OwnedFd, aliases: &[impl AsRef<Path>]) -> Self {
+        let segments = |alias: &Path| -> Option<Vec<String>> {
+            alias
+                .to_str()
+                .map(|text| text.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect())
+        };
+        let resolver = match probe(root.as_fd()) {
+            Ok(()) => Resolver::Kernel,
+            Err(_) => Resolver::Walk,
+        };
+        let aliases = aliases.iter().filter_map(|alias| segments(alias.as_ref())).collect();
+        Self { root, aliases, resolver }
+    }
+
+    /// The same jail without the kernel's help.
+    pub(crate) fn walking(mut self) -> Self {
+        self.resolver = Resolver::Walk;
+        self
+    }
+
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// Opens what `path` leads to.
+    pub(crate) fn open(&self, path: &WsPath, flags: OFlags, last: Final) -> Result<OwnedFd, Fault> {
+        let (base, below) = self.base(path)?;
+        let flags = flags | OFlags::CLOEXEC;
+        let kernel_flags = match last {
+            Final::Follow => flags,
+            Final::Keep => flags | OFlags::NOFOLLOW,
+        };
+        match self.kernel(base.as_fd(), below, kernel_flags, ResolveFlags::empty()) {
+            Some(Ok(fd)) => return Ok(fd),
+            Some(Err(Errno::XDEV)) | None => {}
+            Some(Err(errno)) => return Err(errno.into()),
+        }
+        for _ in 0..RACE_RETRIES {
+            let spot = self.walk(base.as_fd(), path, last, Missing::Fail)?;
+            match spot.open(flags) {
+                // Someone put a link where there was none: look again.
+                Err(Fault::Os(Errno::LOOP)) if last == Final::Follow => {}
+                result => return result,
+            }
+        }
+        Err(Errno::LOOP.into())
+    }
+
+    /// Opens what `path` leads to if that takes no disk access; nothing means "ask properly".
+    pub(crate) fn open_cached(&self, path: &WsPath, flags: OFlags) -> Option<OwnedFd> {
+        if self.resolver != Resolver::Kernel {
+            return None;
+        }
+        let resolve = beneath() | ResolveFlags::CACHED;
+        let open = |base: BorrowedFd<'_>, below: &str, flags| {
+            openat2(base, or_dot(below), flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
+        };
+        if path.is_fenced() && !path.below_fence().is_empty() {
+            let fence = path.fence();
+            let fence = open(self.root(), fence.as_str(), OFlags::PATH | OFlags::DIRECTORY)?;
+            return open(fence.as_fd(), path.below_fence(), flags);
+        }
+        open(self.root(), path.as_str(), flags)
+    }
+
+    /// The directory and name that a change of `path` acts on.
+    pub(crate) fn spot(&self, path: &WsPath, last: Final, missing: Missing) -> Result<Spot, Fault> {
+        let (base, below) = match self.base(path) {
+            Err(Fault::Os(Errno::NOENT)) if missing == Missing::MakeParents => {
+                self.make_dir(&path.fence())?;
+                self.base(path)?
+            }
+            result => result?,
+        };
+        let (parent, name) = below.rsplit_once('/').unwrap_or(("", below));
+        if name.is_empty() {
+            // The root or a fence: only the walk can say that it has no name.
+            return self.walk(base.as_fd(), path, last, missing);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = self.kernel(base.as_fd(), parent, flags, ResolveFlags::NO_SYMLINKS);
+        if let Some(Ok(directory)) = directory {
+            let spot = Spot::at(directory, name);
+            if last == Final::Keep || !spot.is_link()? {
+                return Ok(spot);
+            }
+        }
+        self.walk(base.as_fd(), path, last, missing)
+    }
+
+    /// Makes a directory and those above it.
+    pub(crate) fn make_dir(&self, path: &WsPath) -> Result<(), Fault> {
+        let (base, below) = match self.base(path) {
+            Err(Fault::Os(Errno::NOENT)) => {
+                self.make_dir(&path.fence())?;
+                self.base(path)?
+            }
+            result => result?,
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if let Some(Ok(_)) = self.kernel(base.as_fd(), below, flags, ResolveFlags::empty()) {
+            return Ok(());
+        }
+        self.walk(base.as_fd(), path, Final::Follow, Missing::MakeAll).map(|_| ())
+    }
+
+    /// Whether an absolute link target points below `fence`.
+    pub(crate) fn points_inside(&self, target: &str, fence: &WsPath) -> bool {
+        let inside = self.inside(target, fence);
+        inside.is_some_and(|segments| !segments.iter().any(|segment| segment == ".."))
+    }
+
+    /// Where resolution of `path` starts, and what is below. A path that ends at its own fence is
+    /// named by whoever set the fence, so it is resolved from the root.
+    fn base<'p>(&self, path: &'p WsPath) -> Result<(Base<'_>, &'p str), Fault> {
+        if !path.is_fenced() || path.below_fence().is_empty() {
+            return Ok((Base::Root(self.root()), path.as_str()));
+        }
+        let fence = self.open(&path.fence(), OFlags::PATH | OFlags::DIRECTORY, Final::Follow)?;
+        Ok((Base::Fence(fence), path.below_fence()))
+    }
+
+    /// One `openat2`, tried again when it raced; nothing when it cannot be had or kept racing.
+    fn kernel(
+        &self,
+        base: BorrowedFd<'_>,
+        below: &str,
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Option<Result<OwnedFd, Errno>> {
+        if self.resolver == Resolver::Walk {
+            return None;
+        }
+        for _ in 0..RACE_RETRIES {
+            match openat2(base, or_dot(below), flags, Mode::empty(), beneath() | resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                result => return Some(result),
+            }
+        }
+        None
+    }
+
+    fn walk(
+        &self,
+        base: BorrowedFd<'_>,
+        path: &WsPath,
+        last: Final,
+        missing: Missing,
+    ) -> Result<Spot, Fault> {
+        let whole = path.below_fence().is_empty();
+        let below = if whole { path.as_str() } else { path.below_fence() };
+        let fence = if whole { WsPath::root() } else { path.fence() };
+        walk::walk(base, below, last, missing, &|target| self.inside(target, &fence))
+    }
+
+    /// An absolute link target as segments below `fence`, when it points there.
+    fn inside(&self, target: &str, fence: &WsPath) -> Option<Vec<String>> {
+        let segments: Vec<&str> =
+            target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
+        let fence: Vec<&str> = fence.segments().collect();
+        self.aliases.iter().find_map(|alias| {
+            let rest = strip(&segments, alias.iter().map(String::as_str))?;
+            let rest = strip(rest, fence.iter().copied())?;
+            Some(rest.iter().map(|s| (*s).to_owned()).collect())
+        })
+    }
+}
+
+fn strip<'a, 's>(
+    segments: &'a [&'s str],
+    prefix: impl ExactSizeIterator<Item = &'a str>,
+) -> Option<&'a [&'s str]> {
+    let length = prefix.len();
+    let matches = segments.len() >= length && prefix.zip(segments).all(|(a, b)| a == *b);
+    matches.then(|| &segments[length..])
+}
+
+fn beneath() -> ResolveFlags {
+    ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS
+}
+
+fn or_dot(path: &str) -> &str {
+    if path.is_empty() { "." } else { path }
+}
+
+/// Whether the kernel keeps an open beneath a directory: inside works and `..` is refused.
+pub(crate) fn probe(directory: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat2(directory, ".", flags, Mode::empty(), beneath())?;
+    match openat2(directory, "..", flags, Mode::empty(), beneath()) {
+        Err(Errno::XDEV) => Ok(()),
+        Err(errno) => Err(errno),
+        Ok(_) => Err(Errno::NOTSUP),
+    }
+}
+
+/// Opens something below a directory without following any link, the last one included.
+pub(crate) fn open_plain(
+    top: BorrowedFd<'_>,
+    below: &WsPath,
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = beneath() | ResolveFlags::NO_SYMLINKS;
+    match openat2(top, or_dot(below.as_str()), flags, Mode::empty(), resolve) {
+        Err(Errno::NOSYS | Errno::AGAIN | Errno::PERM) => {}
+        result => return result,
+    }
+    let mut handle = openat(top, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let mut segments = below.segments().peekable();
+    while let Some(segment) = segments.next() {
+        let flags = match segments.peek() {
+            Some(_) => OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            None => flags,
+        };
+        handle = openat(&handle, segment, flags, Mode::empty())?;
+    }
+    Ok(handle)
+}
+
+/// Opens a directory on the host, outside any jail: how a root is made.
+pub(crate) fn open_host_dir(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(rustix::fs::CWD, path, flags, Mode::empty())
+}

@@ -1,0 +1,194 @@
+//! Resolving a path one component at a time, by handles.
+//!
+//! Each component is opened with `O_NOFOLLOW` from the handle of the one before, and its kind is
+//! asked of the handle that was opened, so what is checked is what is used. `..` inside a link goes
+//! back to a handle we already hold, never up by name, and never above the base.
+
+use std::collections::VecDeque;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+use super::Fault;
+
+/// Links followed before a chain counts as a circle, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// What to do with a link at the end of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Final {
+    Follow,
+    Keep,
+}
+
+/// What to do about directories that are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Fail,
+    MakeParents,
+    /// The last component too.
+    MakeAll,
+}
+
+/// Where a path leads: a name in an open directory. The name may be free.
+#[derive(Debug)]
+pub(crate) struct Spot {
+    pub(crate) dir: OwnedFd,
+    /// Absent when the path leads to the base, or to a directory above where a link stands.
+    pub(crate) name: Option<String>,
+}
+
+impl Spot {
+    pub(super) fn at(dir: OwnedFd, name: &str) -> Self {
+        Self { dir, name: Some(name.to_owned()) }
+    }
+
+    /// The name, or `IsADirectory` for a place that has none.
+    pub(crate) fn name(&self) -> Result<&str, Errno> {
+        self.name.as_deref().ok_or(Errno::ISDIR)
+    }
+
+    pub(super) fn is_link(&self) -> Result<bool, Errno> {
+        let Some(name) = &self.name else { return Ok(false) };
+        match statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Symlink),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(super) fn open(&self, flags: OFlags) -> Result<OwnedFd, Fault> {
+        let name = self.name.as_deref().unwrap_or(".");
+        Ok(openat(&self.dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?)
+    }
+}
+
+/// A component still to be walked.
+struct Step {
+    name: String,
+    /// The target of the link that it came from.
+    link: Option<String>,
+}
+
+fn steps(path: &str, link: Option<&str>) -> impl DoubleEndedIterator<Item = Step> {
+    path.split('/')
+        .filter(|segment| !segment.is_empty() && *segment != ".")
+        .map(move |segment| Step { name: segment.to_owned(), link: link.map(str::to_owned) })
+}
+
+/// Walks `below` from `base`. `inside` translates absolute link targets that point below the base.
+pub(super) fn walk(
+    base: BorrowedFd<'_>,
+    below: &str,
+    last: Final,
+    missing: Missing,
+    inside: &dyn Fn(&str) -> Option<Vec<String>>,
+) -> Result<Spot, Fault> {
+    let mut handles = vec![open_dir(base, ".")?];
+    let mut pending: VecDeque<Step> = steps(below, None).collect();
+    let mut links = 0;
+    while let Some(step) = pending.pop_front() {
+        let top = handles.last().ok_or(Fault::Escape)?.as_fd();
+        if step.name == ".." {
+            handles.pop();
+            if handles.is_empty() {
+                return Err(Fault::Escape);
+            }
+            continue;
+        }
+        let is_last = pending.is_empty();
+        match look(top, &step.name)? {
+            Found::Link(target) if !(is_last && last == Final::Keep) => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                let path = if target.starts_with('/') {
+                    let segments = inside(&target).ok_or(Fault::Escape)?;
+                    handles.truncate(1);
+                    segments.join("/")
+                } else {
+                    target.clone()
+                };
+                for step in steps(&path, Some(&target)).rev() {
+                    pending.push_front(step);
+                }
+            }
+            Found::Directory(handle) if !is_last => handles.push(handle),
+            Found::Nothing if is_last && missing == Missing::MakeParents && step.link.is_none() => {
+                return spot(handles, step.name);
+            }
+            Found::Nothing if missing != Missing::Fail => {
+                if let Some(target) = step.link {
+                    return Err(Fault::Dangling(target));
+                }
+                handles.push(make(top, &step.name)?);
+                if is_last {
+                    handles.pop();
+                    return spot(handles, step.name);
+                }
+            }
+            Found::Nothing if !is_last => return Err(Errno::NOENT.into()),
+            Found::Other if !is_last => return Err(Errno::NOTDIR.into()),
+            Found::Other if missing == Missing::MakeAll => return Err(Errno::EXIST.into()),
+            Found::Nothing => {
+                return match step.link {
+                    Some(target) => Err(Fault::Dangling(target)),
+                    None => spot(handles, step.name),
+                };
+            }
+            Found::Directory(_) | Found::Link(_) | Found::Other => return spot(handles, step.name),
+        }
+    }
+    let dir = handles.pop().ok_or(Fault::Escape)?;
+    Ok(Spot { dir, name: None })
+}
+
+fn spot(mut handles: Vec<OwnedFd>, name: String) -> Result<Spot, Fault> {
+    let dir = handles.pop().ok_or(Fault::Escape)?;
+    Ok(Spot { dir, name: Some(name) })
+}
+
+enum Found {
+    Nothing,
+    Directory(OwnedFd),
+    Link(String),
+    Other,
+}
+
+/// What `name` is, asked of a handle that was opened on it.
+fn look(dir: BorrowedFd<'_>, name: &str) -> Result<Found, Fault> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = match openat(dir, name, flags, Mode::empty()) {
+        Ok(handle) => handle,
+        Err(Errno::NOENT) => return Ok(Found::Nothing),
+        Err(errno) => return Err(errno.into()),
+    };
+    match FileType::from_raw_mode(fstat(&handle)?.st_mode) {
+        FileType::Directory => Ok(Found::Directory(handle)),
+        FileType::Symlink => {
+            let target = readlinkat(&handle, "", Vec::new())?;
+            // A target that is not UTF-8 cannot lead to anything that has a workspace path.
+            Ok(Found::Link(target.into_string().map_err(|_| Fault::Escape)?))
+        }
+        FileType::RegularFile
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => Ok(Found::Other),
+    }
+}
+
+fn make(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Fault> {
+    match mkdirat(dir, name, Mode::from_raw_mode(0o777)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(open_dir(dir, name)?),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn open_dir(dir: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(dir, name, flags, Mode::empty())
+}

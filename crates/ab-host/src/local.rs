@@ -1,0 +1,303 @@
+//! The driver over a directory of this host.
+//!
+//! Small reads that the page cache can answer happen on the caller's thread; everything else is one
+//! hop to a thread that may wait. Which part of the work is where: `read`, `write`, `handle`,
+//! `tree` (listing and removal), `place` (renames, links, attributes), `describe`.
+
+mod describe;
+mod handle;
+mod place;
+mod read;
+mod tree;
+mod write;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ab_core::driver::{BackendKind, Capabilities, Driver, File, Info};
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::options::{
+    Attributes, Links, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteMode, WriteOptions,
+};
+use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use ab_core::search::{Found, Query};
+use ab_core::status::{Status, StatusHub};
+use ab_core::{Verb, WsPath};
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::fs::OFlags;
+
+use crate::blocking::{Blocking, Cancel};
+use crate::failure::Act;
+use crate::jail::{Final, Jail, open_host_dir};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingRoot {
+    #[default]
+    Fail,
+    Create,
+}
+
+/// How paths are kept beneath the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resolution {
+    /// By the kernel in one call where it can, else by walking.
+    #[default]
+    Auto,
+    /// One component at a time, as on hosts whose kernel or sandbox lacks `openat2`.
+    Walk,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct LocalOptions {
+    pub missing_root: MissingRoot,
+    pub resolution: Resolution,
+    /// More absolute paths that mean the root, such as where a sandbox mounts it.
+    pub aliases: Vec<PathBuf>,
+}
+
+/// A workspace in a directory.
+pub struct Local {
+    shared: Arc<Shared>,
+    blocking: Blocking,
+    aliases: Vec<String>,
+    hub: StatusHub,
+}
+
+/// What the threads that do the work need.
+pub(crate) struct Shared {
+    pub(crate) jail: Jail,
+}
+
+impl Local {
+    /// Opens the directory. It is held by handle: renaming it away later does not lose it.
+    pub fn open(root: impl AsRef<Path>, options: LocalOptions) -> Result<Self> {
+        let root = root.as_ref();
+        let refused = |message: String| {
+            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+                .with_backend(BackendKind::Local)
+        };
+        if root.as_os_str().is_empty() {
+            return Err(refused("the workspace root is an empty path".to_owned()));
+        }
+        if options.missing_root == MissingRoot::Create {
+            std::fs::create_dir_all(root).map_err(|error| {
+                refused(format!("cannot create the workspace root {}: {error}", root.display()))
+                    .with_source(error)
+            })?;
+        }
+        let handle = open_host_dir(root).map_err(|errno| {
+            let error = std::io::Error::from(errno);
+            refused(format!("cannot open the workspace root {}: {error}", root.display()))
+                .with_hint("the root must be a directory that exists and may be entered")
+                .with_source(error)
+        })?;
+        let named = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        let real = std::fs::canonicalize(root).unwrap_or_else(|_| named.clone());
+        let mut aliases = vec![named, real];
+        aliases.extend(options.aliases);
+        aliases.dedup();
+        let jail = match options.resolution {
+            Resolution::Auto => Jail::new(handle, &aliases),
+            Resolution::Walk => Jail::new(handle, &aliases).walking(),
+        };
+        let aliases = aliases.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect();
+        Ok(Self {
+            shared: Arc::new(Shared { jail }),
+            blocking: Blocking::new(),
+            aliases,
+            hub: StatusHub::new(Status::Connected),
+        })
+    }
+
+    fn alive(&self, verb: Verb) -> Result<()> {
+        match self.hub.current() {
+            Status::Destroyed => Err(Error::destroyed(verb)),
+            Status::Connected
+            | Status::Connecting
+            | Status::Disconnected
+            | Status::Reconnecting => Ok(()),
+        }
+    }
+
+    fn lacks<T>(&self, verb: Verb) -> Result<T> {
+        self.alive(verb)?;
+        Err(Error::unsupported(BackendKind::Local, verb))
+    }
+
+    /// One hop: `work` runs where it may wait for the disk.
+    async fn hop<T: Send + 'static>(
+        &self,
+        verb: Verb,
+        path: &WsPath,
+        work: impl FnOnce(&Shared, Act<'_>, &Cancel) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (shared, path) = (self.shared.clone(), path.clone());
+        self.blocking.run(move |cancel| work(&shared, Act::new(verb, &path), cancel)).await
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local")
+            .field("root", &self.aliases.first())
+            .field("status", &self.hub.current())
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Local {
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
+        self.alive(Verb::Stat)?;
+        if options.links == Links::Follow
+            && let Some(handle) = self.shared.jail.open_cached(path, OFlags::PATH)
+            && let Ok(stat) = describe::handle(&handle)
+        {
+            return Ok(stat.stat);
+        }
+        let last = match options.links {
+            Links::Follow => Final::Follow,
+            Links::Keep => Final::Keep,
+        };
+        self.hop(Verb::Stat, path, move |shared, act, _| {
+            let handle = shared.jail.open(act.path, OFlags::PATH, last);
+            let handle = handle.map_err(|fault| act.failed(fault))?;
+            Ok(describe::handle(&handle).map_err(|errno| act.failed(errno))?.stat)
+        })
+        .await
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        self.alive(Verb::List)?;
+        self.hop(Verb::List, path, move |shared, act, cancel| {
+            tree::list(shared, act, options, cancel)
+        })
+        .await
+    }
+
+    async fn search(&self, _: &Query) -> Result<Found> {
+        self.lacks(Verb::Search)
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        self.alive(Verb::Read)?;
+        if let Some(content) = read::from_cache(&self.shared, path, options) {
+            return Ok(content);
+        }
+        self.hop(Verb::Read, path, move |shared, act, _| read::from_disk(shared, act, options))
+            .await
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        let verb = match options.mode {
+            WriteMode::CreateIfMissing => Verb::Touch,
+            WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
+        };
+        self.alive(verb)?;
+        self.hop(verb, path, move |shared, act, _| write::replace(shared, act, &content, options))
+            .await
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        self.alive(Verb::Open)?;
+        let file = self
+            .hop(Verb::Open, path, move |shared, act, _| handle::open(shared, act, options))
+            .await?;
+        Ok(Box::new(file.with_blocking(&self.blocking)))
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        self.alive(Verb::SetAttributes)?;
+        self.hop(Verb::SetAttributes, path, move |shared, act, _| {
+            place::set_attributes(shared, act, attributes)
+        })
+        .await
+    }
+
+    async fn read_link(&self, path: &WsPath) -> Result<String> {
+        self.alive(Verb::ReadLink)?;
+        self.hop(Verb::ReadLink, path, |shared, act, _| place::read_link(shared, act)).await
+    }
+
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
+        self.alive(Verb::Symlink)?;
+        let target = target.to_owned();
+        self.hop(Verb::Symlink, path, move |shared, act, _| place::symlink(shared, act, &target))
+            .await
+    }
+
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        self.alive(Verb::Mkdir)?;
+        self.hop(Verb::Mkdir, path, |shared, act, _| {
+            shared.jail.make_dir(act.path).map_err(|fault| act.failed(fault))
+        })
+        .await
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        self.alive(Verb::Delete)?;
+        self.hop(Verb::Delete, path, move |shared, act, cancel| {
+            tree::remove(shared, act, options, cancel)
+        })
+        .await
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        self.alive(Verb::Rename)?;
+        let to = to.clone();
+        self.hop(Verb::Rename, from, move |shared, act, _| place::rename(shared, act, &to, options))
+            .await
+    }
+
+    async fn space(&self) -> Result<Space> {
+        self.alive(Verb::Space)?;
+        self.hop(Verb::Space, &WsPath::root(), |shared, act, _| place::space(shared, act)).await
+    }
+
+    async fn exec(&self, _: ExecRequest) -> Result<Process> {
+        self.lacks(Verb::Exec)
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        self.lacks(Verb::Processes)
+    }
+
+    async fn attach(&self, _: &ProcessId, _: u64) -> Result<Process> {
+        self.lacks(Verb::Attach)
+    }
+
+    fn info(&self) -> Info {
+        Info {
+            kind: BackendKind::Local,
+            root_aliases: self.aliases.clone(),
+            capabilities: Capabilities {
+                exec: false,
+                search: false,
+                links: true,
+                modes: true,
+                empty_dirs: true,
+                jail: true,
+                atomic_write: true,
+                exact_kinds: true,
+            },
+        }
+    }
+
+    fn status(&self) -> &StatusHub {
+        &self.hub
+    }
+
+    async fn connect(&self) -> Result<()> {
+        self.alive(Verb::Connect)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.hub.set(Status::Destroyed, None);
+        Ok(())
+    }
+}

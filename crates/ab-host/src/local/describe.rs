@@ -1,0 +1,92 @@
+//! What the kernel knows of a file, as the contract says it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, SystemTime};
+
+use ab_core::WsPath;
+use ab_core::metadata::{FileKind, Stat, Version};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::io::Errno;
+
+use crate::jail::open_plain;
+
+/// A stat and the few things that only this crate needs.
+pub(super) struct Described {
+    pub(super) stat: Stat,
+    pub(super) links: u32,
+    pub(super) owner: (u32, u32),
+}
+
+/// Describes an open file, whatever its name is by now.
+pub(super) fn handle(fd: impl AsFd) -> Result<Described, Errno> {
+    Ok(describe(&statx(fd, "", AtFlags::EMPTY_PATH, mask())?))
+}
+
+/// Describes a name in a directory, without following it.
+pub(super) fn name(dir: impl AsFd, name: &str) -> Result<Described, Errno> {
+    Ok(describe(&statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, mask())?))
+}
+
+/// Describes something below a directory, without following any link.
+pub(super) fn beneath(top: &OwnedFd, below: &WsPath) -> Result<Described, Errno> {
+    handle(open_plain(top.as_fd(), below, OFlags::PATH)?)
+}
+
+pub(super) fn kind(file_type: FileType) -> FileKind {
+    match file_type {
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Dir,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => FileKind::Other,
+    }
+}
+
+fn mask() -> StatxFlags {
+    StatxFlags::BASIC_STATS | StatxFlags::BTIME
+}
+
+fn describe(raw: &Statx) -> Described {
+    let kind = kind(FileType::from_raw_mode(raw.stx_mode.into()));
+    let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let stat = Stat {
+        kind,
+        size: if kind == FileKind::Dir { 0 } else { raw.stx_size },
+        modified: time(raw.stx_mtime),
+        accessed: Some(time(raw.stx_atime)),
+        created: has_birth.then(|| time(raw.stx_btime)),
+        mode: Some(u32::from(raw.stx_mode) & 0o777),
+        version: version(raw),
+    };
+    Described { stat, links: raw.stx_nlink, owner: (raw.stx_uid, raw.stx_gid) }
+}
+
+/// Changes whenever the file is replaced (another inode) or written in place (times, size).
+fn version(raw: &Statx) -> Version {
+    let facts = (
+        (raw.stx_dev_major, raw.stx_dev_minor, raw.stx_ino, raw.stx_size),
+        (raw.stx_mtime.tv_sec, raw.stx_mtime.tv_nsec),
+        (raw.stx_ctime.tv_sec, raw.stx_ctime.tv_nsec),
+    );
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, facts).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    Version::new(half(0) << 64 | half(1))
+}
+
+fn time(stamp: StatxTimestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(stamp.tv_nsec.into());
+    let seconds = Duration::from_secs(stamp.tv_sec.unsigned_abs());
+    let whole = if stamp.tv_sec < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(seconds)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(seconds)
+    };
+    whole.and_then(|whole| whole.checked_add(nanos)).unwrap_or(SystemTime::UNIX_EPOCH)
+}

@@ -1,0 +1,218 @@
+//! Open files: reading and writing at offsets.
+
+use std::sync::Arc;
+
+use ab_core::driver::File;
+use ab_core::metadata::Stat;
+use ab_core::options::{Access, Creation, Existing, OpenOptions};
+use ab_core::{Error, Kind, Result, Verb, WsPath};
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, fsync, ftruncate, openat};
+use rustix::io::{Errno, pwrite};
+
+use super::write::Keep;
+use super::{Shared, describe, read, write};
+use crate::blocking::Blocking;
+use crate::failure::Act;
+use crate::jail::{Fault, Final, Missing, Spot};
+
+/// Most bytes that one `read_at` returns.
+const MAX_READ: usize = 16 * 1024 * 1024;
+/// Most bytes that are read on an async thread.
+const INLINE_BYTES: usize = 64 * 1024;
+/// How often an open that raced with a change of the name starts again.
+const RACE_RETRIES: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Opened {
+    fd: OwnedFd,
+    path: WsPath,
+    access: Access,
+}
+
+impl Opened {
+    pub(super) fn with_blocking(self, blocking: &Blocking) -> LocalFile {
+        let Opened { fd, path, access } = self;
+        LocalFile { inner: Arc::new(Inner { fd, path }), access, blocking: blocking.clone() }
+    }
+}
+
+pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Opened> {
+    let fd = match options.access {
+        Access::Read if options.create == Creation::Never => {
+            let opened = shared.jail.open(act.path, read::read_flags(), Final::Follow);
+            opened.map_err(|fault| act.failed(fault))?
+        }
+        Access::Read | Access::Write | Access::ReadWrite => open_spot(shared, act, options)?,
+    };
+    let described = describe::handle(&fd).map_err(|errno| act.failed(errno))?;
+    read::check_regular(act, &described)?;
+    Ok(Opened { fd, path: act.path.clone(), access: options.access })
+}
+
+/// Opens by directory and name, so that the file can be made, or given an inode of its own.
+fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
+    let missing = match options.create {
+        Creation::Never => Missing::Fail,
+        Creation::IfMissing | Creation::Always => Missing::MakeParents,
+    };
+    for _ in 0..RACE_RETRIES {
+        let spot = shared.jail.spot(act.path, Final::Follow, missing);
+        let spot = spot.map_err(|fault| act.failed(fault))?;
+        let name = spot.name().map_err(|errno| act.failed(errno))?;
+        let opened = match options.create {
+            Creation::Never => open_name(&spot, name, options),
+            Creation::Always => create_name(&spot, name, options),
+            Creation::IfMissing => match create_name(&spot, name, options) {
+                Err(Errno::EXIST) => open_name(&spot, name, options),
+                result => result,
+            },
+        };
+        match opened {
+            Err(Errno::LOOP | Errno::STALE) => {}
+            Err(Errno::NOENT) if options.create == Creation::IfMissing => {}
+            Err(errno) => return Err(act.failed(errno)),
+            Ok(fd) => return Ok(fd),
+        }
+    }
+    Err(act.failed(Fault::Os(Errno::LOOP)))
+}
+
+fn create_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
+    let mode = Mode::from_raw_mode(options.permissions.unwrap_or(0o666) & 0o777);
+    openat(&spot.dir, name, flags(options.access) | OFlags::CREATE | OFlags::EXCL, mode)
+}
+
+/// Opens a file that is there. `STALE` means that it had to be unshared: look again.
+fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
+    let fd = openat(&spot.dir, name, flags(options.access), Mode::empty())?;
+    if !options.access.writes() {
+        return Ok(fd);
+    }
+    let described = describe::handle(&fd)?;
+    if !described.stat.kind.is_file() {
+        // The caller finds out what it is, before anything is written.
+        return Ok(fd);
+    }
+    if described.links > 1 {
+        let keep = match options.existing {
+            Existing::Keep => Keep::Content,
+            Existing::Truncate => Keep::Nothing,
+        };
+        let source = openat(&spot.dir, name, flags(Access::Read), Mode::empty())?;
+        write::unshare(spot, name, &source, keep)?;
+        return Err(Errno::STALE);
+    }
+    if options.existing == Existing::Truncate {
+        ftruncate(&fd, 0)?;
+    }
+    Ok(fd)
+}
+
+fn flags(access: Access) -> OFlags {
+    let access = match access {
+        Access::Read => OFlags::RDONLY,
+        Access::Write => OFlags::WRONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    };
+    access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+/// The file that callers hold.
+#[derive(Debug)]
+pub(super) struct LocalFile {
+    inner: Arc<Inner>,
+    access: Access,
+    blocking: Blocking,
+}
+
+#[derive(Debug)]
+struct Inner {
+    fd: OwnedFd,
+    path: WsPath,
+}
+
+impl LocalFile {
+    async fn hop<T: Send + 'static>(
+        &self,
+        verb: Verb,
+        work: impl FnOnce(&OwnedFd) -> Result<T, Errno> + Send + 'static,
+    ) -> Result<T> {
+        let inner = self.inner.clone();
+        self.blocking
+            .run(move |_| {
+                work(&inner.fd).map_err(|errno| Act::new(verb, &inner.path).failed(errno))
+            })
+            .await
+    }
+
+    fn refused(&self, verb: Verb, message: &str) -> Error {
+        Error::on(verb, &self.inner.path, Kind::PermissionDenied, message)
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.access.writes() {
+            return Ok(());
+        }
+        Err(self.refused(Verb::Write, "the file is open for reading only"))
+    }
+}
+
+#[async_trait]
+impl File for LocalFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        if !self.access.reads() {
+            return Err(self.refused(Verb::Read, "the file is open for writing only"));
+        }
+        let length = length.min(MAX_READ);
+        if i64::try_from(offset).is_err() || length == 0 {
+            return Ok(Bytes::new());
+        }
+        if length <= INLINE_BYTES
+            && let Some(bytes) = read::read_cached(&self.inner.fd, offset, length)
+        {
+            return Ok(bytes);
+        }
+        self.hop(Verb::Read, move |fd| read::read_fully(fd, offset, length)).await
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        self.check_writable()?;
+        self.hop(Verb::Write, move |fd| {
+            let mut written = 0;
+            while written < bytes.len() {
+                let at = offset.checked_add(written as u64).ok_or(Errno::FBIG)?;
+                match pwrite(fd, &bytes[written..], at) {
+                    Ok(0) => return Err(Errno::IO),
+                    Ok(count) => written += count,
+                    Err(Errno::INTR) => {}
+                    Err(Errno::INVAL) => return Err(Errno::FBIG),
+                    Err(errno) => return Err(errno),
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        self.check_writable()?;
+        self.hop(Verb::Write, move |fd| match ftruncate(fd, length) {
+            Err(Errno::INVAL) => Err(Errno::FBIG),
+            result => result,
+        })
+        .await
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        let described = describe::handle(&self.inner.fd);
+        let act = Act::new(Verb::Stat, &self.inner.path);
+        Ok(described.map_err(|errno| act.failed(errno))?.stat)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.hop(Verb::Write, |fd| fsync(fd)).await
+    }
+}

@@ -1,0 +1,188 @@
+//! What changes where a file is or what it looks like, but not its bytes: renames, links,
+//! attributes, room.
+
+use std::time::{Duration, SystemTime};
+
+use ab_core::metadata::{FileKind, Renamed, Space, Stat};
+use ab_core::options::{Attributes, Overwrite, RenameOptions};
+use ab_core::path::MAX_PATH_BYTES;
+use ab_core::{Kind, Result, WsPath};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{
+    CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, chmod, fstatvfs, openat, readlinkat,
+    renameat, symlinkat, utimensat,
+};
+use rustix::io::Errno;
+
+use super::write::{self, Keep};
+use super::{Shared, describe};
+use crate::failure::Act;
+use crate::jail::{Final, Missing};
+use crate::stripes;
+
+pub(super) fn rename(
+    shared: &Shared,
+    act: Act<'_>,
+    to: &WsPath,
+    options: RenameOptions,
+) -> Result<Renamed> {
+    let from = act.path;
+    let target = Act::new(act.verb, to);
+    if from.is_root() || to.is_root() {
+        return Err(act.error(Kind::Invalid, "the root of the workspace stays where it is"));
+    }
+    let source = shared.jail.spot(from, Final::Keep, Missing::Fail);
+    let source = source.map_err(|fault| act.failed(fault))?;
+    let source_name = source.name().map_err(|_| act.error(Kind::Invalid, "has no name"))?;
+    let described = describe::name(&source.dir, source_name).map_err(|errno| act.failed(errno))?;
+    if from == to {
+        return Ok(Renamed { atomic: true });
+    }
+    if described.stat.kind == FileKind::Dir && to.starts_with(from) {
+        return Err(act.error(Kind::Invalid, "a directory cannot move into itself"));
+    }
+    let place = shared.jail.spot(to, Final::Keep, Missing::MakeParents);
+    let place = place.map_err(|fault| target.failed(fault))?;
+    let name = place.name().map_err(|errno| target.failed(errno))?;
+    let _held = stripes::lock_two((&source.dir, source_name), (&place.dir, name))
+        .map_err(|errno| act.failed(errno))?;
+    let moved = match options.overwrite {
+        Overwrite::Refuse => write::rename_to_free(&source.dir, source_name, &place.dir, name),
+        Overwrite::Replace => renameat(&source.dir, source_name, &place.dir, name),
+    };
+    match moved {
+        Ok(()) => Ok(Renamed { atomic: true }),
+        Err(Errno::NOENT) => Err(act.failed(Errno::NOENT)),
+        Err(Errno::EXIST) if options.overwrite == Overwrite::Replace => {
+            Err(target.failed(Errno::NOTEMPTY))
+        }
+        Err(errno) => Err(target.failed(errno)),
+    }
+}
+
+pub(super) fn read_link(shared: &Shared, act: Act<'_>) -> Result<String> {
+    let spot = shared.jail.spot(act.path, Final::Keep, Missing::Fail);
+    let spot = spot.map_err(|fault| act.failed(fault))?;
+    let not_a_link = || act.error(Kind::Invalid, "not a link");
+    let name = spot.name().map_err(|_| not_a_link())?;
+    match readlinkat(&spot.dir, name, Vec::new()) {
+        Ok(target) => target
+            .into_string()
+            .map_err(|_| act.error(Kind::Invalid, "the link's target is not valid UTF-8")),
+        Err(Errno::INVAL) => Err(not_a_link()),
+        Err(errno) => Err(act.failed(errno)),
+    }
+}
+
+pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()> {
+    if target.is_empty() || target.contains('\0') || target.len() > MAX_PATH_BYTES {
+        return Err(act.error(Kind::InvalidPath, "the target is empty, too long or holds a NUL"));
+    }
+    if !stays_inside(shared, act.path, target) {
+        return Err(act.error(Kind::Escape, "the target leaves the workspace"));
+    }
+    let spot = shared.jail.spot(act.path, Final::Keep, Missing::MakeParents);
+    let spot = spot.map_err(|fault| act.failed(fault))?;
+    let name = spot.name().map_err(|_| act.failed(Errno::EXIST))?;
+    symlinkat(target, &spot.dir, name).map_err(|errno| act.failed(errno))
+}
+
+/// Whether a link at `path` to `target` leads nowhere else, as far as text can say. What it really
+/// leads to is decided each time it is used.
+fn stays_inside(shared: &Shared, path: &WsPath, target: &str) -> bool {
+    let start = if target.starts_with('/') {
+        return shared.jail.points_inside(target, &path.fence());
+    } else {
+        path.below_fence().split('/').count() - 1
+    };
+    let mut depth = start;
+    for segment in target.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if depth == 0 => return false,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    true
+}
+
+pub(super) fn set_attributes(
+    shared: &Shared,
+    act: Act<'_>,
+    attributes: Attributes,
+) -> Result<Stat> {
+    if attributes.mode.is_some_and(|mode| mode > 0o777) {
+        return Err(act.error(Kind::Invalid, "only permission bits up to 777 can be set"));
+    }
+    let open = || shared.jail.open(act.path, OFlags::PATH, Final::Follow);
+    let mut handle = open().map_err(|fault| act.failed(fault))?;
+    let described = describe::handle(&handle).map_err(|errno| act.failed(errno))?;
+    match described.stat.kind {
+        FileKind::Dir => {}
+        FileKind::File if described.links > 1 => {
+            unshare(shared, act)?;
+            handle = open().map_err(|fault| act.failed(fault))?;
+        }
+        FileKind::File => {}
+        FileKind::Symlink | FileKind::Other => {
+            return Err(act.error(Kind::SpecialFile, "not a regular file or directory"));
+        }
+    }
+    apply(&handle, attributes).map_err(|errno| act.failed(errno))?;
+    Ok(describe::handle(&handle).map_err(|errno| act.failed(errno))?.stat)
+}
+
+/// Attributes belong to the inode: a file that others are linked to gets one of its own first.
+fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
+    let spot = shared.jail.spot(act.path, Final::Follow, Missing::Fail);
+    let spot = spot.map_err(|fault| act.failed(fault))?;
+    let name = spot.name().map_err(|errno| act.failed(errno))?;
+    let flags = super::read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(&spot.dir, name, flags, Mode::empty())
+        .and_then(|file| write::unshare(&spot, name, &file, Keep::Content))
+        .map_err(|errno| act.failed(errno))
+}
+
+/// Changes the very inode that was opened: the name in `/proc` leads to it and to nothing else.
+fn apply(handle: &OwnedFd, attributes: Attributes) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    if let Some(mode) = attributes.mode {
+        chmod(&path, Mode::from_raw_mode(mode))?;
+    }
+    if attributes.modified.is_some() || attributes.accessed.is_some() {
+        let times = Timestamps {
+            last_access: timespec(attributes.accessed),
+            last_modification: timespec(attributes.modified),
+        };
+        utimensat(CWD, &path, &times, rustix::fs::AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn timespec(time: Option<SystemTime>) -> Timespec {
+    let Some(time) = time else { return Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT } };
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => Timespec {
+            tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: since.subsec_nanos().into(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let seconds = before.as_secs() + u64::from(before.subsec_nanos() > 0);
+            let nanos = (Duration::from_secs(seconds) - before).subsec_nanos();
+            Timespec {
+                tv_sec: i64::try_from(seconds).map_or(i64::MIN, |seconds| -seconds),
+                tv_nsec: nanos.into(),
+            }
+        }
+    }
+}
+
+pub(super) fn space(shared: &Shared, act: Act<'_>) -> Result<Space> {
+    let stat = fstatvfs(shared.jail.root()).map_err(|errno| act.failed(errno))?;
+    Ok(Space {
+        total: stat.f_frsize.saturating_mul(stat.f_blocks),
+        available: stat.f_frsize.saturating_mul(stat.f_bavail),
+    })
+}

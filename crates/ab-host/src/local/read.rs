@@ -1,0 +1,115 @@
+//! Reading a whole file or a range, from the page cache where that is enough.
+
+use std::io::IoSliceMut;
+
+use ab_core::metadata::{Content, FileKind};
+use ab_core::options::ReadOptions;
+use ab_core::{Error, Kind, Result, WsPath};
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
+
+use super::Shared;
+use super::describe::{self, Described};
+use crate::failure::Act;
+use crate::jail::Final;
+
+/// Most bytes that are copied on an async thread.
+const INLINE_BYTES: u64 = 64 * 1024;
+/// Bytes asked of a file that claims to be empty, as files of the kernel's own making do.
+const UNSIZED_BYTES: usize = 64 * 1024;
+
+/// `O_NONBLOCK` so that a FIFO cannot keep us waiting, `O_NOCTTY` so that no terminal adopts us.
+pub(super) fn read_flags() -> OFlags {
+    OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY
+}
+
+/// Reads without ever waiting for a disk; nothing means that it takes a thread that may wait.
+pub(super) fn from_cache(shared: &Shared, path: &WsPath, options: ReadOptions) -> Option<Content> {
+    let file = shared.jail.open_cached(path, read_flags())?;
+    let described = describe::handle(&file).ok()?;
+    if described.stat.kind != FileKind::File || described.stat.size == 0 {
+        return None;
+    }
+    let (start, length) = extent(options, described.stat.size);
+    if length > INLINE_BYTES.min(options.limit) {
+        return None;
+    }
+    let bytes = read_cached(&file, start, length as usize)?;
+    Some(Content { bytes, stat: described.stat })
+}
+
+/// The bytes at `start`, if the page cache has them all.
+pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<Bytes> {
+    let mut buffer = vec![0; length];
+    if length > 0 {
+        let slices = &mut [IoSliceMut::new(&mut buffer)];
+        let read = preadv2(file, slices, start, ReadWriteFlags::NOWAIT).ok()?;
+        if read != length {
+            return None;
+        }
+    }
+    Some(buffer.into())
+}
+
+pub(super) fn from_disk(shared: &Shared, act: Act<'_>, options: ReadOptions) -> Result<Content> {
+    let file = shared.jail.open(act.path, read_flags(), Final::Follow);
+    let file = file.map_err(|fault| act.failed(fault))?;
+    let described = describe::handle(&file).map_err(|errno| act.failed(errno))?;
+    check_regular(act, &described)?;
+    let (start, length) = extent(options, described.stat.size);
+    if length > options.limit {
+        return Err(too_large(act, length, options.limit));
+    }
+    let unsized_file = described.stat.size == 0 && options.range.is_none();
+    let wanted = if unsized_file { UNSIZED_BYTES } else { length as usize };
+    let bytes = read_fully(&file, start, wanted).map_err(|errno| act.failed(errno))?;
+    if bytes.len() as u64 > options.limit {
+        return Err(too_large(act, bytes.len() as u64, options.limit));
+    }
+    Ok(Content { bytes, stat: described.stat })
+}
+
+pub(super) fn check_regular(act: Act<'_>, described: &Described) -> Result<()> {
+    match described.stat.kind {
+        FileKind::File => Ok(()),
+        FileKind::Dir => Err(act.error(Kind::IsADirectory, "is a directory")),
+        FileKind::Symlink | FileKind::Other => {
+            Err(act.error(Kind::SpecialFile, "not a regular file"))
+        }
+    }
+}
+
+/// Reads `length` bytes, fewer only at the end of the file.
+pub(super) fn read_fully(file: impl AsFd, start: u64, length: usize) -> Result<Bytes, Errno> {
+    let mut buffer: Vec<u8> = Vec::new();
+    buffer.try_reserve_exact(length).map_err(|_| Errno::NOMEM)?;
+    while buffer.len() < length {
+        let offset = start + buffer.len() as u64;
+        match pread(&file, spare_capacity(&mut buffer), offset) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    buffer.truncate(length);
+    Ok(buffer.into())
+}
+
+/// The part of a file of `size` bytes that is asked for.
+fn extent(options: ReadOptions, size: u64) -> (u64, u64) {
+    match options.range {
+        None => (0, size),
+        Some(range) => {
+            let start = range.start.min(size);
+            (start, range.length.min(size - start))
+        }
+    }
+}
+
+fn too_large(act: Act<'_>, length: u64, limit: u64) -> Error {
+    act.error(Kind::TooLarge, &format!("{length} bytes, more than the limit of {limit}"))
+        .with_hint("read a range, or in chunks")
+}

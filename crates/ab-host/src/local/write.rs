@@ -1,0 +1,263 @@
+//! Replacing a file in one step: a new file beside it, then a rename over it.
+//!
+//! Whoever has the old file open, or another hard link to it, keeps the old bytes. A failure at any
+//! point leaves what was there, and no temporary file.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ab_core::metadata::{FileKind, Stat};
+use ab_core::options::{Durability, WriteMode, WriteOptions};
+use ab_core::path::RESERVED_PREFIX;
+use ab_core::{Error, Kind, Result};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, openat, renameat,
+    renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::Shared;
+use super::describe::{self, Described};
+use crate::failure::Act;
+use crate::jail::{Fault, Final, Missing, Spot};
+use crate::stripes;
+
+/// How often a write that met a link where there was none starts again.
+const RACE_RETRIES: usize = 8;
+
+pub(super) fn replace(
+    shared: &Shared,
+    act: Act<'_>,
+    content: &[u8],
+    options: WriteOptions,
+) -> Result<Stat> {
+    for _ in 0..RACE_RETRIES {
+        if let Some(stat) = attempt(shared, act, content, options)? {
+            return Ok(stat);
+        }
+    }
+    Err(act.failed(Errno::LOOP))
+}
+
+/// One try; nothing when a link appeared under the name after it was resolved.
+fn attempt(
+    shared: &Shared,
+    act: Act<'_>,
+    content: &[u8],
+    options: WriteOptions,
+) -> Result<Option<Stat>> {
+    let missing = match options.mode {
+        _ if options.expect.is_some() => Missing::Fail,
+        WriteMode::Replace => Missing::Fail,
+        WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::CreateIfMissing => {
+            Missing::MakeParents
+        }
+    };
+    let spot = match shared.jail.spot(act.path, Final::Follow, missing) {
+        Ok(spot) => spot,
+        Err(Fault::Os(Errno::NOENT)) if options.expect.is_some() => return Err(conflict(act)),
+        Err(fault) => return Err(act.failed(fault)),
+    };
+    let name = spot.name().map_err(|errno| act.failed(errno))?;
+    let _held = stripes::lock(&spot.dir, name).map_err(|errno| act.failed(errno))?;
+    let existing = match describe::name(&spot.dir, name) {
+        Ok(described) => Some(described),
+        Err(Errno::NOENT) => None,
+        Err(errno) => return Err(act.failed(errno)),
+    };
+    if let Some(described) = &existing {
+        match described.stat.kind {
+            FileKind::File => {}
+            FileKind::Symlink => return Ok(None),
+            FileKind::Dir => return Err(act.failed(Errno::ISDIR)),
+            FileKind::Other => return Err(act.error(Kind::SpecialFile, "not a regular file")),
+        }
+    }
+    if let Some(expected) = options.expect
+        && existing.as_ref().is_none_or(|described| described.stat.version != expected)
+    {
+        return Err(conflict(act));
+    }
+    match (&existing, options.mode) {
+        (Some(_), WriteMode::CreateNew) => return Err(act.failed(Errno::EXIST)),
+        (Some(described), WriteMode::CreateIfMissing) => return Ok(Some(described.stat.clone())),
+        (None, WriteMode::Replace) => return Err(act.failed(Errno::NOENT)),
+        (_, _) => {}
+    }
+    let stat = put(&spot, name, content, existing.as_ref(), options);
+    match stat {
+        Err(Errno::EXIST) if options.mode == WriteMode::CreateIfMissing => Ok(None),
+        result => result.map(Some).map_err(|errno| act.failed(errno)),
+    }
+}
+
+fn conflict(act: Act<'_>) -> Error {
+    act.error(Kind::Conflict, "the file is not the expected version")
+        .with_hint("read it again and decide on what is there now")
+}
+
+fn put(
+    spot: &Spot,
+    name: &str,
+    content: &[u8],
+    existing: Option<&Described>,
+    options: WriteOptions,
+) -> Result<Stat, Errno> {
+    let mut temporary = Temporary::create(spot.dir.as_fd(), existing, options.permissions)?;
+    write_fully(&temporary.file, content)?;
+    if options.durability == Durability::Power {
+        fsync(&temporary.file)?;
+    }
+    let target = match options.mode {
+        WriteMode::CreateNew | WriteMode::CreateIfMissing => Target::Free,
+        WriteMode::CreateOrReplace | WriteMode::Replace => Target::Any,
+    };
+    temporary.rename_to(name, target)?;
+    if options.durability == Durability::Power {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        fsync(openat(&spot.dir, ".", flags, Mode::empty())?)?;
+    }
+    // The rename changes the inode's time, so the version is only now what later stats will say.
+    Ok(describe::handle(&temporary.file)?.stat)
+}
+
+/// Gives a file an inode of its own when others are linked to it, so that changing it in place
+/// changes nothing elsewhere.
+pub(super) fn unshare(spot: &Spot, name: &str, file: &OwnedFd, keep: Keep) -> Result<(), Errno> {
+    let _held = stripes::lock(&spot.dir, name)?;
+    let described = describe::handle(file)?;
+    let mut temporary = Temporary::create(spot.dir.as_fd(), Some(&described), None)?;
+    if keep == Keep::Content {
+        copy(file, &temporary.file)?;
+    }
+    temporary.rename_to(name, Target::Any)
+}
+
+/// Whether a file that gets an inode of its own keeps its bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    Content,
+    Nothing,
+}
+
+fn copy(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    const PIECE: usize = 1024 * 1024;
+    let mut offset = 0;
+    loop {
+        let bytes = super::read::read_fully(from, offset, PIECE)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        write_fully(to, &bytes)?;
+        offset += bytes.len() as u64;
+    }
+}
+
+pub(super) fn write_fully(file: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&file, bytes) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+enum Target {
+    Free,
+    Any,
+}
+
+/// A file that is removed again unless it was renamed to where it belongs.
+struct Temporary<'a> {
+    dir: BorrowedFd<'a>,
+    name: String,
+    file: OwnedFd,
+    placed: bool,
+}
+
+impl<'a> Temporary<'a> {
+    /// A new file beside the old one, with its mode and owner, or else with `permissions`.
+    fn create(
+        dir: BorrowedFd<'a>,
+        existing: Option<&Described>,
+        permissions: Option<u32>,
+    ) -> Result<Self, Errno> {
+        // Until it has the mode of the file that it replaces, nobody else may look into it.
+        let at_first = if existing.is_some() { 0o600 } else { 0o666 };
+        let (name, file) = loop {
+            let name = temporary_name();
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            match openat(dir, &name, flags, Mode::from_raw_mode(at_first)) {
+                Ok(file) => break (name, file),
+                Err(Errno::EXIST | Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        };
+        let temporary = Self { dir, name, file, placed: false };
+        match (existing, permissions) {
+            (Some(described), _) => temporary.dress_like(described)?,
+            (None, Some(mode)) => fchmod(&temporary.file, Mode::from_raw_mode(mode & 0o777))?,
+            (None, None) => {}
+        }
+        Ok(temporary)
+    }
+
+    fn dress_like(&self, described: &Described) -> Result<(), Errno> {
+        let (user, group) = described.owner;
+        if describe::handle(&self.file)?.owner != described.owner {
+            // Only the privileged can give files away; for others the new file is theirs.
+            let _ = fchown(&self.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        }
+        fchmod(&self.file, Mode::from_raw_mode(described.stat.mode.unwrap_or(0o644)))
+    }
+
+    fn rename_to(&mut self, name: &str, target: Target) -> Result<(), Errno> {
+        match target {
+            Target::Any => renameat(self.dir, &self.name, self.dir, name)?,
+            Target::Free => rename_to_free(self.dir, &self.name, self.dir, name)?,
+        }
+        self.placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.placed {
+            let _ = unlinkat(self.dir, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// Renames to a name that must be free. The caller holds the lock on that name, for file systems
+/// that cannot promise it themselves.
+pub(super) fn rename_to_free(
+    from_dir: impl AsFd,
+    from: &str,
+    to_dir: impl AsFd,
+    to: &str,
+) -> Result<(), Errno> {
+    match renameat_with(&from_dir, from, &to_dir, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            match statat(&to_dir, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => renameat(from_dir, from, to_dir, to),
+                Err(errno) => Err(errno),
+            }
+        }
+        result => result,
+    }
+}
+
+pub(super) fn temporary_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let count = NEXT.fetch_add(1, Ordering::Relaxed);
+    let process = std::process::id();
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.subsec_nanos());
+    format!("{RESERVED_PREFIX}{process:x}-{count:x}-{nanos:x}")
+}

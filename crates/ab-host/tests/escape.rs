@@ -1,0 +1,478 @@
+//! Ways out of a workspace, each tried on the real file system with something outside to steal.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ab_core::options::{
+    Access, Attributes, Creation, Detail, Links, ListOptions, OpenOptions, RemoveOptions,
+    StatOptions, WriteMode, WriteOptions,
+};
+use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind, ScopeOptions};
+use ab_host::{Local, LocalOptions, Resolution};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+const SECRET: &str = "the secret outside";
+
+/// A workspace, and beside it a directory that nobody inside may reach.
+struct Yard {
+    _keep: tempfile::TempDir,
+    root: PathBuf,
+    outside: PathBuf,
+    backend: Backend,
+}
+
+/// The same yard twice: with the kernel's help, and without.
+fn yards() -> [Yard; 2] {
+    [yard(Resolution::Auto), yard(Resolution::Walk)]
+}
+
+fn yard(resolution: Resolution) -> Yard {
+    let keep = tempfile::tempdir().unwrap();
+    let (root, outside) = (keep.path().join("ws"), keep.path().join("ws-evil"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("secret.txt"), SECRET).unwrap();
+    let backend = Backend::new(local(&root, resolution));
+    Yard { _keep: keep, root, outside, backend }
+}
+
+fn local(root: &Path, resolution: Resolution) -> Local {
+    Local::open(root, LocalOptions { resolution, ..LocalOptions::default() }).unwrap()
+}
+
+impl Yard {
+    fn untouched(&self) {
+        let names: Vec<_> = fs::read_dir(&self.outside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names, ["secret.txt"], "something outside was made or removed");
+        assert_eq!(fs::read_to_string(self.outside.join("secret.txt")).unwrap(), SECRET);
+    }
+
+    fn no_temporaries(&self) {
+        fn look(dir: &Path) {
+            for entry in fs::read_dir(dir).unwrap() {
+                let entry = entry.unwrap();
+                let name = entry.file_name().into_string().unwrap();
+                assert!(!name.starts_with(".ab-tmp-"), "{} was left", entry.path().display());
+                if entry.file_type().unwrap().is_dir() {
+                    look(&entry.path());
+                }
+            }
+        }
+        look(&self.root);
+    }
+}
+
+fn open_for(access: Access, create: Creation) -> OpenOptions {
+    OpenOptions { access, create, ..OpenOptions::default() }
+}
+
+/// Every operation that takes a path, with the kind it must fail with.
+async fn every_operation_fails(backend: &Backend, path: &str, expect: Kind) {
+    let create_new = WriteOptions { mode: WriteMode::CreateNew, ..WriteOptions::default() };
+    let results = [
+        ("read", backend.read(path).await.err()),
+        ("read_text", backend.read_text(path).await.err()),
+        ("lines", backend.lines(path, Default::default()).await.err()),
+        ("write", backend.write(path, "planted").await.err()),
+        ("create", backend.write_with(path, "planted", create_new).await.err()),
+        ("touch", backend.touch(path).await.err()),
+        ("open", backend.open(path, OpenOptions::default()).await.err()),
+        (
+            "open to write",
+            backend.open(path, open_for(Access::Write, Creation::IfMissing)).await.err(),
+        ),
+        ("stat", backend.stat(path).await.err()),
+        (
+            "edit",
+            backend
+                .edit(path, &[Edit::new("secret", "planted")], EditOptions::default())
+                .await
+                .err(),
+        ),
+        (
+            "chmod",
+            backend
+                .set_attributes(path, Attributes { mode: Some(0o777), ..Attributes::default() })
+                .await
+                .err(),
+        ),
+    ];
+    for (what, error) in results {
+        let error = error.unwrap_or_else(|| panic!("{what} of {path} went through"));
+        assert_eq!(error.kind(), expect, "{what} of {path}: {error:?}");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("ws-evil"), "{what} of {path} tells of outside: {text}");
+    }
+}
+
+#[tokio::test]
+async fn link_to_a_file_outside() {
+    for yard in yards() {
+        link_to_a_file_outside_in(&yard).await;
+    }
+}
+
+async fn link_to_a_file_outside_in(yard: &Yard) {
+    symlink(yard.outside.join("secret.txt"), yard.root.join("absolute")).unwrap();
+    symlink("../ws-evil/secret.txt", yard.root.join("relative")).unwrap();
+    symlink("relative", yard.root.join("chain")).unwrap();
+    for link in ["absolute", "relative", "chain"] {
+        every_operation_fails(&yard.backend, link, Kind::Escape).await;
+        let kept = StatOptions { links: Links::Keep };
+        assert_eq!(yard.backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink);
+    }
+    yard.untouched();
+}
+
+#[tokio::test]
+async fn link_to_a_directory_outside() {
+    for yard in yards() {
+        link_to_a_directory_outside_in(&yard).await;
+    }
+}
+
+async fn link_to_a_directory_outside_in(yard: &Yard) {
+    symlink(&yard.outside, yard.root.join("absolute")).unwrap();
+    symlink("../ws-evil", yard.root.join("relative")).unwrap();
+    for link in ["absolute", "relative"] {
+        for path in [format!("{link}/secret.txt"), format!("{link}/new.txt")] {
+            every_operation_fails(&yard.backend, &path, Kind::Escape).await;
+        }
+        let new = format!("{link}/new");
+        let backend = &yard.backend;
+        assert_eq!(backend.readdir(link).await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!(backend.mkdir(&new).await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!(backend.symlink(&new, "x").await.unwrap_err().kind(), Kind::Escape);
+        let secret = format!("{link}/secret.txt");
+        let recursive = RemoveOptions::recursive();
+        assert_eq!(backend.rm(&secret, recursive).await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!(backend.rename(&secret, "mine").await.unwrap_err().kind(), Kind::Escape);
+        backend.write("own.txt", "mine").await.unwrap();
+        assert_eq!(backend.rename("own.txt", &new).await.unwrap_err().kind(), Kind::Escape);
+    }
+    yard.untouched();
+}
+
+#[tokio::test]
+async fn dangling_link_as_a_write_target() {
+    for yard in yards() {
+        dangling_link_as_a_write_target_in(&yard).await;
+    }
+}
+
+async fn dangling_link_as_a_write_target_in(yard: &Yard) {
+    symlink(yard.outside.join("planted"), yard.root.join("leaves")).unwrap();
+    symlink("../ws-evil/planted", yard.root.join("climbs")).unwrap();
+    symlink("missing.txt", yard.root.join("stays")).unwrap();
+    symlink("missing/dir", yard.root.join("deep")).unwrap();
+    for link in ["leaves", "climbs"] {
+        every_operation_fails(&yard.backend, link, Kind::Escape).await;
+    }
+    for link in ["stays", "deep", "deep/file"] {
+        every_operation_fails(&yard.backend, link, Kind::NotFound).await;
+    }
+    assert!(!yard.backend.exists("stays").await.unwrap());
+    assert_eq!(yard.backend.mkdir("deep").await.unwrap_err().kind(), Kind::NotFound);
+    let mut names = yard.backend.readdir(".").await.unwrap();
+    names.sort();
+    assert_eq!(names, ["climbs", "deep", "leaves", "stays"]);
+    yard.untouched();
+}
+
+#[tokio::test]
+async fn links_that_stay_inside_work() {
+    for yard in yards() {
+        links_that_stay_inside_work_in(&yard).await;
+    }
+}
+
+async fn links_that_stay_inside_work_in(yard: &Yard) {
+    let backend = &yard.backend;
+    backend.write("data/real.txt", "inside").await.unwrap();
+    symlink(yard.root.join("data/real.txt"), yard.root.join("absolute")).unwrap();
+    symlink(yard.root.join("data"), yard.root.join("directory")).unwrap();
+    symlink("../data/../data/real.txt", yard.root.join("data/winding")).unwrap();
+    symlink("data/winding", yard.root.join("chain")).unwrap();
+    for path in ["absolute", "directory/real.txt", "data/winding", "chain", "directory/winding"] {
+        assert_eq!(backend.read_text(path).await.unwrap(), "inside", "{path}");
+        backend.write(path, "through").await.unwrap();
+        assert_eq!(backend.read_text("data/real.txt").await.unwrap(), "through", "{path}");
+        backend
+            .edit(path, &[Edit::new("through", "inside")], EditOptions::default())
+            .await
+            .unwrap();
+    }
+    assert_eq!(backend.readdir("directory").await.unwrap(), ["real.txt", "winding"]);
+    backend.write("directory/new/file", "made").await.unwrap();
+    assert_eq!(backend.read_text("data/new/file").await.unwrap(), "made");
+    for link in ["absolute", "directory", "chain"] {
+        let kept = StatOptions { links: Links::Keep };
+        assert_eq!(backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink, "{link}");
+    }
+    yard.no_temporaries();
+}
+
+#[tokio::test]
+async fn link_circles_end() {
+    for yard in yards() {
+        link_circles_end_in(&yard).await;
+    }
+}
+
+async fn link_circles_end_in(yard: &Yard) {
+    symlink("b", yard.root.join("a")).unwrap();
+    symlink("a", yard.root.join("b")).unwrap();
+    symlink(yard.root.join("self"), yard.root.join("self")).unwrap();
+    for link in ["a", "self"] {
+        every_operation_fails(&yard.backend, link, Kind::LinkLoop).await;
+    }
+    symlink(".", yard.root.join("here")).unwrap();
+    yard.backend.write("f", "x").await.unwrap();
+    assert_eq!(yard.backend.read_text("here/here/here/f").await.unwrap(), "x");
+    let everything = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    let listing = yard.backend.list(".", everything).await.unwrap();
+    assert_eq!(listing.entries.len(), 5, "a link is listed, not entered");
+}
+
+/// A link inside one tenant's scope that leads to another's stays inside the workspace, and must
+/// still lead nowhere.
+#[tokio::test]
+async fn link_out_of_a_scope() {
+    for yard in yards() {
+        link_out_of_a_scope_in(&yard).await;
+    }
+}
+
+async fn link_out_of_a_scope_in(yard: &Yard) {
+    yard.backend.write("tenants/b/secret.txt", SECRET).await.unwrap();
+    yard.backend.mkdir("tenants/a").await.unwrap();
+    let a = yard.root.join("tenants/a");
+    symlink("../b/secret.txt", a.join("relative")).unwrap();
+    symlink(yard.root.join("tenants/b/secret.txt"), a.join("absolute")).unwrap();
+    symlink("../b", a.join("directory")).unwrap();
+    symlink(yard.root.join("tenants/a/own.txt"), a.join("inside")).unwrap();
+    let scope = yard.backend.scope("tenants/a", ScopeOptions::default()).unwrap();
+    for link in ["relative", "absolute", "directory/secret.txt", "directory/planted"] {
+        every_operation_fails(&scope, link, Kind::Escape).await;
+    }
+    assert_eq!(scope.readdir("directory").await.unwrap_err().kind(), Kind::Escape);
+    scope.write("own.txt", "mine").await.unwrap();
+    assert_eq!(scope.read_text("inside").await.unwrap(), "mine");
+    assert_eq!(scope.symlink("new", "../b").await.unwrap_err().kind(), Kind::Escape);
+    let target = yard.root.join("tenants/b").into_os_string().into_string().unwrap();
+    assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), Kind::Escape);
+    assert_eq!(yard.backend.readdir("tenants/b").await.unwrap(), ["secret.txt"]);
+    assert_eq!(yard.backend.read_text("tenants/b/secret.txt").await.unwrap(), SECRET);
+    // The parent holds more and may follow the same link.
+    assert_eq!(yard.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);
+}
+
+#[tokio::test]
+async fn sibling_with_the_same_beginning() {
+    for yard in yards() {
+        sibling_with_the_same_beginning_in(&yard).await;
+    }
+}
+
+async fn sibling_with_the_same_beginning_in(yard: &Yard) {
+    let sibling = format!("{}/secret.txt", yard.outside.display());
+    let error = yard.backend.read(&sibling).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound, "taken from the root, where it is not");
+    for path in ["../ws-evil/secret.txt", "a/../../ws-evil/secret.txt", "/../ws-evil/secret.txt"] {
+        let error = yard.backend.read(path).await.unwrap_err();
+        assert_eq!((error.code(), error.path()), (Code::PathEscapeAttempt, Some(path)));
+    }
+    for path in ["ws-evil ", "ws-evil.", "//ws-evil/secret.txt", "..."] {
+        assert_eq!(yard.backend.read(path).await.unwrap_err().kind(), Kind::NotFound, "{path}");
+    }
+    yard.untouched();
+}
+
+#[tokio::test]
+async fn hard_linked_file_is_replaced_not_written_through() {
+    for yard in yards() {
+        hard_linked_file_is_replaced_not_written_through_in(&yard).await;
+    }
+}
+
+async fn hard_linked_file_is_replaced_not_written_through_in(yard: &Yard) {
+    let outside = yard.outside.join("secret.txt");
+    for (name, change) in [("write", 0), ("edit", 1), ("open", 2), ("truncate", 3), ("chmod", 4)] {
+        fs::hard_link(&outside, yard.root.join(name)).unwrap();
+        let backend = &yard.backend;
+        assert_eq!(backend.read_text(name).await.unwrap(), SECRET, "reading is fine");
+        match change {
+            0 => drop(backend.write(name, "new").await.unwrap()),
+            1 => {
+                let edit = Edit::new("secret", "new");
+                drop(backend.edit(name, &[edit], EditOptions::default()).await.unwrap());
+            }
+            2 | 3 => {
+                let mut options = open_for(Access::ReadWrite, Creation::Never);
+                if change == 3 {
+                    options.existing = ab_core::options::Existing::Truncate;
+                }
+                let file = backend.open(name, options).await.unwrap();
+                let expect = if change == 3 { "" } else { SECRET };
+                assert_eq!(file.read_at(0, 100).await.unwrap(), expect);
+                file.write_at(0, "new"[..].into()).await.unwrap();
+            }
+            _ => {
+                let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
+                backend.set_attributes(name, attributes).await.unwrap();
+                assert_eq!(backend.read_text(name).await.unwrap(), SECRET);
+            }
+        }
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&outside).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o644, "{name}");
+        yard.untouched();
+    }
+    yard.no_temporaries();
+}
+
+#[tokio::test]
+async fn removal_does_not_cross_links() {
+    for yard in yards() {
+        removal_does_not_cross_links_in(&yard).await;
+    }
+}
+
+async fn removal_does_not_cross_links_in(yard: &Yard) {
+    symlink(&yard.outside, yard.root.join("link")).unwrap();
+    fs::create_dir_all(yard.root.join("dir/sub")).unwrap();
+    symlink(&yard.outside, yard.root.join("dir/sub/link")).unwrap();
+    symlink(yard.outside.join("secret.txt"), yard.root.join("dir/file")).unwrap();
+    assert_eq!(yard.backend.rm("link", RemoveOptions::recursive()).await.unwrap().count, 1);
+    assert_eq!(yard.backend.rm("dir", RemoveOptions::recursive()).await.unwrap().count, 4);
+    yard.untouched();
+    assert!(yard.backend.readdir(".").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn names_that_are_not_text() {
+    for yard in yards() {
+        names_that_are_not_text_in(&yard).await;
+    }
+}
+
+async fn names_that_are_not_text_in(yard: &Yard) {
+    use std::os::unix::ffi::OsStrExt;
+    let odd = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    fs::create_dir(yard.root.join("dir")).unwrap();
+    fs::write(yard.root.join("dir").join(odd), "x").unwrap();
+    symlink(odd, yard.root.join("link")).unwrap();
+    let listing = yard.backend.list("dir", ListOptions::default()).await.unwrap();
+    assert!(listing.entries.is_empty());
+    assert_eq!(listing.problems.len(), 1, "reported, not dropped");
+    assert_eq!(listing.problems[0].path, "dir/caf\u{fffd}");
+    assert_eq!(listing.problems[0].error.kind(), Kind::InvalidPath);
+    assert!(yard.backend.read("link").await.is_err());
+    assert_eq!(yard.backend.rm("dir", RemoveOptions::recursive()).await.unwrap().count, 2);
+}
+
+/// Rounds of the race: a few in the ordinary run, many when asked for.
+fn rounds() -> usize {
+    std::env::var("AB_RACE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000)
+}
+
+/// A directory is swapped for a link to the outside, over and over, while every operation goes
+/// through it. Whatever happens inside, nothing outside is read, made, changed or removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn swap_race() {
+    for yard in yards() {
+        race(&yard).await;
+    }
+}
+
+async fn race(yard: &Yard) {
+    let (dir, link) = (yard.root.join("swap"), yard.root.join("other"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("secret.txt"), "harmless").unwrap();
+    symlink("../ws-evil", &link).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let swapper = {
+        let (stop, dir, link) = (stop.clone(), dir.clone(), link.clone());
+        std::thread::spawn(move || {
+            let mut swaps = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                swaps += 1;
+            }
+            swaps
+        })
+    };
+    let scope = yard.backend.scope("swap", ScopeOptions::default()).unwrap();
+    let (mut passed, mut refused) = (0u64, 0u64);
+    let mut count = |ok: bool| if ok { passed += 1 } else { refused += 1 };
+    for round in 0..rounds() {
+        let backend = &yard.backend;
+        match round % 10 {
+            0 | 1 => {
+                let read = backend.read_text("swap/secret.txt").await;
+                count(read.is_ok());
+                assert_ne!(read.ok().as_deref(), Some(SECRET), "read the outside");
+            }
+            2 => count(backend.write("swap/planted", "x").await.is_ok()),
+            3 => count(backend.rm("swap/secret.txt", RemoveOptions::default()).await.is_ok()),
+            4 => count(backend.rename("swap/secret.txt", "swap/moved").await.is_ok()),
+            5 => {
+                let options = open_for(Access::ReadWrite, Creation::IfMissing);
+                if let Ok(file) = backend.open("swap/secret.txt", options).await {
+                    let bytes = file.read_at(0, 100).await.unwrap();
+                    assert_ne!(bytes, SECRET, "opened the outside");
+                    file.write_at(0, "harmless"[..].into()).await.unwrap();
+                    count(true);
+                } else {
+                    count(false);
+                }
+            }
+            6 => {
+                let details = ListOptions { detail: Detail::Stat, depth: 3, ..Default::default() };
+                if let Ok(listing) = backend.list("swap", details).await {
+                    let outside = SECRET.len() as u64;
+                    let leaked = listing.entries.iter().any(|e| {
+                        e.kind == FileKind::File && e.stat.as_ref().unwrap().size == outside
+                    });
+                    assert!(!leaked, "listed the outside");
+                    count(true);
+                } else {
+                    count(false);
+                }
+            }
+            7 => {
+                let read = scope.read_text("secret.txt").await;
+                count(read.is_ok());
+                assert_ne!(read.ok().as_deref(), Some(SECRET), "read the outside by a scope");
+            }
+            8 => {
+                count(scope.write("deep/er/planted", "x").await.is_ok());
+                count(backend.rm("swap/deep", RemoveOptions::recursive()).await.is_ok());
+            }
+            _ => {
+                let edit = Edit::new("secret", "planted").all();
+                count(
+                    backend.edit("swap/secret.txt", &[edit], EditOptions::default()).await.is_ok(),
+                );
+                count(backend.write("swap/secret.txt", "harmless").await.is_ok());
+            }
+        }
+        if round % 1000 == 0 {
+            yard.untouched();
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let swaps = swapper.join().unwrap();
+    yard.untouched();
+    println!(
+        "{} rounds, {swaps} swaps, {passed} operations went through, {refused} were refused",
+        rounds()
+    );
+    assert!(passed > 0 && refused > 0, "the race was never close: {passed} and {refused}");
+}

@@ -1,0 +1,12 @@
+//! Tests of the local driver against a real file system.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test ends at the first thing that is not as it must be"
+)]
+
+mod bounds;
+mod escape;
+mod suite;

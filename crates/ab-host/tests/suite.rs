@@ -1,0 +1,56 @@
+//! The behaviour suite on the local driver, plain and under views, with and without the kernel's
+//! help.
+
+use std::sync::Arc;
+
+use ab_core::journal::{Journal, MemoryWriter, Mode};
+use ab_core::{Assembly, Backend, Guards, ScopeOptions};
+use ab_host::{Local, LocalOptions, Resolution};
+use ab_testkit::World;
+use ab_testkit::behaviour_suite;
+
+fn open(resolution: Resolution) -> (tempfile::TempDir, Local) {
+    let keep = tempfile::tempdir().unwrap();
+    let options = LocalOptions { resolution, ..LocalOptions::default() };
+    let local = Local::open(keep.path(), options).unwrap();
+    (keep, local)
+}
+
+async fn plain() -> World {
+    let (keep, local) = open(Resolution::Auto);
+    World::keeping(Backend::new(local), keep)
+}
+
+async fn walking() -> World {
+    let (keep, local) = open(Resolution::Walk);
+    World::keeping(Backend::new(local), keep)
+}
+
+async fn in_scope() -> World {
+    let (keep, local) = open(Resolution::Auto);
+    let whole = Backend::new(local);
+    let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
+    World::keeping(scope, (keep, whole))
+}
+
+async fn in_walking_scope() -> World {
+    let (keep, local) = open(Resolution::Walk);
+    let whole = Backend::new(local);
+    let outer = whole.scope("tenants", ScopeOptions::default()).unwrap();
+    let scope = outer.scope("ada", ScopeOptions::default()).unwrap();
+    World::keeping(scope, (keep, whole, outer))
+}
+
+async fn with_guards() -> World {
+    let (keep, local) = open(Resolution::Auto);
+    let journal = Journal::new(Arc::new(MemoryWriter::default()), Mode::Verbose);
+    let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
+    let backend = Backend::assemble(Arc::new(local), Assembly { guards, ..Assembly::default() });
+    World::keeping(backend, keep)
+}
+
+behaviour_suite! { local => plain }
+behaviour_suite! { local_walking => walking }
+behaviour_suite! { local_scoped => in_scope }
+behaviour_suite! { local_walking_scoped_twice => in_walking_scope }
+behaviour_suite! { local_guarded => with_guards }

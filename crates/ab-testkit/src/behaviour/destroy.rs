@@ -1,0 +1,68 @@
+//! The end of a backend: once, final, and clear to everyone who comes later.
+
+use ab_core::{Backend, Code, Kind, Status};
+
+use crate::Heard;
+use crate::crowd;
+use crate::every_call;
+
+/// A second time is fine.
+pub async fn is_idempotent(backend: &Backend) {
+    for _ in 0..3 {
+        backend.destroy().await.unwrap();
+        assert_eq!(backend.status(), Status::Destroyed);
+    }
+}
+
+/// Every call fails at once with `Destroyed`, also on clones.
+pub async fn refuses_everything_after(backend: &Backend) {
+    backend.write("kept", "x").await.unwrap();
+    let clone = backend.clone();
+    backend.destroy().await.unwrap();
+    for handle in [backend, &clone] {
+        let mut answers = every_call::on_path(handle, "kept").await;
+        answers.extend(every_call::without_path(handle).await);
+        // Even a path that would be refused: who is gone does not judge paths.
+        answers.extend(every_call::on_path(handle, "../out").await);
+        for (call, result) in answers {
+            let error = match result {
+                Ok(()) => panic!("{call} went through after destroy"),
+                Err(error) => error,
+            };
+            assert_eq!(
+                (error.kind(), error.code()),
+                (Kind::Destroyed, Code::ConnectionClosed),
+                "{call}: {error:?}"
+            );
+        }
+    }
+}
+
+/// Subscribers hear of it once.
+pub async fn is_one_transition(backend: &Backend) {
+    let heard = Heard::of(backend);
+    backend.destroy().await.unwrap();
+    backend.destroy().await.unwrap();
+    assert_eq!(heard.transitions(), [(Status::Connected, Status::Destroyed)]);
+}
+
+/// Those who destroy at the same time all succeed, and there is one transition.
+pub async fn many_at_once_are_one(backend: &Backend) {
+    let heard = Heard::of(backend);
+    let destroyed = crowd::of(8, |_| {
+        let backend = backend.clone();
+        async move { backend.destroy().await }
+    });
+    for result in destroyed.await {
+        result.unwrap();
+    }
+    assert_eq!(backend.status(), Status::Destroyed);
+    assert_eq!(heard.transitions(), [(Status::Connected, Status::Destroyed)]);
+}
+
+/// What comes after the end leaves the end alone.
+pub async fn nothing_leads_back(backend: &Backend) {
+    backend.destroy().await.unwrap();
+    assert_eq!(backend.connect().await.unwrap_err().kind(), Kind::Destroyed);
+    assert_eq!(backend.status(), Status::Destroyed);
+}

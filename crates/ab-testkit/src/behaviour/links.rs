@@ -1,0 +1,189 @@
+//! Symbolic links: made, read, followed, never entered by a walk, never leading out.
+//!
+//! Where there are none, making and reading one is `Unsupported`, and each case checks that.
+
+use ab_core::options::{Links, ListOptions, RemoveOptions, StatOptions};
+use ab_core::{Backend, Code, FileKind, Kind};
+
+use crate::expect::{failure, failure_on, holds, nothing, tree};
+
+const KEEP: StatOptions = StatOptions { links: Links::Keep };
+const FOLLOW: StatOptions = StatOptions { links: Links::Follow };
+
+/// Whether the backend has links; if not, it must say so to whoever tries.
+async fn are_there(backend: &Backend) -> bool {
+    if backend.info().capabilities.links {
+        return true;
+    }
+    backend.write("target", "kept").await.unwrap();
+    let made = failure(backend.symlink("link", "target").await, Kind::Unsupported);
+    let read = failure(backend.read_link("target").await, Kind::Unsupported);
+    assert_eq!((made.code(), read.code()), (Code::NotImplemented, Code::NotImplemented));
+    nothing(backend, "link").await;
+    false
+}
+
+/// The target reads back as written, and the link leads there.
+pub async fn text_is_kept(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("dir/file", "content").await.unwrap();
+    for (link, target) in
+        [("plain", "dir/file"), ("dir/near", "file"), ("dir/odd", ".//../dir/./file")]
+    {
+        backend.symlink(link, target).await.unwrap();
+        assert_eq!(backend.read_link(link).await.unwrap(), target);
+        holds(backend, link, "content").await;
+    }
+}
+
+/// What is no link is `Invalid`; what is not there is `NotFound`.
+pub async fn reading_a_file_as_a_link_is_invalid(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("dir/file", "content").await.unwrap();
+    for path in ["dir/file", "dir"] {
+        failure_on(backend.read_link(path).await, Kind::Invalid, path);
+    }
+    failure_on(backend.read_link("missing").await, Kind::NotFound, "missing");
+}
+
+/// A target outside is `Escape`.
+pub async fn leaving_the_workspace_is_refused(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("dir/file", "content").await.unwrap();
+    for (link, target) in [
+        ("link", "../outside"),
+        ("dir/link", "../../outside"),
+        ("dir/link", "file/../../../outside"),
+        ("link", "/etc/passwd"),
+    ] {
+        failure_on(backend.symlink(link, target).await, Kind::Escape, link);
+        failure_on(backend.stat_with(link, KEEP).await, Kind::NotFound, link);
+    }
+}
+
+/// Something at the path is `AlreadyExists`.
+pub async fn existing_name_is_refused(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("dir/file", "kept").await.unwrap();
+    backend.write("other", "x").await.unwrap();
+    backend.symlink("link", "other").await.unwrap();
+    for path in ["dir/file", "dir", "link"] {
+        failure_on(backend.symlink(path, "other").await, Kind::AlreadyExists, path);
+    }
+    holds(backend, "dir/file", "kept").await;
+}
+
+/// A link is followed unless the caller keeps it.
+pub async fn stat_follows_or_keeps(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("dir/file", "12345").await.unwrap();
+    backend.symlink("to-file", "dir/file").await.unwrap();
+    backend.symlink("to-dir", "dir").await.unwrap();
+    let file = backend.stat("dir/file").await.unwrap();
+    assert_eq!(backend.stat_with("to-file", FOLLOW).await.unwrap(), file);
+    assert_eq!(backend.stat_with("to-dir", FOLLOW).await.unwrap().kind, FileKind::Dir);
+    for link in ["to-file", "to-dir"] {
+        assert_eq!(backend.stat_with(link, KEEP).await.unwrap().kind, FileKind::Symlink);
+    }
+    assert_eq!(backend.stat_with("to-dir/file", KEEP).await.unwrap().kind, FileKind::File);
+}
+
+/// Links are named, not entered.
+pub async fn list_does_not_follow(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("dir/file", "x").await.unwrap();
+    backend.symlink("dir/up", "..").await.unwrap();
+    backend.symlink("to-dir", "dir").await.unwrap();
+    let expect = [
+        ("dir".to_owned(), FileKind::Dir),
+        ("dir/file".to_owned(), FileKind::File),
+        ("dir/up".to_owned(), FileKind::Symlink),
+        ("to-dir".to_owned(), FileKind::Symlink),
+    ];
+    assert_eq!(tree(backend).await, expect);
+}
+
+/// A link inside keeps being a link.
+pub async fn write_goes_to_the_target(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("dir/file", "old").await.unwrap();
+    backend.symlink("link", "dir/file").await.unwrap();
+    backend.symlink("to-dir", "dir").await.unwrap();
+    backend.write("link", "new").await.unwrap();
+    holds(backend, "dir/file", "new").await;
+    assert_eq!(backend.read_link("link").await.unwrap(), "dir/file");
+    backend.write("to-dir/second", "also").await.unwrap();
+    holds(backend, "dir/second", "also").await;
+    assert_eq!(backend.read_link("to-dir").await.unwrap(), "dir");
+}
+
+/// Never what it leads to, also when recursive.
+pub async fn removal_takes_the_link_only(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("kept/file", "kept").await.unwrap();
+    backend.symlink("to-file", "kept/file").await.unwrap();
+    backend.symlink("to-dir", "kept").await.unwrap();
+    backend.write("gone/file", "x").await.unwrap();
+    backend.symlink("gone/to-dir", "../kept").await.unwrap();
+    backend.rm("to-file", RemoveOptions::default()).await.unwrap();
+    backend.rm("to-dir", RemoveOptions::recursive()).await.unwrap();
+    let removed = backend.rm("gone", RemoveOptions::recursive()).await.unwrap();
+    assert_eq!(removed.count, 3);
+    holds(backend, "kept/file", "kept").await;
+    assert_eq!(backend.readdir(".").await.unwrap(), ["kept"]);
+}
+
+/// A rename moves the link itself.
+pub async fn rename_moves_the_link(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.write("file", "kept").await.unwrap();
+    backend.symlink("before", "file").await.unwrap();
+    backend.rename("before", "after").await.unwrap();
+    assert_eq!(backend.read_link("after").await.unwrap(), "file");
+    holds(backend, "file", "kept").await;
+    assert_eq!(backend.readdir(".").await.unwrap(), ["after", "file"]);
+}
+
+/// A link that leads nowhere is there, and what it leads to is not.
+pub async fn dangling_leads_nowhere(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.symlink("link", "nowhere").await.unwrap();
+    failure_on(backend.stat("link").await, Kind::NotFound, "link");
+    failure_on(backend.read("link").await, Kind::NotFound, "link");
+    assert!(!backend.exists("link").await.unwrap());
+    assert_eq!(backend.stat_with("link", KEEP).await.unwrap().kind, FileKind::Symlink);
+    assert_eq!(backend.readdir(".").await.unwrap(), ["link"]);
+}
+
+/// Links in a circle are `LinkLoop`, and a walk does not care.
+pub async fn circles_are_refused(backend: &Backend) {
+    if !are_there(backend).await {
+        return;
+    }
+    backend.symlink("one", "two").await.unwrap();
+    backend.symlink("two", "one").await.unwrap();
+    failure_on(backend.read("one").await, Kind::LinkLoop, "one");
+    failure_on(backend.stat("two").await, Kind::LinkLoop, "two");
+    let whole = ListOptions { depth: usize::MAX, ..ListOptions::default() };
+    assert_eq!(backend.list(".", whole).await.unwrap().entries.len(), 2);
+}

@@ -1,0 +1,132 @@
+//! Listing: order, depth, limits, details.
+
+use ab_core::metadata::Truncated;
+use ab_core::options::{Detail, Links, ListOptions, StatOptions};
+use ab_core::{Backend, FileKind, Kind};
+
+use crate::expect::{failure_on, paths, tree};
+
+async fn plant(backend: &Backend) {
+    for path in ["b/two", "b/inner/deep/leaf", "a.txt", "b.txt", "c/one", "b/inner/near"] {
+        backend.write(path, path).await.unwrap();
+    }
+}
+
+fn to_depth(depth: usize) -> ListOptions {
+    ListOptions { depth, ..ListOptions::default() }
+}
+
+/// The immediate children, sorted, each once.
+pub async fn children_in_order(backend: &Backend) {
+    plant(backend).await;
+    assert_eq!(backend.readdir(".").await.unwrap(), ["a.txt", "b", "b.txt", "c"]);
+    assert_eq!(backend.readdir("b").await.unwrap(), ["inner", "two"]);
+    let listing = backend.list("b", ListOptions::default()).await.unwrap();
+    let found: Vec<_> =
+        listing.entries.iter().map(|e| (e.path.as_str(), e.kind, e.stat.clone())).collect();
+    assert_eq!(found, [("b/inner", FileKind::Dir, None), ("b/two", FileKind::File, None)]);
+    assert_eq!((listing.truncated, listing.problems.len()), (None, 0));
+}
+
+/// A new workspace lists nothing.
+pub async fn fresh_workspace_is_empty(backend: &Backend) {
+    assert_eq!(backend.readdir(".").await.unwrap(), Vec::<String>::new());
+    let whole = backend.list("/", to_depth(usize::MAX)).await.unwrap();
+    assert_eq!((paths(&whole), whole.truncated, whole.problems.len()), (vec![], None, 0));
+}
+
+/// No such directory is `NotFound`.
+pub async fn missing_is_not_found(backend: &Backend) {
+    plant(backend).await;
+    failure_on(backend.readdir("missing").await, Kind::NotFound, "missing");
+    failure_on(backend.list("b/missing", to_depth(3)).await, Kind::NotFound, "b/missing");
+}
+
+/// Listing a file is `NotADirectory`, and so is listing below one.
+pub async fn a_file_is_not_a_directory(backend: &Backend) {
+    plant(backend).await;
+    failure_on(backend.readdir("a.txt").await, Kind::NotADirectory, "a.txt");
+    failure_on(backend.readdir("a.txt/x").await, Kind::NotADirectory, "a.txt/x");
+}
+
+/// No entry is deeper than asked for.
+pub async fn depth_bounds_the_walk(backend: &Backend) {
+    plant(backend).await;
+    let one = backend.list("b", to_depth(1)).await.unwrap();
+    assert_eq!(paths(&one), ["b/inner", "b/two"]);
+    let two = backend.list("b", to_depth(2)).await.unwrap();
+    assert_eq!(paths(&two), ["b/inner", "b/inner/deep", "b/inner/near", "b/two"]);
+    let three = backend.list("b", to_depth(3)).await.unwrap();
+    let expect = ["b/inner", "b/inner/deep", "b/inner/deep/leaf", "b/inner/near", "b/two"];
+    assert_eq!(paths(&three), expect);
+}
+
+/// A directory comes before what it holds, and before the names that sort after it.
+pub async fn whole_tree_in_path_order(backend: &Backend) {
+    plant(backend).await;
+    let expect = [
+        ("a.txt", FileKind::File),
+        ("b", FileKind::Dir),
+        ("b/inner", FileKind::Dir),
+        ("b/inner/deep", FileKind::Dir),
+        ("b/inner/deep/leaf", FileKind::File),
+        ("b/inner/near", FileKind::File),
+        ("b/two", FileKind::File),
+        ("b.txt", FileKind::File),
+        ("c", FileKind::Dir),
+        ("c/one", FileKind::File),
+    ];
+    let expect: Vec<_> = expect.into_iter().map(|(path, kind)| (path.to_owned(), kind)).collect();
+    assert_eq!(tree(backend).await, expect);
+}
+
+/// A cut listing has its first entries and says it was cut.
+pub async fn limit_cuts_and_says_so(backend: &Backend) {
+    plant(backend).await;
+    for (depth, whole) in [
+        (1, vec!["a.txt", "b", "b.txt", "c"]),
+        (2, vec!["a.txt", "b", "b/inner", "b/two", "b.txt", "c", "c/one"]),
+    ] {
+        for limit in 1..=whole.len() + 1 {
+            let listing =
+                backend.list(".", ListOptions { limit, ..to_depth(depth) }).await.unwrap();
+            let cut = limit < whole.len();
+            assert_eq!(
+                (paths(&listing), listing.truncated),
+                (whole[..limit.min(whole.len())].to_vec(), cut.then_some(Truncated::Count)),
+                "depth {depth}, limit {limit}"
+            );
+        }
+    }
+}
+
+/// Details are those that `stat` gives.
+pub async fn details_match_stat(backend: &Backend) {
+    plant(backend).await;
+    let options = ListOptions { detail: Detail::Stat, ..ListOptions::default() };
+    let listing = backend.list(".", options).await.unwrap();
+    assert_eq!(paths(&listing), ["a.txt", "b", "b.txt", "c"]);
+    for entry in listing.entries {
+        let keep = StatOptions { links: Links::Keep };
+        let stat = backend.stat_with(&entry.path.to_string(), keep).await.unwrap();
+        assert_eq!(entry.kind, stat.kind, "{}", entry.path);
+        assert_eq!(entry.stat, Some(stat), "{}", entry.path);
+    }
+}
+
+/// A listing shows names only, never those of its own ancestors.
+pub async fn names_not_paths(backend: &Backend) {
+    plant(backend).await;
+    assert_eq!(backend.readdir("b/inner").await.unwrap(), ["deep", "near"]);
+    assert_eq!(backend.readdir("b/inner/deep").await.unwrap(), ["leaf"]);
+}
+
+/// Many children come all, in order.
+pub async fn many_children(backend: &Backend) {
+    let names: Vec<String> = (0..500).map(|number| format!("{number:03}")).collect();
+    let files = names.iter().rev().map(|name| (name.as_str(), "x".into())).collect();
+    for written in backend.write_many(files).await {
+        written.unwrap();
+    }
+    assert_eq!(backend.readdir(".").await.unwrap(), names);
+}

@@ -1,0 +1,213 @@
+//! Open files: access at offsets, and a handle that outlives its name.
+
+use ab_core::options::{Access, Creation, Existing, OpenOptions, RemoveOptions};
+use ab_core::{Backend, File, FileKind, Kind};
+use bytes::Bytes;
+
+use crate::crowd;
+use crate::expect::{all_different, failure_on, holds, nothing, tree};
+
+const READ_WRITE: OpenOptions = OpenOptions {
+    access: Access::ReadWrite,
+    create: Creation::IfMissing,
+    existing: Existing::Keep,
+    permissions: None,
+};
+
+async fn read_all(file: &dyn File) -> Bytes {
+    file.read_at(0, 1 << 20).await.unwrap()
+}
+
+/// Without creation, nothing there is `NotFound`.
+pub async fn missing_is_not_found(backend: &Backend) {
+    for access in [Access::Read, Access::Write, Access::ReadWrite] {
+        let options = OpenOptions { access, ..OpenOptions::default() };
+        failure_on(backend.open("missing", options).await, Kind::NotFound, "missing");
+        failure_on(backend.open("no/dir", options).await, Kind::NotFound, "no/dir");
+    }
+    assert_eq!(tree(backend).await, []);
+}
+
+/// With creation, file and directories are made.
+pub async fn creates_with_parents(backend: &Backend) {
+    for (path, create) in [("a/b/if-missing", Creation::IfMissing), ("c/always", Creation::Always)]
+    {
+        let file = backend.open(path, OpenOptions { create, ..READ_WRITE }).await.unwrap();
+        holds(backend, path, "").await;
+        file.write_at(0, Bytes::from("made")).await.unwrap();
+        holds(backend, path, "made").await;
+    }
+}
+
+/// `Creation::IfMissing` keeps what is there.
+pub async fn keeps_content_unless_told(backend: &Backend) {
+    backend.write("file", "kept").await.unwrap();
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    assert_eq!(read_all(&*file).await, "kept");
+}
+
+/// `Creation::Always` on something is `AlreadyExists`.
+pub async fn create_always_refuses_existing(backend: &Backend) {
+    backend.write("file", "kept").await.unwrap();
+    let always =
+        OpenOptions { create: Creation::Always, existing: Existing::Truncate, ..READ_WRITE };
+    failure_on(backend.open("file", always).await, Kind::AlreadyExists, "file");
+    holds(backend, "file", "kept").await;
+}
+
+/// `Existing::Truncate` starts empty.
+pub async fn truncates_when_asked(backend: &Backend) {
+    let before = backend.write("file", "old content").await.unwrap();
+    let truncate = OpenOptions { existing: Existing::Truncate, ..READ_WRITE };
+    let file = backend.open("file", truncate).await.unwrap();
+    assert_eq!(file.stat().await.unwrap().size, 0);
+    holds(backend, "file", "").await;
+    let after = backend.stat("file").await.unwrap();
+    assert_ne!(after.version, before.version, "truncation is a write");
+}
+
+/// A directory is `IsADirectory`.
+pub async fn a_directory_is_refused(backend: &Backend) {
+    backend.write("dir/file", "kept").await.unwrap();
+    for access in [Access::Read, Access::Write, Access::ReadWrite] {
+        let options = OpenOptions { access, ..OpenOptions::default() };
+        failure_on(backend.open("dir", options).await, Kind::IsADirectory, "dir");
+        failure_on(backend.open(".", options).await, Kind::IsADirectory, ".");
+    }
+}
+
+/// A parent that is a file is `NotADirectory`.
+pub async fn through_a_file_is_refused(backend: &Backend) {
+    backend.write("file", "kept").await.unwrap();
+    failure_on(backend.open("file/below", READ_WRITE).await, Kind::NotADirectory, "file/below");
+    holds(backend, "file", "kept").await;
+}
+
+/// Any order, cut at the end.
+pub async fn reads_at_offsets(backend: &Backend) {
+    backend.write("digits", "0123456789").await.unwrap();
+    let file = backend.open("digits", OpenOptions::default()).await.unwrap();
+    for (offset, length, expect) in [
+        (8, 2, "89"),
+        (0, 3, "012"),
+        (5, 1, "5"),
+        (7, 100, "789"),
+        (10, 4, ""),
+        (1000, 4, ""),
+        (3, 0, ""),
+        (u64::MAX, 1, ""),
+    ] {
+        let bytes = file.read_at(offset, length).await.unwrap();
+        assert_eq!(bytes, expect, "{length} bytes at {offset}");
+    }
+}
+
+/// Any order, growing the file; a gap reads as zeros.
+pub async fn writes_at_offsets(backend: &Backend) {
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    for (offset, text, expect) in [
+        (2, "cd", "\0\0cd"),
+        (0, "ab", "abcd"),
+        (1, "XY", "aXYd"),
+        (4, "ef", "aXYdef"),
+        (8, "!", "aXYdef\0\0!"),
+    ] {
+        file.write_at(offset, Bytes::from(text)).await.unwrap();
+        assert_eq!(read_all(&*file).await, expect, "after {text:?} at {offset}");
+        holds(backend, "file", expect).await;
+    }
+}
+
+/// A handle without write access is `PermissionDenied`.
+pub async fn read_only_refuses_writes(backend: &Backend) {
+    backend.write("file", "kept").await.unwrap();
+    let file = backend.open("file", OpenOptions::default()).await.unwrap();
+    let path = "file";
+    failure_on(file.write_at(0, Bytes::from("x")).await, Kind::PermissionDenied, path);
+    failure_on(file.set_len(0).await, Kind::PermissionDenied, path);
+    holds(backend, "file", "kept").await;
+}
+
+/// Shorter drops, longer adds zeros.
+pub async fn sets_the_length(backend: &Backend) {
+    backend.write("file", "0123456789").await.unwrap();
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    for (length, expect) in [(4, "0123"), (6, "0123\0\0"), (6, "0123\0\0"), (0, "")] {
+        file.set_len(length).await.unwrap();
+        assert_eq!(read_all(&*file).await, expect, "at length {length}");
+        holds(backend, "file", expect).await;
+    }
+}
+
+/// Size and version follow what was written.
+pub async fn describes_itself(backend: &Backend) {
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    let mut versions = Vec::new();
+    for (text, size) in [("", 0), ("abc", 3), ("abc", 3), ("abcdef", 6)] {
+        if !text.is_empty() {
+            file.write_at(0, Bytes::from(text)).await.unwrap();
+        }
+        let stat = file.stat().await.unwrap();
+        assert_eq!((stat.kind, stat.size), (FileKind::File, size));
+        let by_name = backend.stat("file").await.unwrap();
+        assert_eq!((by_name.size, by_name.version), (size, stat.version));
+        versions.push(stat.version);
+    }
+    all_different(&versions);
+}
+
+/// Returns once it is done.
+pub async fn syncs(backend: &Backend) {
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    file.write_at(0, Bytes::from("safe")).await.unwrap();
+    file.sync().await.unwrap();
+    holds(backend, "file", "safe").await;
+}
+
+/// A file that was replaced or removed is still readable, and is not the new one.
+pub async fn handle_outlives_its_name(backend: &Backend) {
+    backend.write("file", "old").await.unwrap();
+    let file = backend.open("file", READ_WRITE).await.unwrap();
+    backend.write("file", "new").await.unwrap();
+    assert_eq!(read_all(&*file).await, "old");
+    file.write_at(0, Bytes::from("odd")).await.unwrap();
+    assert_eq!(read_all(&*file).await, "odd");
+    holds(backend, "file", "new").await;
+
+    let second = backend.open("file", READ_WRITE).await.unwrap();
+    backend.rm("file", RemoveOptions::default()).await.unwrap();
+    assert_eq!(read_all(&*second).await, "new");
+    second.write_at(3, Bytes::from("er")).await.unwrap();
+    assert_eq!(read_all(&*second).await, "newer");
+    nothing(backend, "file").await;
+}
+
+/// A renamed file is still the same file.
+pub async fn handle_follows_a_rename(backend: &Backend) {
+    let file = backend.open("before", READ_WRITE).await.unwrap();
+    backend.rename("before", "after").await.unwrap();
+    file.write_at(0, Bytes::from("moved")).await.unwrap();
+    holds(backend, "after", "moved").await;
+    nothing(backend, "before").await;
+}
+
+/// Writers at different offsets keep out of each other's bytes, also while the file grows.
+pub async fn concurrent_writers_keep_apart(backend: &Backend) {
+    const WRITERS: usize = 8;
+    const ROUNDS: usize = 300;
+    backend.write("shared", "").await.unwrap();
+    crowd::of(WRITERS, |number| {
+        let backend = backend.clone();
+        async move {
+            let file = backend.open("shared", READ_WRITE).await.unwrap();
+            for round in 0..ROUNDS {
+                let at = (round * WRITERS + number) as u64;
+                file.write_at(at, Bytes::from(vec![b'a' + number as u8])).await.unwrap();
+            }
+        }
+    })
+    .await;
+    let found = backend.read("shared").await.unwrap();
+    let expect: Vec<u8> = (0..ROUNDS * WRITERS).map(|at| b'a' + (at % WRITERS) as u8).collect();
+    assert!(found == expect, "bytes of one writer were lost to another");
+}

@@ -1,0 +1,195 @@
+//! Reading: whole files, ranges, text, lines, pieces, batches.
+
+use ab_core::backend::{LineRange, TextWindow};
+use ab_core::options::{ByteRange, ReadOptions};
+use ab_core::{Backend, Kind};
+
+use crate::expect::{failure, failure_on, unread};
+
+/// Bytes come back as they went in, whatever they are.
+pub async fn returns_what_was_written(backend: &Backend) {
+    let every_byte: Vec<u8> = (0..=u8::MAX).cycle().take(70_000).collect();
+    let files: [(&str, &[u8]); 4] = [
+        ("text.txt", "grüße\r\nund mehr".as_bytes()),
+        ("nul", b"\0\0\0"),
+        ("not-utf8", b"\xff\xfe\xc3("),
+        ("deep/down/binary", &every_byte),
+    ];
+    for (path, bytes) in files {
+        backend.write(path, bytes).await.unwrap();
+        assert_eq!(backend.read(path).await.unwrap(), bytes, "{path:?}");
+    }
+}
+
+/// An empty file is empty, not missing.
+pub async fn empty_file(backend: &Backend) {
+    backend.write("empty", "").await.unwrap();
+    let content = backend.read_with("empty", ReadOptions::default()).await.unwrap();
+    assert_eq!((content.bytes.len(), content.stat.size), (0, 0));
+    assert!(backend.exists("empty").await.unwrap());
+}
+
+/// A range is exactly those bytes.
+pub async fn range(backend: &Backend) {
+    backend.write("digits", "0123456789").await.unwrap();
+    for (start, length, expect) in [(0, 10, "0123456789"), (0, 1, "0"), (3, 4, "3456"), (4, 0, "")]
+    {
+        let content = part(backend, "digits", start, length).await;
+        assert_eq!(content, expect, "{length} bytes from {start}");
+    }
+}
+
+/// Beyond the end there is nothing, and that is no error.
+pub async fn range_past_the_end_is_cut(backend: &Backend) {
+    backend.write("digits", "0123456789").await.unwrap();
+    for (start, length, expect) in
+        [(7, 100, "789"), (10, 1, ""), (1000, 5, ""), (5, u64::MAX, "56789"), (u64::MAX, 1, "")]
+    {
+        let content = part(backend, "digits", start, length).await;
+        assert_eq!(content, expect, "{length} bytes from {start}");
+    }
+}
+
+async fn part(backend: &Backend, path: &str, start: u64, length: u64) -> String {
+    let options =
+        ReadOptions { range: Some(ByteRange { start, length }), ..ReadOptions::default() };
+    let content = backend.read_with(path, options).await.unwrap();
+    assert_eq!(content.stat.size, 10, "the stat of a part is that of the whole file");
+    String::from_utf8(content.bytes.into()).unwrap()
+}
+
+/// No such file is `NotFound`.
+pub async fn missing_is_not_found(backend: &Backend) {
+    backend.write("dir/there", "x").await.unwrap();
+    failure_on(backend.read("missing").await, Kind::NotFound, "missing");
+    failure_on(backend.read("dir/missing").await, Kind::NotFound, "dir/missing");
+    failure_on(backend.read("no/such/dir").await, Kind::NotFound, "no/such/dir");
+    failure_on(backend.read_text("missing").await, Kind::NotFound, "missing");
+}
+
+/// A path through a file is `NotADirectory`.
+pub async fn below_a_file_is_not_a_directory(backend: &Backend) {
+    backend.write("file", "x").await.unwrap();
+    failure_on(backend.read("file/below").await, Kind::NotADirectory, "file/below");
+}
+
+/// A directory is `IsADirectory`.
+pub async fn a_directory_is_refused(backend: &Backend) {
+    backend.write("dir/file", "x").await.unwrap();
+    failure_on(backend.read("dir").await, Kind::IsADirectory, "dir");
+    failure_on(backend.read(".").await, Kind::IsADirectory, ".");
+}
+
+/// More than the limit is `TooLarge`, never cut in silence.
+pub async fn over_the_limit_is_refused(backend: &Backend) {
+    backend.write("digits", "0123456789").await.unwrap();
+    let at_most = |limit| ReadOptions { range: None, limit };
+    failure_on(backend.read_with("digits", at_most(9)).await, Kind::TooLarge, "digits");
+    let whole = backend.read_with("digits", at_most(10)).await.unwrap();
+    assert_eq!(whole.bytes, "0123456789");
+
+    let part = |length| ReadOptions { range: Some(ByteRange { start: 2, length }), limit: 4 };
+    failure_on(backend.read_with("digits", part(5)).await, Kind::TooLarge, "digits");
+    assert_eq!(backend.read_with("digits", part(4)).await.unwrap().bytes, "2345");
+}
+
+/// The stat that comes along belongs to the bytes.
+pub async fn carries_the_version(backend: &Backend) {
+    for text in ["first", "the second"] {
+        let written = backend.write("file", text).await.unwrap();
+        let content = backend.read_with("file", ReadOptions::default()).await.unwrap();
+        assert_eq!(content.bytes, text);
+        assert_eq!(unread(content.stat), unread(written));
+    }
+}
+
+/// Text is what was written; what is no text is refused and named.
+pub async fn text_must_be_utf8(backend: &Backend) {
+    backend.write("text", "schön\n").await.unwrap();
+    assert_eq!(backend.read_text("text").await.unwrap(), "schön\n");
+    backend.write("noise", b"ab\xff").await.unwrap();
+    failure_on(backend.read_text("noise").await, Kind::Invalid, "noise");
+    assert_eq!(backend.read("noise").await.unwrap(), b"ab\xff".as_slice());
+}
+
+/// A batch answers in the order it was asked, each file on its own.
+pub async fn many_keep_their_order(backend: &Backend) {
+    let names: Vec<String> = (0..50).map(|number| format!("batch/{number:02}")).collect();
+    for name in names.iter().filter(|name| !name.ends_with('7')) {
+        backend.write(name, name).await.unwrap();
+    }
+    let asked: Vec<&str> = names.iter().rev().map(String::as_str).chain(["../out"]).collect();
+    let answers = backend.read_many(&asked).await;
+    assert_eq!(answers.len(), asked.len());
+    for (name, answer) in asked.into_iter().zip(answers) {
+        match name {
+            "../out" => drop(failure_on(answer, Kind::Escape, name)),
+            name if name.ends_with('7') => drop(failure_on(answer, Kind::NotFound, name)),
+            name => assert_eq!(answer.unwrap(), name),
+        }
+    }
+    assert!(backend.read_many(&[]).await.is_empty());
+}
+
+/// A window of lines says where it lies and where to go on.
+pub async fn lines_come_in_windows(backend: &Backend) {
+    backend.write("log", "one\ntwo\r\nthree\nfour").await.unwrap();
+    let window = |offset, limit| backend.lines("log", LineRange { offset, limit });
+    assert_eq!(
+        window(1, 2).await.unwrap(),
+        TextWindow {
+            text: "two\r\nthree\n".to_owned(),
+            first_line: 2,
+            last_line: 3,
+            total_lines: None,
+            next_offset: Some(3),
+        }
+    );
+    assert_eq!(
+        window(3, 10).await.unwrap(),
+        TextWindow {
+            text: "four".to_owned(),
+            first_line: 4,
+            last_line: 4,
+            total_lines: Some(4),
+            next_offset: None,
+        }
+    );
+    assert_eq!(
+        window(9, 1).await.unwrap(),
+        TextWindow {
+            text: String::new(),
+            first_line: 0,
+            last_line: 0,
+            total_lines: Some(4),
+            next_offset: None,
+        }
+    );
+}
+
+/// Lines of a missing file or of what is no text are refused like the whole.
+pub async fn lines_fail_like_the_whole(backend: &Backend) {
+    let some = LineRange::default();
+    failure_on(backend.lines("missing", some).await, Kind::NotFound, "missing");
+    failure(backend.lines(".", some).await, Kind::IsADirectory);
+    backend.write("noise", b"fine\n\xff\xff\nfine\n").await.unwrap();
+    failure_on(backend.lines("noise", some).await, Kind::Invalid, "noise");
+    let first = backend.lines("noise", LineRange { offset: 0, limit: 1 }).await.unwrap();
+    assert_eq!(first.text, "fine\n");
+}
+
+/// A large file can be read in pieces that add up.
+pub async fn pieces_add_up(backend: &Backend) {
+    let large: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_001).collect();
+    backend.write("large", large.as_slice()).await.unwrap();
+    let mut chunks = backend.chunks("large").await.unwrap();
+    assert_eq!(chunks.size(), 1_000_001);
+    let (mut together, mut pieces) = (Vec::new(), 0);
+    while let Some(piece) = chunks.next().await.unwrap() {
+        together.extend_from_slice(&piece);
+        pieces += 1;
+    }
+    assert!(together == large, "the pieces differ from the whole");
+    assert!(pieces > 1, "a large file came in one piece");
+    assert_eq!(chunks.next().await.unwrap(), None);
+}

@@ -1,0 +1,102 @@
+//! Removing files and directories.
+
+use ab_core::metadata::Removed;
+use ab_core::options::RemoveOptions;
+use ab_core::{Backend, Kind};
+
+use crate::expect::{failure, failure_on, holds, nothing};
+
+fn one() -> RemoveOptions {
+    RemoveOptions::default()
+}
+
+/// It is gone, and counted.
+pub async fn a_file(backend: &Backend) {
+    backend.write("dir/file", "x").await.unwrap();
+    backend.write("dir/other", "kept").await.unwrap();
+    assert_eq!(backend.rm("dir/file", one()).await.unwrap(), Removed { count: 1 });
+    nothing(backend, "dir/file").await;
+    holds(backend, "dir/other", "kept").await;
+    backend.write("alone", "x").await.unwrap();
+    let removed = backend.rm("alone", RemoveOptions::recursive()).await.unwrap();
+    assert_eq!(removed, Removed { count: 1 });
+    nothing(backend, "alone").await;
+}
+
+/// Nothing there is `NotFound`.
+pub async fn missing_is_not_found(backend: &Backend) {
+    for options in [one(), RemoveOptions::recursive()] {
+        failure_on(backend.rm("missing", options).await, Kind::NotFound, "missing");
+        failure_on(backend.rm("no/such", options).await, Kind::NotFound, "no/such");
+    }
+}
+
+/// Unless the caller does not mind.
+pub async fn missing_can_be_ignored(backend: &Backend) {
+    for options in [one().missing_ok(), RemoveOptions::recursive().missing_ok()] {
+        assert_eq!(backend.rm("missing", options).await.unwrap(), Removed { count: 0 });
+        assert_eq!(backend.rm("no/such", options).await.unwrap(), Removed { count: 0 });
+        backend.write("there", "x").await.unwrap();
+        assert_eq!(backend.rm("there", options).await.unwrap(), Removed { count: 1 });
+    }
+}
+
+/// `NotEmpty` without it.
+pub async fn full_directory_needs_recursion(backend: &Backend) {
+    backend.write("dir/inner/file", "kept").await.unwrap();
+    for path in ["dir", "dir/inner"] {
+        failure_on(backend.rm(path, one()).await, Kind::NotEmpty, path);
+    }
+    holds(backend, "dir/inner/file", "kept").await;
+}
+
+/// An empty directory needs no recursion; where none can be, there is none to remove.
+pub async fn an_empty_directory(backend: &Backend) {
+    backend.mkdir("dir").await.unwrap();
+    if backend.info().capabilities.empty_dirs {
+        assert_eq!(backend.rm("dir", one()).await.unwrap(), Removed { count: 1 });
+    } else {
+        failure_on(backend.rm("dir", one()).await, Kind::NotFound, "dir");
+    }
+    nothing(backend, "dir").await;
+}
+
+/// The directory and all below it.
+pub async fn recursion_takes_everything(backend: &Backend) {
+    for path in ["dir/one", "dir/inner/two", "dir/inner/deep/three", "other/kept"] {
+        backend.write(path, "kept").await.unwrap();
+    }
+    let removed = backend.rm("dir", RemoveOptions::recursive()).await.unwrap();
+    assert_eq!(removed, Removed { count: 6 });
+    assert_eq!(backend.readdir(".").await.unwrap(), ["other"]);
+    holds(backend, "other/kept", "kept").await;
+    failure_on(backend.readdir("dir").await, Kind::NotFound, "dir");
+}
+
+/// `a` is not `ab`.
+pub async fn names_with_the_same_beginning_stay(backend: &Backend) {
+    for path in ["a/x", "ab/x", "a.txt", "a b", "aa", "a-/x"] {
+        backend.write(path, "kept").await.unwrap();
+    }
+    backend.rm("a", RemoveOptions::recursive()).await.unwrap();
+    assert_eq!(backend.readdir(".").await.unwrap(), ["a b", "a-", "a.txt", "aa", "ab"]);
+}
+
+/// The workspace itself stays.
+pub async fn the_root_is_refused(backend: &Backend) {
+    backend.write("file", "kept").await.unwrap();
+    for root in [".", "/", "dir/.."] {
+        for options in [one(), RemoveOptions::recursive(), RemoveOptions::recursive().missing_ok()]
+        {
+            failure(backend.rm(root, options).await, Kind::Invalid);
+        }
+    }
+    holds(backend, "file", "kept").await;
+}
+
+/// A path through a file is `NotADirectory`.
+pub async fn below_a_file_is_not_a_directory(backend: &Backend) {
+    backend.write("file", "kept").await.unwrap();
+    failure_on(backend.rm("file/below", one()).await, Kind::NotADirectory, "file/below");
+    holds(backend, "file", "kept").await;
+}

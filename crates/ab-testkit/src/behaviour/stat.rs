@@ -1,0 +1,106 @@
+//! Describing files, directories, the root and the room that is left.
+
+use std::time::{Duration, SystemTime};
+
+use ab_core::options::RemoveOptions;
+use ab_core::{Backend, FileKind, Kind};
+
+use crate::expect::{all_different, failure_on};
+
+/// A file has its kind, its size and a time of change.
+pub async fn file(backend: &Backend) {
+    let before = SystemTime::now();
+    let written = backend.write("dir/file", "12345").await.unwrap();
+    let after = SystemTime::now();
+    let stat = backend.stat("dir/file").await.unwrap();
+    assert_eq!((stat.kind, stat.size), (FileKind::File, 5));
+    assert_eq!(stat, written);
+    // Clocks of file systems are coarser than ours, and tick behind it.
+    let slack = Duration::from_secs(2);
+    assert!(stat.modified >= before - slack && stat.modified <= after + slack, "{stat:?}");
+    assert_eq!(stat.mode.is_some(), backend.info().capabilities.modes);
+}
+
+/// A directory is told from a file.
+pub async fn directory(backend: &Backend) {
+    backend.write("dir/inner/file", "x").await.unwrap();
+    for path in ["dir", "dir/inner", "dir/", "/dir/inner/"] {
+        let stat = backend.stat(path).await.unwrap();
+        assert_eq!((stat.kind, stat.size), (FileKind::Dir, 0), "{path:?}");
+    }
+}
+
+/// The root is always there, as a directory.
+pub async fn root(backend: &Backend) {
+    for root in [".", "/", "./.", "dir/.."] {
+        assert_eq!(backend.stat(root).await.unwrap().kind, FileKind::Dir, "{root:?}");
+    }
+    backend.write("file", "x").await.unwrap();
+    assert_eq!(backend.stat(".").await.unwrap().kind, FileKind::Dir);
+    backend.rm("file", RemoveOptions::default()).await.unwrap();
+    assert_eq!(backend.stat(".").await.unwrap().kind, FileKind::Dir);
+    assert!(backend.exists(".").await.unwrap());
+}
+
+/// Nothing there is `NotFound`.
+pub async fn missing_is_not_found(backend: &Backend) {
+    backend.write("dir/file", "x").await.unwrap();
+    for path in ["missing", "dir/missing", "no/such/dir"] {
+        failure_on(backend.stat(path).await, Kind::NotFound, path);
+    }
+}
+
+/// A path through a file is `NotADirectory`.
+pub async fn below_a_file_is_not_a_directory(backend: &Backend) {
+    backend.write("file", "x").await.unwrap();
+    for path in ["file/below", "file/far/below"] {
+        failure_on(backend.stat(path).await, Kind::NotADirectory, path);
+    }
+}
+
+/// Every write makes a new version, also of the same bytes and in quick succession, and no version
+/// ever comes back.
+pub async fn version_changes_with_each_write(backend: &Backend) {
+    let mut versions = Vec::new();
+    for _ in 0..32 {
+        let written = backend.write("file", "same").await.unwrap();
+        assert_eq!(backend.stat("file").await.unwrap().version, written.version);
+        versions.push(written.version);
+    }
+    backend.rm("file", RemoveOptions::default()).await.unwrap();
+    versions.push(backend.write("file", "same").await.unwrap().version);
+    all_different(&versions);
+}
+
+/// Reading leaves the version alone.
+pub async fn version_stays_without_a_write(backend: &Backend) {
+    let version = backend.write("file", "x").await.unwrap().version;
+    backend.write("other", "x").await.unwrap();
+    backend.read("file").await.unwrap();
+    backend.readdir(".").await.unwrap();
+    assert_eq!(backend.stat("file").await.unwrap().version, version);
+}
+
+/// Both files and directories exist; what is missing, or below a file, does not, without an error.
+pub async fn exists_answers_yes_or_no(backend: &Backend) {
+    backend.write("dir/file", "x").await.unwrap();
+    for (path, expect) in [
+        ("dir/file", true),
+        ("dir", true),
+        (".", true),
+        ("missing", false),
+        ("dir/missing/deep", false),
+        ("dir/file/below", false),
+    ] {
+        assert_eq!(backend.exists(path).await.unwrap(), expect, "{path:?}");
+    }
+    failure_on(backend.exists("../out").await, Kind::Escape, "../out");
+}
+
+/// No more is available than there is.
+pub async fn space_adds_up(backend: &Backend) {
+    backend.write("file", vec![7; 10_000]).await.unwrap();
+    let space = backend.space().await.unwrap();
+    assert!(space.available <= space.total, "{space:?}");
+    assert!(space.total >= 10_000, "{space:?}");
+}

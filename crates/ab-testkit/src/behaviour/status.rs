@@ -1,0 +1,76 @@
+//! Status and description: one API for every kind of backend, so that callers need not ask which.
+
+use ab_core::options::Attributes;
+use ab_core::{Backend, Kind, Status};
+
+use crate::Heard;
+use crate::every_call;
+use crate::expect::failure;
+
+/// A workspace that needs no connection is connected at once, and serves.
+pub async fn starts_connected(backend: &Backend) {
+    assert_eq!(backend.status(), Status::Connected);
+    backend.write("file", "x").await.unwrap();
+    assert_eq!(backend.status(), Status::Connected);
+}
+
+/// Connected stays connected, without a transition.
+pub async fn connect_is_idempotent(backend: &Backend) {
+    let heard = Heard::of(backend);
+    for _ in 0..3 {
+        backend.connect().await.unwrap();
+        assert_eq!(backend.status(), Status::Connected);
+    }
+    assert_eq!(heard.transitions(), []);
+}
+
+/// From making to destruction there is one transition, whatever is done in between.
+pub async fn connected_until_destroyed(backend: &Backend) {
+    let heard = Heard::of(backend);
+    backend.write("file", "x").await.unwrap();
+    failure(backend.read("missing").await, Kind::NotFound);
+    failure(backend.read("../out").await, Kind::Escape);
+    assert_eq!(heard.transitions(), []);
+    backend.destroy().await.unwrap();
+    assert_eq!(heard.transitions(), [(Status::Connected, Status::Destroyed)]);
+}
+
+/// Whoever unsubscribes hears nothing more; the others do.
+pub async fn subscriptions_are_independent(backend: &Backend) {
+    let mut gone = Heard::of(backend);
+    let (first, second) = (Heard::of(backend), Heard::of(backend));
+    gone.stop();
+    backend.destroy().await.unwrap();
+    let expect = [(Status::Connected, Status::Destroyed)];
+    assert_eq!(gone.transitions(), []);
+    assert_eq!(first.transitions(), expect);
+    assert_eq!(second.transitions(), expect);
+}
+
+/// Kind and capabilities agree with what calls do.
+pub async fn info_is_honest(backend: &Backend) {
+    let info = backend.info();
+    let can = info.capabilities;
+    backend.write("file", "x").await.unwrap();
+
+    let links = backend.symlink("link", "file").await;
+    assert_eq!(supported(links), can.links, "links");
+    let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+    assert_eq!(supported(backend.set_attributes("file", mode).await), can.modes, "modes");
+    assert_eq!(backend.stat("file").await.unwrap().mode.is_some(), can.modes, "modes");
+    backend.mkdir("empty").await.unwrap();
+    assert_eq!(backend.exists("empty").await.unwrap(), can.empty_dirs, "empty_dirs");
+    assert_eq!(supported(backend.search(&every_call::names()).await), can.search, "search");
+    assert_eq!(supported(backend.exec("true").await), can.exec, "exec");
+    assert_eq!(supported(backend.processes().await), can.exec, "processes");
+
+    assert_eq!(backend.info(), info, "what a backend is does not change");
+}
+
+fn supported<T>(result: ab_core::Result<T>) -> bool {
+    match result {
+        Err(error) if error.kind() == Kind::Unsupported => false,
+        Ok(_) => true,
+        Err(error) => panic!("neither done nor unsupported: {error:?}"),
+    }
+}

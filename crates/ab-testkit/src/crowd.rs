@@ -1,0 +1,33 @@
+//! Many callers at once, each on a thread of its own, whatever runtime the test has.
+
+use std::future::Future;
+use std::sync::{Arc, Barrier};
+
+use tokio::runtime::Handle;
+
+/// Runs one task for each of `0..count`, all set off together, and gives their answers in order.
+///
+/// Tasks of a runtime with one thread would take turns at await points only; callers that meet
+/// inside a driver need threads.
+pub async fn of<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let start = Arc::new(Barrier::new(count));
+    let handle = Handle::current();
+    let running: Vec<_> = (0..count)
+        .map(|number| {
+            let (task, start, handle) = (task(number), start.clone(), handle.clone());
+            tokio::task::spawn_blocking(move || {
+                start.wait();
+                handle.block_on(task)
+            })
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(count);
+    for task in running {
+        answers.push(task.await.unwrap());
+    }
+    answers
+}

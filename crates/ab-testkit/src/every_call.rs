@@ -1,0 +1,78 @@
+//! Everything that a handle offers, tried once: for what must hold of all calls alike.
+
+use ab_core::backend::LineRange;
+use ab_core::options::{
+    Access, Attributes, Creation, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    StatOptions, WriteOptions,
+};
+use ab_core::path::WsPath;
+use ab_core::process::{ExecRequest, ProcessId};
+use ab_core::search::{IgnoreFiles, Query, SearchLimits, Visibility, Wanted};
+use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
+
+/// The name of a call and how it went.
+pub type Answer = (&'static str, Result<()>);
+
+/// Every call that takes a path, on `path`. A rename comes twice, from and to it.
+pub async fn on_path(backend: &Backend, path: &str) -> Vec<Answer> {
+    let create = OpenOptions {
+        access: Access::ReadWrite,
+        create: Creation::IfMissing,
+        ..OpenOptions::default()
+    };
+    let edits = [Edit::new("old", "new")];
+    vec![
+        ("read", backend.read(path).await.map(drop)),
+        ("read_with", backend.read_with(path, ReadOptions::default()).await.map(drop)),
+        ("read_many", backend.read_many(&[path]).await.remove(0).map(drop)),
+        ("read_text", backend.read_text(path).await.map(drop)),
+        ("lines", backend.lines(path, LineRange::default()).await.map(drop)),
+        ("chunks", backend.chunks(path).await.map(drop)),
+        ("write", backend.write(path, "x").await.map(drop)),
+        ("write_with", backend.write_with(path, "x", WriteOptions::default()).await.map(drop)),
+        ("write_many", backend.write_many(vec![(path, "x".into())]).await.remove(0).map(drop)),
+        ("edit", backend.edit(path, &edits, EditOptions::default()).await.map(drop)),
+        ("open to read", backend.open(path, OpenOptions::default()).await.map(drop)),
+        ("open to create", backend.open(path, create).await.map(drop)),
+        ("readdir", backend.readdir(path).await.map(drop)),
+        ("list", backend.list(path, ListOptions::default()).await.map(drop)),
+        ("mkdir", backend.mkdir(path).await.map(drop)),
+        ("exists", backend.exists(path).await.map(drop)),
+        ("stat", backend.stat(path).await.map(drop)),
+        ("stat_with", backend.stat_with(path, StatOptions::default()).await.map(drop)),
+        ("rm", backend.rm(path, RemoveOptions::recursive().missing_ok()).await.map(drop)),
+        ("rename from", backend.rename(path, "elsewhere").await.map(drop)),
+        ("rename to", backend.rename("kept", path).await.map(drop)),
+        ("touch", backend.touch(path).await.map(drop)),
+        ("set_attributes", backend.set_attributes(path, Attributes::default()).await.map(drop)),
+        ("read_link", backend.read_link(path).await.map(drop)),
+        ("symlink", backend.symlink(path, "kept").await),
+        ("scope", backend.scope(path, ScopeOptions::default()).map(drop)),
+    ]
+}
+
+/// Every call that takes no path.
+pub async fn without_path(backend: &Backend) -> Vec<Answer> {
+    vec![
+        ("search", backend.search(&names()).await.map(drop)),
+        ("space", backend.space().await.map(drop)),
+        ("connect", backend.connect().await),
+        ("exec", backend.exec("true").await.map(drop)),
+        ("spawn", backend.spawn(ExecRequest::shell("true")).await.map(drop)),
+        ("processes", backend.processes().await.map(drop)),
+        ("attach", backend.attach(&ProcessId::new("none"), 0).await.map(drop)),
+    ]
+}
+
+/// A search for every name.
+pub fn names() -> Query {
+    Query {
+        root: WsPath::root(),
+        wanted: Wanted::Names { glob: "**".to_owned() },
+        include: Vec::new(),
+        exclude: Vec::new(),
+        hidden: Visibility::default(),
+        ignore_files: IgnoreFiles::default(),
+        limits: SearchLimits::default(),
+    }
+}

@@ -1,0 +1,65 @@
+//! What a case expects, said once: failures by kind and path, contents, names, whole trees.
+
+use std::fmt::Debug;
+
+use ab_core::options::{Detail, ListOptions};
+use ab_core::{Backend, Error, FileKind, Kind, Listing, Result, Stat};
+
+/// The error of a call that had to fail for `kind`.
+#[track_caller]
+pub fn failure<T>(result: Result<T>, kind: Kind) -> Error {
+    match result {
+        Ok(_) => panic!("the call went through, but had to fail with {kind:?}"),
+        Err(error) => {
+            assert_eq!(error.kind(), kind, "failed with another kind: {error:?}");
+            error
+        }
+    }
+}
+
+/// The same, and the error must name `path` as its caller wrote it.
+#[track_caller]
+pub fn failure_on<T>(result: Result<T>, kind: Kind, path: &str) -> Error {
+    let error = failure(result, kind);
+    assert_eq!(error.path(), Some(path), "the error names another path: {error:?}");
+    error
+}
+
+/// The paths of a listing, in its order.
+pub fn paths(listing: &Listing) -> Vec<&str> {
+    listing.entries.iter().map(|entry| entry.path.as_str()).collect()
+}
+
+/// Everything in the workspace: paths with their kinds, in path order.
+pub async fn tree(backend: &Backend) -> Vec<(String, FileKind)> {
+    let whole = ListOptions { depth: usize::MAX, detail: Detail::Kind, ..ListOptions::default() };
+    let listing = backend.list(".", whole).await.unwrap();
+    assert_eq!(listing.truncated, None, "the tree was cut");
+    listing.entries.iter().map(|entry| (entry.path.to_string(), entry.kind)).collect()
+}
+
+/// Checks that `path` holds exactly `text`.
+pub async fn holds(backend: &Backend, path: &str, text: &str) {
+    let found = backend.read(path).await.unwrap();
+    let found = String::from_utf8_lossy(&found);
+    assert_eq!(found, text, "{path:?} holds something else");
+}
+
+/// Checks that nothing is at `path`.
+pub async fn nothing(backend: &Backend, path: &str) {
+    assert!(!backend.exists(path).await.unwrap(), "something is at {path:?}");
+}
+
+/// A stat without the time of access, which reading changes.
+pub fn unread(stat: Stat) -> Stat {
+    Stat { accessed: None, ..stat }
+}
+
+/// Checks that `values` are all different.
+#[track_caller]
+pub fn all_different<T: PartialEq + Debug>(values: &[T]) {
+    for (at, value) in values.iter().enumerate() {
+        let earlier = values[..at].iter().position(|other| other == value);
+        assert_eq!(earlier, None, "number {at} is the same again: {value:?}");
+    }
+}

@@ -1,0 +1,28 @@
+//! Shared proofs: the behaviour suite that every driver, view and transport runs, with the doubles
+//! and the small machinery that tests need.
+//!
+//! Test support only; no crate depends on it except for its tests. What it checks it checks by
+//! panicking, so that a failed case reads like a failed assertion.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test ends at the first thing that is not as it must be"
+)]
+
+pub mod behaviour;
+pub mod crowd;
+pub mod every_call;
+pub mod expect;
+pub mod fuzz;
+pub mod gate;
+mod heard;
+pub mod host;
+pub mod recording;
+mod world;
+
+pub use gate::{Answer, Gate, Log, Step};
+pub use heard::Heard;
+pub use recording::{Recording, Script, Seen};
+pub use world::World;

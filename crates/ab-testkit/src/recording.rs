@@ -1,0 +1,306 @@
+//! A driver that writes down every call and plays commands from a script.
+//!
+//! Files are those of the driver it wraps. A test keeps one clone and gives the other to a backend.
+
+mod script;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ab_core::driver::{Driver, File, Info};
+use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::options::{
+    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
+    WriteOptions,
+};
+use ab_core::process::{ExecRequest, Feed, Process, ProcessId, ProcessInfo, Stdin};
+use ab_core::search::{Found, Query};
+use ab_core::status::StatusHub;
+use ab_core::{Error, Memory, Result, Verb, WsPath};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub use script::Script;
+
+/// A call as it arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub verb: Verb,
+    /// What it was about; the working directory of a command.
+    pub path: Option<String>,
+    /// The part of the path that links may not lead out of, when there is one.
+    pub fence: Option<String>,
+    pub to: Option<String>,
+    pub command: Option<String>,
+    pub env: BTreeMap<String, String>,
+}
+
+impl Seen {
+    fn new(verb: Verb) -> Self {
+        Self { verb, path: None, fence: None, to: None, command: None, env: BTreeMap::new() }
+    }
+
+    fn on(verb: Verb, path: &WsPath) -> Self {
+        let fence = path.is_fenced().then(|| path.fence().to_string());
+        Self { path: Some(path.to_string()), fence, ..Self::new(verb) }
+    }
+}
+
+/// The driver. Clones share what was seen.
+#[derive(Clone)]
+pub struct Recording(Arc<Shared>);
+
+struct Shared {
+    files: Arc<dyn Driver>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Vec<Seen>,
+    closes: usize,
+    scripts: VecDeque<Script>,
+    held: VecDeque<Feed>,
+    processes: Vec<ProcessInfo>,
+    failures: Vec<(Verb, Error)>,
+    stalled: Vec<Verb>,
+    yields: bool,
+    started: u64,
+}
+
+impl Recording {
+    /// Records over an empty memory workspace.
+    pub fn new() -> Self {
+        Self::around(Arc::new(Memory::new()))
+    }
+
+    pub fn around(files: Arc<dyn Driver>) -> Self {
+        Self(Arc::new(Shared { files, state: Mutex::default() }))
+    }
+
+    /// Every call so far.
+    pub fn seen(&self) -> Vec<Seen> {
+        self.lock().seen.clone()
+    }
+
+    /// Verb and path of every call so far.
+    pub fn calls(&self) -> Vec<(Verb, String)> {
+        let line = |seen: &Seen| (seen.verb, seen.path.clone().unwrap_or_default());
+        self.lock().seen.iter().map(line).collect()
+    }
+
+    /// How often `verb` came for `path`.
+    pub fn count(&self, verb: Verb, path: &str) -> usize {
+        let same = |seen: &&Seen| seen.verb == verb && seen.path.as_deref() == Some(path);
+        self.lock().seen.iter().filter(same).count()
+    }
+
+    /// The last command that came.
+    #[track_caller]
+    pub fn last_exec(&self) -> Seen {
+        let seen = self.lock().seen.iter().rev().find(|seen| seen.verb == Verb::Exec).cloned();
+        seen.expect("no command came")
+    }
+
+    /// How often the driver was closed.
+    pub fn closes(&self) -> usize {
+        self.lock().closes
+    }
+
+    /// The next command is played from `script`; one without a script just ends well.
+    pub fn play(&self, script: Script) {
+        self.lock().scripts.push_back(script);
+    }
+
+    /// The driver's side of the oldest process whose script was [held](Script::held).
+    #[track_caller]
+    pub fn take_held(&self) -> Feed {
+        let feed = self.lock().held.pop_front();
+        feed.expect("no process is held")
+    }
+
+    /// What the process table says.
+    pub fn show_processes(&self, processes: Vec<ProcessInfo>) {
+        self.lock().processes = processes;
+    }
+
+    /// The next call of `verb` fails with `error`.
+    pub fn fail_next(&self, verb: Verb, error: Error) {
+        self.lock().failures.push((verb, error));
+    }
+
+    /// From now on, calls of `verb` never come back.
+    pub fn stall(&self, verb: Verb) {
+        self.lock().stalled.push(verb);
+    }
+
+    /// From now on, every call lets others go first once.
+    pub fn take_turns(&self) {
+        self.lock().yields = true;
+    }
+
+    async fn arrive(&self, seen: Seen) -> Result<()> {
+        let verb = seen.verb;
+        let (failure, stalled, yields) = {
+            let mut state = self.lock();
+            state.seen.push(seen);
+            let failure = state.failures.iter().position(|(failing, _)| *failing == verb);
+            let failure = failure.map(|at| state.failures.remove(at).1);
+            (failure, state.stalled.contains(&verb), state.yields)
+        };
+        if yields {
+            tokio::task::yield_now().await;
+        }
+        if stalled {
+            pending::<()>().await;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn start(&self, stdin: Stdin) -> Process {
+        let mut state = self.lock();
+        state.started += 1;
+        let id = ProcessId::new(format!("process-{}", state.started));
+        let script = state.scripts.pop_front().unwrap_or_else(|| Script::exits(0));
+        let (process, feed) = Process::channel(id, stdin);
+        if let Some(held) = script.perform(feed) {
+            state.held.push_back(held);
+        }
+        process
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> &dyn Driver {
+        &*self.0.files
+    }
+}
+
+impl Default for Recording {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording")
+            .field("files", &self.0.files)
+            .field("seen", &self.lock().seen.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Recording {
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
+        self.arrive(Seen::on(Verb::Stat, path)).await?;
+        self.files().stat(path, options).await
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        self.arrive(Seen::on(Verb::List, path)).await?;
+        self.files().list(path, options).await
+    }
+
+    async fn search(&self, query: &Query) -> Result<Found> {
+        self.arrive(Seen::on(Verb::Search, &query.root)).await?;
+        self.files().search(query).await
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        self.arrive(Seen::on(Verb::Read, path)).await?;
+        self.files().read(path, options).await
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        self.arrive(Seen::on(Verb::Write, path)).await?;
+        self.files().write(path, content, options).await
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        self.arrive(Seen::on(Verb::Open, path)).await?;
+        self.files().open(path, options).await
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        self.arrive(Seen::on(Verb::SetAttributes, path)).await?;
+        self.files().set_attributes(path, attributes).await
+    }
+
+    async fn read_link(&self, path: &WsPath) -> Result<String> {
+        self.arrive(Seen::on(Verb::ReadLink, path)).await?;
+        self.files().read_link(path).await
+    }
+
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
+        let seen = Seen { to: Some(target.to_owned()), ..Seen::on(Verb::Symlink, path) };
+        self.arrive(seen).await?;
+        self.files().symlink(path, target).await
+    }
+
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        self.arrive(Seen::on(Verb::Mkdir, path)).await?;
+        self.files().create_dir(path).await
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        self.arrive(Seen::on(Verb::Delete, path)).await?;
+        self.files().remove(path, options).await
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        self.arrive(Seen { to: Some(to.to_string()), ..Seen::on(Verb::Rename, from) }).await?;
+        self.files().rename(from, to, options).await
+    }
+
+    async fn space(&self) -> Result<Space> {
+        self.arrive(Seen::new(Verb::Space)).await?;
+        self.files().space().await
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<Process> {
+        let seen = Seen {
+            command: Some(request.command.line()),
+            env: request.env.clone(),
+            ..Seen::on(Verb::Exec, &request.cwd)
+        };
+        self.arrive(seen).await?;
+        Ok(self.start(request.stdin))
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        self.arrive(Seen::new(Verb::Processes)).await?;
+        Ok(self.lock().processes.clone())
+    }
+
+    async fn attach(&self, _: &ProcessId, _: u64) -> Result<Process> {
+        self.arrive(Seen::new(Verb::Attach)).await?;
+        Ok(self.start(Stdin::Closed))
+    }
+
+    fn info(&self) -> Info {
+        let mut info = self.files().info();
+        info.capabilities.exec = true;
+        info
+    }
+
+    fn status(&self) -> &StatusHub {
+        self.files().status()
+    }
+
+    async fn connect(&self) -> Result<()> {
+        self.arrive(Seen::new(Verb::Connect)).await?;
+        self.files().connect().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.lock().closes += 1;
+        self.files().close().await
+    }
+}

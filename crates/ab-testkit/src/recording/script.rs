@@ -1,0 +1,77 @@
+//! What a command of a [`Recording`](super::Recording) says and how it ends.
+
+use ab_core::process::{Channel, Exit, Feed, OUTPUT_QUEUE, Output};
+use bytes::Bytes;
+
+#[derive(Clone, Debug)]
+pub struct Script {
+    said: Vec<(Channel, Bytes)>,
+    end: End,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    Exit { code: Option<i32>, signal: Option<i32> },
+    Lost,
+    Held,
+}
+
+impl Script {
+    /// Ends at once with `code`.
+    pub fn exits(code: i32) -> Self {
+        Self { said: Vec::new(), end: End::Exit { code: Some(code), signal: None } }
+    }
+
+    /// Is ended by a signal.
+    pub fn killed(signal: i32) -> Self {
+        Self { said: Vec::new(), end: End::Exit { code: None, signal: Some(signal) } }
+    }
+
+    /// The driver loses the process and never learns how it ended.
+    pub fn lost() -> Self {
+        Self { said: Vec::new(), end: End::Lost }
+    }
+
+    /// Runs until the test takes the driver's side and ends it.
+    pub fn held() -> Self {
+        Self { said: Vec::new(), end: End::Held }
+    }
+
+    pub fn stdout(self, text: &str) -> Self {
+        self.says(Channel::Stdout, text)
+    }
+
+    pub fn stderr(self, text: &str) -> Self {
+        self.says(Channel::Stderr, text)
+    }
+
+    fn says(mut self, channel: Channel, text: &str) -> Self {
+        assert!(self.said.len() < OUTPUT_QUEUE, "a script must fit into the queue of a process");
+        self.said.push((channel, Bytes::copy_from_slice(text.as_bytes())));
+        self
+    }
+
+    /// Says everything and ends, unless the process is to be held.
+    pub(super) fn perform(self, feed: Feed) -> Option<Feed> {
+        let mut sequence = 0;
+        let mut complaints = Vec::new();
+        for (channel, bytes) in self.said {
+            match channel {
+                Channel::Stdout => {}
+                Channel::Stderr => complaints.extend_from_slice(&bytes),
+            }
+            let next = sequence + bytes.len() as u64;
+            feed.output.try_send(Output { sequence, channel, bytes }).expect("the queue has room");
+            sequence = next;
+        }
+        match self.end {
+            End::Exit { code, signal } => {
+                let stderr_tail = String::from_utf8_lossy(&complaints).into_owned();
+                feed.ending.set(Exit { code, signal, stderr_tail });
+                None
+            }
+            End::Lost => None,
+            End::Held => Some(feed),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! A backend for one test, with what must live as long as it does.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+
+use ab_core::Backend;
+
+/// What a fixture gives to a case: its own workspace, shared with nobody.
+pub struct World {
+    pub backend: Backend,
+    _keep: Box<dyn Any + Send>,
+}
+
+impl World {
+    pub fn new(backend: Backend) -> Self {
+        Self::keeping(backend, ())
+    }
+
+    /// Keeps `kept`, a temporary directory say, until the test is over.
+    pub fn keeping(backend: Backend, kept: impl Any + Send) -> Self {
+        Self { backend, _keep: Box::new(kept) }
+    }
+}
+
+impl Deref for World {
+    type Target = Backend;
+
+    fn deref(&self) -> &Backend {
+        &self.backend
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

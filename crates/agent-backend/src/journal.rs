@@ -1,0 +1,21 @@
+//! Where journals go: a console for people, lines of JSON for machines.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use agent_backend::journal::{Console, Journal, Mode};
+//! use agent_backend::{Assembly, Guards, MemoryOptions};
+//!
+//! let journal = Journal::new(Arc::new(Console::stderr()), Mode::Standard);
+//! let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
+//! let assembly = Assembly { guards, ..Assembly::default() };
+//! let backend = agent_backend::memory_with(MemoryOptions::default(), assembly)?;
+//! # Ok::<(), agent_backend::Error>(())
+//! ```
+
+mod console;
+mod json_lines;
+mod sink;
+
+pub use ab_core::journal::{Failure, Journal, MEMORY_ENTRIES, MemoryWriter, Mode, Record, Writer};
+pub use console::Console;
+pub use json_lines::JsonLines;

@@ -1,0 +1,71 @@
+//! A journal for machines: one JSON object for each call, one line for each object.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::journal::{Record, Writer};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::sink::Sink;
+
+/// Writes records as JSON lines. Absent fields are left out.
+#[derive(Debug)]
+pub struct JsonLines(Sink);
+
+impl JsonLines {
+    /// Appends to a file, which is made when it is missing. Lines are whole even when several
+    /// processes append to one file.
+    pub fn append(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
+            let message = format!("cannot open the journal {}: {error}", path.display());
+            Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+        })?;
+        Ok(Self::to(file))
+    }
+
+    pub fn to(writer: impl Write + Send + 'static) -> Self {
+        Self(Sink::new(writer))
+    }
+
+    /// Lines that could not be written.
+    pub fn lost(&self) -> u64 {
+        self.0.lost()
+    }
+}
+
+impl Writer for JsonLines {
+    fn write(&self, record: &Record) {
+        self.0.line(object(record).to_string());
+    }
+}
+
+fn object(record: &Record) -> Value {
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            object.insert(key.to_owned(), value);
+        }
+    };
+    let at = Timestamp::try_from(record.at).map(|at| at.to_string()).ok();
+    put("timestamp", at.map(Value::from));
+    put("operation", Some(record.verb.as_str().into()));
+    put("actor", Some(record.actor.clone().into()));
+    put("workspace", record.workspace.clone().map(Value::from));
+    put("path", record.path.clone().map(Value::from));
+    put("to", record.to.clone().map(Value::from));
+    put("command", record.command.clone().map(Value::from));
+    put("success", Some(record.success.into()));
+    let failure = record.failure.as_ref().map(|failure| {
+        json!({ "code": failure.code.map(|code| code.as_str()), "message": failure.message })
+    });
+    put("error", failure);
+    put("exitCode", record.exit_code.map(Value::from));
+    put("stderr", record.stderr.clone().map(Value::from));
+    put("bytes", Some(record.bytes.into()));
+    put("durationMs", Some((record.duration.as_secs_f64() * 1000.0).into()));
+    Value::Object(object)
+}

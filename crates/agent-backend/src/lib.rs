@@ -1,0 +1,84 @@
+//! A place for AI agents to work: one handle over local, in-memory and scoped workspaces.
+//!
+//! ```
+//! use agent_backend::{Edit, EditOptions, Kind, ScopeOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> agent_backend::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let directory = directory.path();
+//! let backend = agent_backend::local(directory)?; // or agent_backend::memory()
+//!
+//! backend.write("src/app.py", "print('hello')\n").await?;
+//! let edit = Edit::new("hello", "goodbye");
+//! let edited = backend.edit("src/app.py", &[edit], EditOptions::default()).await?;
+//! println!("{}", edited.diff);
+//!
+//! // A tenant gets a subdirectory and can name nothing outside it.
+//! let tenant = backend.scope("tenants/ada", ScopeOptions::default())?;
+//! tenant.write("notes.txt", "mine").await?;
+//! let refused = tenant.read("../../src/app.py").await.unwrap_err();
+//! assert_eq!(refused.kind(), Kind::Escape);
+//!
+//! assert_eq!(backend.readdir(".").await?, ["src", "tenants"]);
+//! backend.destroy().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything is async and needs a tokio runtime. Paths are text, relative to the workspace; an
+//! absolute path under the root means the same file, any other absolute path is taken from the root.
+//! Errors have a [`Kind`] to branch on and a [`Code`] to publish.
+//!
+//! What every call does is written once, on [`ab_core::Driver`], and the same suite of behaviour
+//! tests runs on every kind of backend.
+
+pub mod journal;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use ab_core::{
+    Actor, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable, Code, Content,
+    Driver, Edit, EditOptions, Edited, Entry, Error, ExecOutput, File, FileKind, Guard, Guards,
+    Info, Kind, LineRange, Listing, Memory, MemoryOptions, Outcome, PathRules, Result,
+    ScopeOptions, Stat, Status, StatusChange, Subscription, TextWindow, TrackId, Verb, Version,
+    WsPath, call, driver, edit, error, guard, metadata, options, path, process, search, status,
+};
+pub use ab_host::{Local, LocalOptions, MissingRoot, Resolution};
+
+/// A workspace in a directory that exists.
+pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
+    local_with(LocalConfig::new(root.as_ref()))
+}
+
+/// A workspace in a directory, with everything that can be set.
+pub fn local_with(config: LocalConfig) -> Result<Backend> {
+    let driver = Local::open(&config.root, config.options)?;
+    Ok(Backend::assemble(Arc::new(driver), config.assembly))
+}
+
+/// An empty workspace in memory.
+pub fn memory() -> Backend {
+    Backend::new(Memory::new())
+}
+
+/// A workspace in memory, with everything that can be set.
+pub fn memory_with(options: MemoryOptions, assembly: Assembly) -> Result<Backend> {
+    Ok(Backend::assemble(Arc::new(Memory::with(options)?), assembly))
+}
+
+/// How a local workspace is made.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    pub root: PathBuf,
+    pub options: LocalOptions,
+    /// Actor, journal and other guards.
+    pub assembly: Assembly,
+}
+
+impl LocalConfig {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), options: LocalOptions::default(), assembly: Assembly::default() }
+    }
+}

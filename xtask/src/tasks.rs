@@ -1,0 +1,26 @@
+//! What each command of `cargo xtask` does: one module per command.
+
+pub(crate) mod bench;
+mod check;
+pub(crate) mod fuzz;
+mod race;
+mod test;
+mod up;
+
+use crate::failure::Failure;
+use crate::task::Task;
+
+pub(crate) fn run(task: Task) -> Result<(), Failure> {
+    match task {
+        Task::Help => {
+            println!("{}", Task::help());
+            Ok(())
+        }
+        Task::Up => up::run(),
+        Task::Test => test::run(),
+        Task::Check => check::run(),
+        Task::Bench { areas } => bench::run(&areas),
+        Task::Fuzz { targets, seconds } => fuzz::run(&targets, seconds),
+        Task::Race { rounds } => race::run(rounds),
+    }
+}

@@ -1,0 +1,29 @@
+//! `check`: the short loop of somebody who is writing code.
+
+use crate::failure::Failure;
+use crate::runner::Runner;
+use crate::sequence::Sequence;
+use crate::step::Step;
+
+pub(crate) fn run() -> Result<(), Failure> {
+    let mut sequence = Sequence::default();
+    let outcome = steps(&mut sequence);
+    println!("{}", sequence.report());
+    outcome
+}
+
+fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
+    sequence.run(&format())?;
+    sequence.run(&Step::cargo(
+        "clippy",
+        &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    ))?;
+    let runner = Runner::detect();
+    sequence.run(&runner.tidy())?;
+    sequence.run(&runner.fast_tests())
+}
+
+/// The sources as rustfmt would write them; shared with `test`.
+pub(crate) fn format() -> Step {
+    Step::cargo("fmt", &["fmt", "--all", "--check"])
+}

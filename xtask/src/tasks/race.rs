@@ -1,0 +1,14 @@
+//! `race`: the test that swaps directories for links under a reader, run for very long.
+
+use super::fuzz::{long_test, run_one_test};
+use crate::failure::Failure;
+use crate::sequence::Sequence;
+
+pub(crate) fn run(rounds: u64) -> Result<(), Failure> {
+    let mut sequence = Sequence::default();
+    let step =
+        long_test("race", "ab-host", "escape::swap_race").env("AB_RACE_ROUNDS", rounds.to_string());
+    run_one_test(&mut sequence, &step)?;
+    println!("{}", sequence.report());
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! `test`: everything, exactly as CI runs it.
+
+use super::check;
+use crate::debian;
+use crate::failure::Failure;
+use crate::runner::Runner;
+use crate::sequence::Sequence;
+use crate::step::Step;
+
+pub(crate) fn run() -> Result<(), Failure> {
+    let mut sequence = Sequence::default();
+    let outcome = steps(&mut sequence);
+    println!("{}", sequence.report());
+    outcome
+}
+
+fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
+    sequence.time("packages", debian::install_missing)?;
+    sequence.run(&check::format())?;
+    sequence.run(&Step::cargo(
+        "clippy",
+        &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+    ))?;
+    sequence.run(&Runner::detect().all_tests())?;
+    sequence.run(&Runner::doc_tests())?;
+    sequence.run(
+        &Step::cargo("docs", &["doc", "--workspace", "--no-deps", "--locked"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )
+}

@@ -1,0 +1,17 @@
+//! Tidy: the rules of the house as ordinary tests, so that `cargo test -p xtask` is the judge.
+//!
+//! A rule is a pure function from text or data to problems. Each rule has a module, a good and a
+//! bad example, and one test that runs it on the files of this repository.
+
+mod behaviour;
+mod code;
+mod conformance;
+mod crates;
+mod host_paths;
+mod integration_tests;
+mod links;
+mod names;
+mod problem;
+mod sources;
+mod suite;
+mod tree;

@@ -1,0 +1,276 @@
+//! The conformance table: every clause has an id of its own and a proof that exists, or a step
+//! that has not been finished yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::code;
+use super::crates;
+use super::problem::Problem;
+use super::suite::{Case, Suite};
+use super::tree::Tree;
+
+/// The last step of the plan that is done: what it promised must be proved by now.
+const FINISHED_STEP: u32 = 1;
+
+const DOCUMENT: &str = "docs/conformance.md";
+
+/// `plain` is a demand that a seed states without one of the words.
+const LEVELS: &[&str] = &["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY", "plain"];
+
+/// What can serve as a proof.
+#[derive(Debug, Default)]
+struct Evidence {
+    /// The test functions of each crate.
+    tests: BTreeMap<String, BTreeSet<String>>,
+    suite: Suite,
+}
+
+impl Evidence {
+    fn load(tree: &Tree) -> Evidence {
+        let mut evidence = Evidence { suite: Suite::load(tree), ..Evidence::default() };
+        for (path, text) in tree.sources() {
+            evidence.add(path, &text);
+        }
+        evidence
+    }
+
+    /// Collects the tests of one source file.
+    fn add(&mut self, path: &str, text: &str) {
+        let mut segments = path.strip_prefix("crates/").unwrap_or(path).split('/');
+        let (Some(name), Some(area @ ("src" | "tests"))) = (segments.next(), segments.next())
+        else {
+            return;
+        };
+        let code = code::blanked(text);
+        let is_test = |line| code::lines_above(text, line).any(|(_, above)| is_test_mark(above));
+        // In `src` most functions are no tests; in `tests` a macro of the suite may mark them.
+        let names = code::items(&code, &["fn"])
+            .into_iter()
+            .filter(|item| area == "tests" || is_test(item.line))
+            .map(|item| item.name.to_owned());
+        self.tests.entry(name.to_owned()).or_default().extend(names);
+    }
+
+    /// What is wrong with the test called `name`; `None` when it exists.
+    fn objection(&self, name: &str) -> Option<String> {
+        if let Some(case) = name.strip_prefix("behaviour ") {
+            let found = Case::parse(case).is_some_and(|case| self.suite.has(&case));
+            return (!found).then(|| format!("the behaviour suite has no case `{case}`"));
+        }
+        let segments: Vec<&str> = name.split("::").collect();
+        let [krate, .., last] = segments.as_slice() else {
+            return Some(format!("`{name}` is no test name: write `crate::path::test`"));
+        };
+        if !crates::is_known(krate) {
+            return Some(format!("`{name}` names no crate of ours"));
+        }
+        let in_crate = self.tests.get(*krate).is_some_and(|tests| tests.contains(*last));
+        let in_suite = segments
+            .get(segments.len() - 2)
+            .is_some_and(|group| self.suite.has(&Case::new(group, last)));
+        (!in_crate && !in_suite).then(|| format!("no test `{last}` in `{krate}` for `{name}`"))
+    }
+}
+
+fn is_test_mark(line: &str) -> bool {
+    line.starts_with("#[test]") || line.starts_with("#[tokio::test")
+}
+
+fn problems(document: Option<&str>, evidence: &Evidence) -> Vec<Problem> {
+    let Some(text) = document else {
+        return vec![Problem::of_file(DOCUMENT, "the conformance table is missing")];
+    };
+    let mut problems = Vec::new();
+    let mut ids = BTreeSet::new();
+    for (line, cells) in rows(text) {
+        let mut object = |message: String| problems.push(Problem::at(DOCUMENT, line, message));
+        let [id, level, clause, proof] = cells.as_slice() else {
+            object(format!("a row has 4 cells: id, level, clause, proof; not {}", cells.len()));
+            continue;
+        };
+        if !is_id(id) {
+            object(format!("`{id}` is no id like S0-LIFE-03"));
+        }
+        if !ids.insert(id.clone()) {
+            object(format!("`{id}` is used twice"));
+        }
+        if !LEVELS.contains(&level.as_str()) {
+            object(format!("`{level}` is none of {}", LEVELS.join(", ")));
+        }
+        if clause.is_empty() {
+            object(format!("`{id}` has no clause"));
+        }
+        proof_objections(proof, evidence).into_iter().for_each(object);
+    }
+    if ids.is_empty() {
+        problems.push(Problem::of_file(DOCUMENT, "the conformance table has no row"));
+    }
+    problems
+}
+
+/// A proof is a step to come, a reason why there is none, or the names of tests.
+fn proof_objections(proof: &str, evidence: &Evidence) -> Vec<String> {
+    if let Some(step) = proof.strip_prefix("step ") {
+        return match step.parse::<u32>() {
+            Ok(step) if step > FINISHED_STEP => Vec::new(),
+            Ok(step) => vec![format!("step {step} is finished: name the test that proves it")],
+            Err(_) => vec![format!("`{proof}` is no step: write `step N` and nothing else")],
+        };
+    }
+    if let Some(reason) = proof.strip_prefix("n/a:") {
+        let empty = reason.trim().is_empty();
+        return if empty {
+            vec!["say why the clause does not apply".to_owned()]
+        } else {
+            Vec::new()
+        };
+    }
+    let parts: Vec<&str> = proof.split('`').collect();
+    let (between, names): (Vec<_>, Vec<_>) =
+        parts.iter().enumerate().partition(|(index, _)| index.is_multiple_of(2));
+    let separated = between.iter().all(|(_, text)| text.chars().all(|c| " ,;".contains(c)));
+    if names.is_empty() || parts.len().is_multiple_of(2) || !separated {
+        let forms = "`test` names in backticks, step N, or n/a: reason";
+        return vec![format!("\"{proof}\" is no proof: write {forms}")];
+    }
+    names.into_iter().filter_map(|(_, name)| evidence.objection(name)).collect()
+}
+
+/// The rows of the tables whose first column is `id`, with their lines; and, wherever it stands,
+/// any row that begins with what looks like an id.
+fn rows(text: &str) -> Vec<(usize, Vec<String>)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut rows = Vec::new();
+    let mut in_table = false;
+    for (index, line) in lines.iter().enumerate() {
+        let Some(cells) = cells(line) else {
+            in_table = false;
+            continue;
+        };
+        let first = cells.first().map_or("", String::as_str);
+        if lines.get(index + 1).is_some_and(|next| is_rule(next)) {
+            in_table = first.eq_ignore_ascii_case("id");
+        } else if !is_rule(line) && (in_table || looks_like_id(first)) {
+            rows.push((index + 1, cells));
+        }
+    }
+    rows
+}
+
+/// The cells of a table row; an escaped bar belongs to its cell.
+fn cells(line: &str) -> Option<Vec<String>> {
+    let inside = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    let kept = inside.replace("\\|", "\u{0}");
+    Some(kept.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect())
+}
+
+/// The line between the head of a table and its rows.
+fn is_rule(line: &str) -> bool {
+    let line = line.trim();
+    line.starts_with('|') && line.contains('-') && line.chars().all(|c| "|-: ".contains(c))
+}
+
+fn looks_like_id(cell: &str) -> bool {
+    let mut chars = cell.chars();
+    chars.next() == Some('S')
+        && chars.next().is_some_and(|c| c.is_ascii_digit())
+        && chars.next() == Some('-')
+}
+
+/// `S0-LIFE-03`: the seed, the topic, two digits.
+fn is_id(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let [seed, topic, number] = parts.as_slice() else { return false };
+    matches!(*seed, "S0" | "S1" | "S2" | "S3" | "S4")
+        && !topic.is_empty()
+        && topic.chars().all(|c| c.is_ascii_uppercase())
+        && number.len() == 2
+        && number.chars().all(|c| c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::{expect_none, expect_one};
+    use super::*;
+
+    #[test]
+    fn every_clause_has_its_proof() {
+        let tree = Tree::load();
+        expect_none(&problems(tree.text(DOCUMENT).as_deref(), &Evidence::load(&tree)));
+    }
+
+    fn check(rows: &str) -> Vec<Problem> {
+        let mut evidence = Evidence::default();
+        evidence.suite.add("read", "pub async fn missing_file(b: &B) {}\n");
+        let source =
+            "pub fn join() {}\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn joins() {}\n}";
+        evidence.add("crates/ab-core/src/path.rs", source);
+        evidence.add("crates/ab-host/tests/escape.rs", "async fn swap_race() {}\n");
+        let head = "# Conformance\n\n| id | level | clause | proof |\n|---|---|:-:|---|\n";
+        problems(Some(&format!("{head}{rows}")), &evidence)
+    }
+
+    #[test]
+    fn proved_and_promised_rows_pass() {
+        for proof in [
+            "`ab-core::path::tests::joins`",
+            "`ab-core::memory::read::missing_file`, `ab-host::escape::swap_race`",
+            "`behaviour read::missing_file`",
+            "step 2",
+            "step 12",
+            "n/a: no such platform",
+        ] {
+            expect_none(&check(&format!("| S0-LIFE-03 | MUST | lives \\| dies | {proof} |\n")));
+        }
+    }
+
+    #[test]
+    fn proofs_that_prove_nothing_fail() {
+        for (proof, message) in [
+            ("step 1", "step 1 is finished"),
+            ("step 2, mostly", "no step"),
+            ("soon", "no proof"),
+            ("", "no proof"),
+            ("`ab-core::path::tests::joins` and more", "no proof"),
+            ("n/a:", "say why"),
+            ("`ab-core::path::tests::moon`", "no test `moon` in `ab-core`"),
+            ("`ab-core::path::join`", "no test `join`"),
+            ("`ab-core::memory::list::missing_file`", "no test `missing_file`"),
+            ("`ab-moon::path::tests::joins`", "no crate of ours"),
+            ("`joins`", "no test name"),
+            ("`behaviour read::moon`", "no case `read::moon`"),
+        ] {
+            expect_one(&check(&format!("| S0-LIFE-03 | MUST | lives | {proof} |\n")), message);
+        }
+    }
+
+    #[test]
+    fn malformed_rows_fail() {
+        for (row, message) in [
+            ("| S0-LIFE-3 | MUST | lives | step 2 |", "no id"),
+            ("| S5-LIFE-03 | MUST | lives | step 2 |", "no id"),
+            ("| lifecycle | MUST | lives | step 2 |", "no id"),
+            ("| S0-LIFE-03 | WANTS | lives | step 2 |", "none of MUST"),
+            ("| S0-LIFE-03 | MUST |  | step 2 |", "no clause"),
+            ("| S0-LIFE-03 | MUST | step 2 |", "4 cells"),
+        ] {
+            expect_one(&check(&format!("| S0-LIFE-01 | MAY | is | step 2 |\n{row}\n")), message);
+        }
+        let row = "| S0-LIFE-03 | MUST | lives | step 2 |\n";
+        expect_one(&check(&format!("{row}{row}")), "used twice");
+    }
+
+    #[test]
+    fn a_missing_or_empty_table_fails() {
+        expect_one(&problems(None, &Evidence::default()), "is missing");
+        expect_one(&check(""), "has no row");
+    }
+
+    #[test]
+    fn other_tables_are_left_alone() {
+        let other = "\n| area | rows |\n|---|---|\n| life | 3 |\n";
+        expect_none(&check(&format!("| S0-LIFE-03 | MUST | lives | step 2 |\n{other}")));
+        let stray = "\n| area | rows |\n|---|---|\n| S0-LIFE-04 | 3 |\n";
+        expect_one(&check(&format!("| S0-LIFE-03 | MUST | lives | step 2 |\n{stray}")), "4 cells");
+    }
+}
