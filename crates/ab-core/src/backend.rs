@@ -4,6 +4,7 @@
 //! is made; a handle made from another can do less, never more.
 
 mod exec;
+mod search;
 mod text;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use futures_util::stream;
 use crate::call::{Actor, Verb};
 use crate::driver::{Driver, File, Info};
 use crate::error::{Error, Kind, Result};
-use crate::guard::Guards;
+use crate::guard::{Guard, Guards, Refusal};
 use crate::guarded::Guarded;
 use crate::journal::Journal;
 use crate::life::{Closeable, Life, TrackId};
@@ -32,6 +33,7 @@ use crate::search::{Found, Query};
 use crate::status::{Status, StatusChange, Subscription};
 
 pub use exec::ExecOutput;
+pub use search::{GlobOptions, GrepOptions, Names, Node, Tree, TreeOptions};
 pub use text::{CHUNK, Chunks, LineRange, TextWindow, WINDOW_BYTES};
 
 /// Files of a batch that are worked on at a time.
@@ -44,6 +46,9 @@ pub struct Backend {
     rules: Arc<PathRules>,
     actor: Actor,
     life: Arc<Life>,
+    /// The guards of this handle and of those it was made from: they hear of refused paths, which
+    /// never become calls.
+    guards: Arc<[Arc<dyn Guard>]>,
 }
 
 /// What is bound to a handle when it is made.
@@ -76,23 +81,30 @@ impl Backend {
             .fold(PathRules::lenient(), |rules, alias| rules.with_alias(alias));
         let life = Life::root(driver.clone());
         let Assembly { actor, guards } = assembly;
-        let driver = guarded(driver, &actor, guards);
-        Self { driver, rules: Arc::new(rules), actor, life }
+        let guards: Arc<[Arc<dyn Guard>]> = guards.in_order().into();
+        let driver = guarded(driver, &actor, &guards);
+        Self { driver, rules: Arc::new(rules), actor, life, guards }
     }
 
     /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
     /// through it, not even by a link.
     pub fn scope(&self, path: &str, options: ScopeOptions) -> Result<Backend> {
-        self.life.check(Verb::Stat)?;
-        let prefix = self.rules.parse(path)?;
+        let prefix = self.parse(Verb::Stat, path)?;
         let scoped = Arc::new(Scoped::new(self.driver.clone(), &prefix, options.env));
         let guards = Guards { journal: options.journal, ..Guards::default() };
-        Ok(Backend {
-            driver: guarded(scoped, &self.actor, guards),
-            rules: Arc::new(self.rules.scoped(&prefix)),
+        Ok(self.derive(scoped, self.rules.scoped(&prefix), guards))
+    }
+
+    /// A handle on a view over this one: its calls meet its own guards first, then these.
+    fn derive(&self, view: Arc<dyn Driver>, rules: PathRules, guards: Guards) -> Backend {
+        let own = guards.in_order();
+        Backend {
+            driver: guarded(view, &self.actor, &own),
+            rules: Arc::new(rules),
             actor: self.actor.clone(),
             life: Life::scope(&self.life),
-        })
+            guards: own.into_iter().chain(self.guards.iter().cloned()).collect(),
+        }
     }
 
     /// How many scopes made from this handle are alive.
@@ -292,16 +304,21 @@ impl Backend {
     /// Parses a path for an operation on a backend that must be alive.
     fn parse(&self, verb: Verb, path: &str) -> Result<WsPath> {
         self.life.check(verb)?;
-        self.rules.parse(path).map_err(|error| error.with_verb(verb))
+        self.rules.parse(path).map_err(|error| {
+            let error = error.with_verb(verb);
+            for guard in self.guards.iter() {
+                guard.refused(&Refusal { actor: &self.actor, verb, path, error: &error });
+            }
+            error
+        })
     }
 }
 
-fn guarded(driver: Arc<dyn Driver>, actor: &Actor, guards: Guards) -> Arc<dyn Driver> {
-    let guards = guards.in_order();
+fn guarded(driver: Arc<dyn Driver>, actor: &Actor, guards: &[Arc<dyn Guard>]) -> Arc<dyn Driver> {
     if guards.is_empty() {
         return driver;
     }
-    Arc::new(Guarded::new(driver, actor.clone(), guards))
+    Arc::new(Guarded::new(driver, actor.clone(), guards.to_vec()))
 }
 
 impl fmt::Debug for Backend {

@@ -56,6 +56,21 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `search::needs_the_capability`: a driver that cannot search says so
+    /// - `search::globs_match_as_said`: names by pattern, at any depth or from the root
+    /// - `search::names_come_in_path_order`: a directory comes before what it holds
+    /// - `search::kinds_are_chosen`: directories only when asked for
+    /// - `search::excluded_directories_are_left_whole`: with all they hold
+    /// - `search::text_is_literal_unless_asked`: case and syntax as the query says
+    /// - `search::lines_have_numbers_and_context`: counted from 1, context told from matches
+    /// - `search::files_and_counts`: the same search, a shorter answer
+    /// - `search::files_are_chosen_by_globs`: include and exclude for text
+    /// - `search::binary_files_are_counted`: not searched, not hidden
+    /// - `search::ignore_files_are_honoured_when_asked`: from the workspace's root down
+    /// - `search::limits_cut_and_say_so`: the first matches, and which limit it was
+    /// - `search::a_file_may_be_the_root_of_a_text_search`: whatever its name
+    /// - `search::missing_root_is_not_found`: `NotFound`; a file searched for names is
+    ///   `NotADirectory`
+    /// - `search::senseless_patterns_are_refused`: `Invalid`, naming the pattern
     async fn search(&self, query: &Query) -> Result<Found>;
 
     /// Reads a file, or a range of it.

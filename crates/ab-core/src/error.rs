@@ -114,6 +114,45 @@ pub enum Kind {
     Io,
 }
 
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::NotFound => "not_found",
+            Kind::AlreadyExists => "already_exists",
+            Kind::NotADirectory => "not_a_directory",
+            Kind::IsADirectory => "is_a_directory",
+            Kind::NotEmpty => "not_empty",
+            Kind::SpecialFile => "special_file",
+            Kind::LinkLoop => "link_loop",
+            Kind::InvalidPath => "invalid_path",
+            Kind::Escape => "escape",
+            Kind::PermissionDenied => "permission_denied",
+            Kind::Denied => "denied",
+            Kind::Rejected => "rejected",
+            Kind::Unsupported => "unsupported",
+            Kind::TooLarge => "too_large",
+            Kind::NoSpace => "no_space",
+            Kind::Conflict => "conflict",
+            Kind::NoMatch => "no_match",
+            Kind::Ambiguous => "ambiguous",
+            Kind::Invalid => "invalid",
+            Kind::Failed => "failed",
+            Kind::Unavailable => "unavailable",
+            Kind::Timeout => "timeout",
+            Kind::Cancelled => "cancelled",
+            Kind::Disconnected => "disconnected",
+            Kind::Destroyed => "destroyed",
+            Kind::Io => "io",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// A failed call. Cheap to pass around and to clone.
 #[derive(Clone)]
 pub struct Error(Box<Parts>);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::call::{Call, Outcome};
-use crate::error::Result;
+use crate::call::{Actor, Call, Outcome, Verb};
+use crate::error::{Error, Result};
 use crate::journal::Journal;
 
 /// Stands before and after every call on a backend.
@@ -17,9 +17,22 @@ pub trait Guard: fmt::Debug + Send + Sync {
     /// A file opened by `call` is about to be `size` bytes long.
     fn grow(&self, call: &Call<'_>, size: u64) -> Result<()>;
 
+    /// A path was refused before any call could be made of it. For the record only.
+    fn refused(&self, refusal: &Refusal<'_>);
+
     /// After the call: exactly once for each `enter` that let it pass, whether the call went
     /// through, failed, was refused by a later guard, or its caller went away.
     fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>);
+}
+
+/// A path that is none, or that leaves the workspace.
+#[derive(Clone, Debug)]
+pub struct Refusal<'a> {
+    pub actor: &'a Actor,
+    pub verb: Verb,
+    /// As the caller wrote it.
+    pub path: &'a str,
+    pub error: &'a Error,
 }
 
 /// A guard's answer.

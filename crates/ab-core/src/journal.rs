@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::call::{Call, End, Outcome, Verb};
 use crate::error::{Code, Result};
-use crate::guard::{Entry, Guard};
+use crate::guard::{Entry, Guard, Refusal};
 
 /// Entries that a [`MemoryWriter`] keeps; the oldest fall out.
 pub const MEMORY_ENTRIES: usize = 10_000;
@@ -87,6 +87,26 @@ impl Guard for Journal {
 
     fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
+    }
+
+    /// An attempt to leave the workspace is on record in every mode, whatever the verb.
+    fn refused(&self, refusal: &Refusal<'_>) {
+        let Refusal { actor, verb, path, error } = refusal;
+        self.writer.write(&Record {
+            at: SystemTime::now(),
+            verb: *verb,
+            actor: actor.to_string(),
+            workspace: self.workspace.clone(),
+            path: Some((*path).to_owned()),
+            to: None,
+            command: None,
+            success: false,
+            failure: Some(Failure { code: Some(error.code()), message: error.to_string() }),
+            exit_code: None,
+            stderr: None,
+            bytes: 0,
+            duration: Duration::ZERO,
+        });
     }
 
     fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {

@@ -140,8 +140,9 @@ impl Driver for Memory {
         self.view().list(path, options)
     }
 
-    async fn search(&self, _: &Query) -> Result<Found> {
-        self.lacks(Verb::Search)
+    async fn search(&self, query: &Query) -> Result<Found> {
+        self.alive(Verb::Search)?;
+        crate::search::over(self, query).await
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
@@ -210,6 +211,7 @@ impl Driver for Memory {
             kind: BackendKind::Memory,
             root_aliases: vec![self.root.clone()],
             capabilities: Capabilities {
+                search: true,
                 modes: true,
                 jail: true,
                 atomic_write: true,

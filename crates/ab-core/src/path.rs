@@ -334,13 +334,15 @@ impl PathRules {
         if raw.contains("..") {
             return Err(escape(raw));
         }
-        if raw.contains('\\') || has_drive(raw) {
-            return Err(invalid(raw, "drives and backslashes are not allowed"));
-        }
         if raw.chars().count() > MAX_STRICT_CHARS {
             return Err(invalid(raw, format!("longer than {MAX_STRICT_CHARS} characters")));
         }
-        self.parse_lenient(raw, raw)
+        let path = self.parse_lenient(raw, raw)?;
+        // Asked of the result, since a `./` in front would hide a drive.
+        if raw.contains('\\') || has_drive(path.as_str()) {
+            return Err(invalid(raw, "drives and backslashes are not allowed"));
+        }
+        Ok(path)
     }
 
     fn check_segment(&self, name: &str, raw: &str) -> Result<()> {

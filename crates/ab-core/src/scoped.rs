@@ -22,7 +22,7 @@ use crate::options::{
 };
 use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Found, Match, Query};
+use crate::search::{Found, Query};
 use crate::status::StatusHub;
 
 #[derive(Debug)]
@@ -179,11 +179,7 @@ impl Driver for Scoped {
         let query = Query { root: self.outward(&query.root)?, ..query.clone() };
         let mut found = self.shown(self.inner.search(&query).await)?;
         for item in &mut found.matches {
-            let path = match item {
-                Match::Name(entry) => &mut entry.path,
-                Match::Line { path, .. } | Match::Count { path, .. } => path,
-            };
-            *path = self.inward(path);
+            *item.path_mut() = self.inward(item.path());
         }
         for problem in &mut found.problems {
             if let Some(path) = self.inward_text(&problem.path) {

@@ -1,9 +1,21 @@
-//! What a search asks and answers. Drivers do the searching, where the files are.
+//! What a search asks and answers, and the parts that searching drivers share.
+//!
+//! Drivers do the searching, where the files are: [`over`] by their other methods, or their own walk
+//! with [`selection`], [`text`] and [`answer`]. The same query has the same answer on all of them.
+
+pub mod answer;
+pub mod glob;
+mod over;
+pub mod selection;
+pub mod text;
+mod wildcard;
 
 use std::time::Duration;
 
 use crate::metadata::{Entry, Problem, Truncated};
 use crate::path::WsPath;
+
+pub use over::{over, unsearchable};
 
 /// Most matches unless the caller says otherwise.
 pub const DEFAULT_MATCH_LIMIT: usize = 10_000;
@@ -25,12 +37,46 @@ pub struct Query {
     pub limits: SearchLimits,
 }
 
+impl Query {
+    /// Names below `root` that match a glob.
+    pub fn names(root: WsPath, glob: &str) -> Self {
+        let wanted = Wanted::Names { glob: glob.to_owned(), kinds: Kinds::Files };
+        Self::new(root, wanted)
+    }
+
+    /// Text in files below `root`.
+    pub fn text(root: WsPath, text: TextQuery) -> Self {
+        Self::new(root, Wanted::Text(text))
+    }
+
+    fn new(root: WsPath, wanted: Wanted) -> Self {
+        Self {
+            root,
+            wanted,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            hidden: Visibility::default(),
+            ignore_files: IgnoreFiles::default(),
+            limits: SearchLimits::default(),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Wanted {
     /// Names that match a glob.
-    Names { glob: String },
+    Names { glob: String, kinds: Kinds },
     /// Text inside files.
     Text(TextQuery),
+}
+
+/// What a search for names may find.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kinds {
+    /// Everything but directories.
+    #[default]
+    Files,
+    All,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +87,20 @@ pub struct TextQuery {
     pub before: usize,
     pub after: usize,
     pub answer: Answer,
+}
+
+impl TextQuery {
+    /// Lines that hold exactly this text.
+    pub fn literal(pattern: &str) -> Self {
+        Self {
+            pattern: pattern.to_owned(),
+            syntax: Syntax::Literal,
+            case: Case::Sensitive,
+            before: 0,
+            after: 0,
+            answer: Answer::Lines,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,11 +154,44 @@ impl Default for SearchLimits {
     }
 }
 
-#[derive(Clone, Debug)]
+/// One thing found. Matches come in path order, and by line within a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
     Name(Entry),
-    Line { path: WsPath, line: u64, text: String, role: LineRole },
-    Count { path: WsPath, lines: u64 },
+    /// A line that matches, or one beside it.
+    Line {
+        path: WsPath,
+        line: u64,
+        text: String,
+        /// Bytes of the whole line, when `text` is only its beginning.
+        cut: Option<u64>,
+        role: LineRole,
+    },
+    /// A file that has a match.
+    File {
+        path: WsPath,
+    },
+    /// A file and how many of its lines match.
+    Count {
+        path: WsPath,
+        lines: u64,
+    },
+}
+
+impl Match {
+    pub fn path(&self) -> &WsPath {
+        match self {
+            Match::Name(entry) => &entry.path,
+            Match::Line { path, .. } | Match::File { path } | Match::Count { path, .. } => path,
+        }
+    }
+
+    pub(crate) fn path_mut(&mut self) -> &mut WsPath {
+        match self {
+            Match::Name(entry) => &mut entry.path,
+            Match::Line { path, .. } | Match::File { path } | Match::Count { path, .. } => path,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +204,8 @@ pub enum LineRole {
 pub struct Found {
     pub matches: Vec<Match>,
     pub truncated: Option<Truncated>,
+    /// Files that were looked into.
+    pub searched: u64,
     /// Files that looked binary and were not searched.
     pub skipped_binary: u64,
     pub problems: Vec<Problem>,

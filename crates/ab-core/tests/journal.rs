@@ -10,7 +10,7 @@ use ab_core::{
     Actor, Assembly, Backend, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
 };
 use ab_testkit::expect::failure;
-use ab_testkit::{Answer, Gate, Log, Recording, Script};
+use ab_testkit::{Answer, Gate, Log, Recording, Script, every_call};
 use bytes::Bytes;
 use futures_util::FutureExt;
 
@@ -122,7 +122,7 @@ async fn look_around(backend: &Backend) {
     backend.stat("file").await.unwrap();
     backend.exists("file").await.unwrap();
     backend.list(".", ListOptions::default()).await.unwrap();
-    failure(backend.search(&ab_testkit::every_call::names()).await, Kind::Unsupported);
+    drop(backend.search(&every_call::names()).await);
     failure(backend.read_link("file").await, Kind::Unsupported);
     drop(backend.open("file", OpenOptions::default()).await.unwrap());
     backend.space().await.unwrap();

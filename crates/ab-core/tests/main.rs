@@ -9,11 +9,13 @@
 
 mod closeables;
 mod codes;
+mod edits;
 mod fuzz;
 mod guards;
 mod journal;
 mod life;
 mod memory;
+mod model;
 mod paths;
 mod scope;
 mod suite;

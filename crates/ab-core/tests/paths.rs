@@ -35,24 +35,21 @@ fn scope_path() -> WsPath {
 
 /// Text that is likely to matter: parts that mean something, glued with anything that separates.
 pub(crate) fn raw_path() -> impl Strategy<Value = String> {
-    let part = prop_oneof![
+    let named = prop_oneof![
         6 => select(vec!["a", "b", "w", "s", "users", "w/s", "C:", "c:", "C:x", "..."]),
         6 => select(vec!["..", ".", "", "/", "\\", "//", "//?/", "\\\\srv\\share", "~", "%2e%2e"]),
         2 => select(vec![".ab-tmp-", ".ab-tmp-1", "x.ab-tmp-1", "nul", "COM1.txt", "a.", "a "]),
         1 => select(vec!["\0", "\n", ":", "a:b", "\u{fe}", "\u{ff0f}", "\u{2025}", "\u{202e}"]),
-        1 => (200..300usize).prop_map(|n| leak("n".repeat(n))),
-        1 => (1000..2100usize).prop_map(|n| leak("d/".repeat(n))),
+    ];
+    let part = prop_oneof![
+        15 => named.prop_map(str::to_owned),
+        1 => (200..300usize).prop_map(|length| "n".repeat(length)),
+        1 => (1000..2100usize).prop_map(|depth| "d/".repeat(depth)),
     ];
     let glue = select(vec!["/", "/", "/", "/", "\\", "", "//", "/./"]);
-    let glued = vec((part, glue), 0..8).prop_map(|parts| {
-        parts.into_iter().flat_map(|(part, glue)| [part, glue]).collect::<String>()
-    });
+    let glued = vec((part, glue), 0..8)
+        .prop_map(|parts| parts.into_iter().map(|(part, glue)| part + glue).collect::<String>());
     prop_oneof![6 => glued, 2 => any::<String>(), 1 => Just(String::new())]
-}
-
-/// A test may keep what it made until the process ends.
-fn leak(text: String) -> &'static str {
-    text.leak()
 }
 
 /// What must hold of any text under any rules.
@@ -162,6 +159,25 @@ fn escapes_hide_behind_nothing_valid() {
         prop_assert_eq!(kind, escapes.then_some(Kind::Escape), "{:?}", raw);
         Ok(())
     });
+}
+
+#[test]
+fn a_drive_hides_behind_nothing() {
+    let windows = || PathRules::lenient().on(Platform::Windows).with_alias("C:\\w");
+    let strict = PathRules::strict;
+    for (rules, raw) in [
+        (strict(), "./C:x"),
+        (strict(), ".//C:/x"),
+        (strict().on(Platform::Windows), "./C:x"),
+        (windows(), ".\\C:\\x"),
+        (windows(), "a/../C:/x"),
+        (windows(), "C:/C:/x"),
+        (windows(), "C:\\w\\D:\\x"),
+        (windows(), "\\\\srv\\share\\C:\\x"),
+    ] {
+        let error = rules.parse(raw).unwrap_err();
+        assert_eq!((error.code(), error.path()), (Code::InvalidPath, Some(raw)), "{rules:?}");
+    }
 }
 
 #[test]

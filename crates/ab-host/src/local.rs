@@ -2,12 +2,13 @@
 //!
 //! Small reads that the page cache can answer happen on the caller's thread; everything else is one
 //! hop to a thread that may wait. Which part of the work is where: `read`, `write`, `handle`,
-//! `tree` (listing and removal), `place` (renames, links, attributes), `describe`.
+//! `tree` (listing and removal), `search`, `place` (renames, links, attributes), `describe`.
 
 mod describe;
 mod handle;
 mod place;
 mod read;
+mod search;
 mod tree;
 mod write;
 
@@ -180,8 +181,14 @@ impl Driver for Local {
         .await
     }
 
-    async fn search(&self, _: &Query) -> Result<Found> {
-        self.lacks(Verb::Search)
+    async fn search(&self, query: &Query) -> Result<Found> {
+        self.alive(Verb::Search)?;
+        let query = query.clone();
+        let root = query.root.clone();
+        self.hop(Verb::Search, &root, move |shared, act, cancel| {
+            search::search(shared, act, &query, cancel)
+        })
+        .await
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
@@ -277,7 +284,7 @@ impl Driver for Local {
             root_aliases: self.aliases.clone(),
             capabilities: Capabilities {
                 exec: false,
-                search: false,
+                search: true,
                 links: true,
                 modes: true,
                 empty_dirs: true,

@@ -106,7 +106,7 @@ async fn slow_directory_of_100_000_entries() {
     assert_eq!(backend.rm("sub", RemoveOptions::recursive()).await.unwrap().count, 2);
 }
 
-fn resident_bytes() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
     pages * 4096
@@ -135,7 +135,7 @@ async fn slow_file_of_2_gib_streams_in_flat_memory() {
 }
 
 /// Runs the named test again in a mount namespace of its own, so that what it mounts ends with it.
-fn in_private_mounts(test: &str) -> bool {
+pub(crate) fn in_private_mounts(test: &str) -> bool {
     const INSIDE: &str = "AB_TEST_PRIVATE_MOUNTS";
     if std::env::var_os(INSIDE).is_some() {
         return true;

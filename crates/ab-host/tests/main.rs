@@ -9,4 +9,6 @@
 
 mod bounds;
 mod escape;
+mod model;
+mod search;
 mod suite;

@@ -31,3 +31,22 @@ where
     }
     answers
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use tokio::sync::Barrier;
+
+    #[tokio::test]
+    async fn everyone_is_there_at_once_and_answers_in_order() {
+        let meeting = Arc::new(Barrier::new(5));
+        let answers = super::of(5, |number| {
+            let meeting = meeting.clone();
+            async move {
+                meeting.wait().await;
+                number
+            }
+        });
+        assert_eq!(answers.await, [0, 1, 2, 3, 4]);
+    }
+}

@@ -7,7 +7,7 @@ use ab_core::options::{
 };
 use ab_core::path::WsPath;
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::search::{IgnoreFiles, Query, SearchLimits, Visibility, Wanted};
+use ab_core::search::{IgnoreFiles, Kinds, Query, SearchLimits, Visibility, Wanted};
 use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
 
 /// The name of a call and how it went.
@@ -68,7 +68,7 @@ pub async fn without_path(backend: &Backend) -> Vec<Answer> {
 pub fn names() -> Query {
     Query {
         root: WsPath::root(),
-        wanted: Wanted::Names { glob: "**".to_owned() },
+        wanted: Wanted::Names { glob: "**".to_owned(), kinds: Kinds::All },
         include: Vec::new(),
         exclude: Vec::new(),
         hidden: Visibility::default(),

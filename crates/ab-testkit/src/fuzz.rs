@@ -72,3 +72,25 @@ fn round<S: Strategy>(
         Err(TestError::Abort(reason)) => panic!("{name} could not be checked: {reason}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::prop_assert;
+
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "smallest input: 10")]
+    fn a_broken_property_shows_its_smallest_input() {
+        let rng = || TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let config = || Config { failure_persistence: None, ..Config::default() };
+        round("holds", config(), rng(), &(0..1000u32), &|number| {
+            prop_assert!(number < 1000);
+            Ok(())
+        });
+        round("breaks", config(), rng(), &(0..1000u32), &|number| {
+            prop_assert!(number < 10);
+            Ok(())
+        });
+    }
+}

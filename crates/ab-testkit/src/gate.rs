@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use ab_core::call::{CallId, End};
-use ab_core::guard::Entry;
+use ab_core::guard::{Entry, Refusal};
 use ab_core::{Call, Code, Error, Guard, Kind, Outcome, Result, Verb};
 
 /// What a gate says to every call.
@@ -181,6 +181,8 @@ impl Guard for Gate {
         }
         Ok(())
     }
+
+    fn refused(&self, _: &Refusal<'_>) {}
 
     fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {
         let end = match outcome.end {

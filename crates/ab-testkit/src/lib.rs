@@ -19,6 +19,7 @@ pub mod fuzz;
 pub mod gate;
 mod heard;
 pub mod host;
+pub mod model;
 pub mod recording;
 mod world;
 

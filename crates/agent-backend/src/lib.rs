@@ -34,6 +34,7 @@
 //! tests runs on every kind of backend.
 
 pub mod journal;
+pub mod pool;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ pub use ab_core::{
     WsPath, call, driver, edit, error, guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{Local, LocalOptions, MissingRoot, Resolution};
+pub use pool::{Lease, Pool, PoolOptions};
 
 /// A workspace in a directory that exists.
 pub fn local(root: impl AsRef<Path>) -> Result<Backend> {

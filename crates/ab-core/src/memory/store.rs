@@ -134,18 +134,19 @@ impl Store {
             WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
         };
         let existing = self.target(verb, path)?;
+        // Held from the check to the replacement: a handle must not write in between.
+        let mut held = existing.as_ref().map(|node| node.lock());
         if let Some(expected) = options.expect
-            && existing.as_ref().is_none_or(|node| node.lock().stat.version != expected)
+            && held.as_ref().is_none_or(|state| state.stat.version != expected)
         {
             let message = "the file is not the expected version";
             return Err(Error::on(verb, path, Kind::Conflict, message));
         }
-        let mode = match (existing, options.mode) {
+        let mode = match (&mut held, options.mode) {
             (Some(_), WriteMode::CreateNew) => return Err(exists(verb, path)),
-            (Some(node), WriteMode::CreateIfMissing) => return Ok(node.lock().stat.clone()),
+            (Some(state), WriteMode::CreateIfMissing) => return Ok(state.stat.clone()),
             (None, WriteMode::Replace) => return Err(missing(verb, path)),
-            (Some(node), WriteMode::CreateOrReplace | WriteMode::Replace) => {
-                let mut state = node.lock();
+            (Some(state), WriteMode::CreateOrReplace | WriteMode::Replace) => {
                 self.room.resize(verb, path, state.bytes.len(), content.len())?;
                 state.linked = false;
                 state.stat.mode.unwrap_or(DEFAULT_MODE)
@@ -158,6 +159,7 @@ impl Store {
                 options.permissions.unwrap_or(DEFAULT_MODE)
             }
         };
+        drop(held);
         let node = Arc::new(Node::new(self.room.clone(), content, mode));
         let stat = node.lock().stat.clone();
         self.files.insert(path.as_str().to_owned(), node);
@@ -190,7 +192,10 @@ impl Store {
             return Err(Error::on(verb, path, Kind::Invalid, message));
         }
         match self.find(verb, path)? {
-            Place::Dir => Ok(Place::Dir.stat(self.made)),
+            Place::Dir => {
+                let message = "directories in memory are only where keys are";
+                Err(Error::on(verb, path, Kind::Unsupported, message))
+            }
             Place::File(node) => {
                 let mut state = node.lock();
                 let stat = &mut state.stat;
@@ -247,8 +252,8 @@ impl Store {
         options: RenameOptions,
     ) -> Result<Renamed> {
         let verb = Verb::Rename;
-        if from.is_root() || to.is_root() {
-            return Err(Error::on(verb, from, Kind::Invalid, ROOT_STAYS));
+        if let Some(root) = [from, to].into_iter().find(|path| path.is_root()) {
+            return Err(Error::on(verb, root, Kind::Invalid, ROOT_STAYS));
         }
         let source = self.find(verb, from)?;
         if from == to {
@@ -514,6 +519,10 @@ impl File for MemoryFile {
     }
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        if bytes.is_empty() && self.access.writes() {
+            // As on a disk: where nothing is written, no gap before it is filled.
+            return Ok(());
+        }
         let end = self.sized(offset.saturating_add(bytes.len() as u64))?;
         self.change(
             |current| current.max(end),

@@ -9,7 +9,7 @@ use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, fsync, ftruncate, openat};
+use rustix::fs::{Mode, OFlags, fchmod, fsync, ftruncate, openat};
 use rustix::io::{Errno, pwrite};
 
 use super::write::Keep;
@@ -64,7 +64,10 @@ fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Owne
         let name = spot.name().map_err(|errno| act.failed(errno))?;
         let opened = match options.create {
             Creation::Never => open_name(&spot, name, options),
-            Creation::Always => create_name(&spot, name, options),
+            Creation::Always => match create_name(&spot, name, options) {
+                Err(Errno::EXIST) if is_dir(&spot, name) => Err(Errno::ISDIR),
+                result => result,
+            },
             Creation::IfMissing => match create_name(&spot, name, options) {
                 Err(Errno::EXIST) => open_name(&spot, name, options),
                 result => result,
@@ -82,7 +85,17 @@ fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Owne
 
 fn create_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(options.permissions.unwrap_or(0o666) & 0o777);
-    openat(&spot.dir, name, flags(options.access) | OFlags::CREATE | OFlags::EXCL, mode)
+    let flags = flags(options.access) | OFlags::CREATE | OFlags::EXCL;
+    let fd = openat(&spot.dir, name, flags, mode)?;
+    if options.permissions.is_some() {
+        // Bits that were asked for are given, whatever the umask of this process is.
+        fchmod(&fd, mode)?;
+    }
+    Ok(fd)
+}
+
+fn is_dir(spot: &Spot, name: &str) -> bool {
+    describe::name(&spot.dir, name).is_ok_and(|described| described.stat.kind.is_dir())
 }
 
 /// Opens a file that is there. `STALE` means that it had to be unshared: look again.

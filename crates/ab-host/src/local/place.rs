@@ -28,8 +28,8 @@ pub(super) fn rename(
 ) -> Result<Renamed> {
     let from = act.path;
     let target = Act::new(act.verb, to);
-    if from.is_root() || to.is_root() {
-        return Err(act.error(Kind::Invalid, "the root of the workspace stays where it is"));
+    if let Some(root) = [act, target].into_iter().find(|act| act.path.is_root()) {
+        return Err(root.error(Kind::Invalid, "the root of the workspace stays where it is"));
     }
     let source = shared.jail.spot(from, Final::Keep, Missing::Fail);
     let source = source.map_err(|fault| act.failed(fault))?;
@@ -53,6 +53,10 @@ pub(super) fn rename(
     match moved {
         Ok(()) => Ok(Renamed { atomic: true }),
         Err(Errno::NOENT) => Err(act.failed(Errno::NOENT)),
+        // What the kernel says of a directory that the file itself lies in.
+        Err(Errno::NOTEMPTY) if described.stat.kind != FileKind::Dir => {
+            Err(target.failed(Errno::ISDIR))
+        }
         Err(Errno::EXIST) if options.overwrite == Overwrite::Replace => {
             Err(target.failed(Errno::NOTEMPTY))
         }

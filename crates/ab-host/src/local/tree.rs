@@ -31,6 +31,9 @@ pub(super) fn list(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let top = shared.jail.open(act.path, flags, Final::Follow);
     let top = top.map_err(|fault| act.failed(fault))?;
+    if options.depth == 0 {
+        return Ok(Listing::default());
+    }
     let mut walk = Walk { act, options, cancel, listing: Listing::default() };
     let first = walk.read(&top, WsPath::root()).map_err(|errno| act.failed(errno))?;
     walk.run(&top, first)?;

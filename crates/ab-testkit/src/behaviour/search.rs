@@ -1,5 +1,10 @@
-//! Searching, as far as every backend must answer for it.
+//! Searching: the same query has the same answer on every backend.
 
+use ab_core::backend::{GlobOptions, GrepOptions};
+use ab_core::metadata::Truncated;
+use ab_core::search::{
+    Answer, Case, Found, IgnoreFiles, Kinds, LineRole, Match, SearchLimits, Syntax, Visibility,
+};
 use ab_core::{Backend, Code, Kind, Verb};
 
 use crate::every_call;
@@ -10,9 +15,382 @@ pub async fn needs_the_capability(backend: &Backend) {
     backend.write("dir/needle", "x").await.unwrap();
     let query = every_call::names();
     if backend.info().capabilities.search {
-        assert!(!backend.search(&query).await.unwrap().matches.is_empty());
+        let found = backend.search(&query).await.unwrap();
+        assert_eq!((paths(&found), found.truncated), (vec!["dir", "dir/needle"], None));
         return;
     }
     let error = failure(backend.search(&query).await, Kind::Unsupported);
     assert_eq!((error.code(), error.verb()), (Code::NotImplemented, Some(Verb::Search)));
+}
+
+fn paths(found: &Found) -> Vec<&str> {
+    found.matches.iter().map(|found| found.path().as_str()).collect()
+}
+
+async fn glob(backend: &Backend, pattern: &str, options: GlobOptions) -> Vec<String> {
+    let names = backend.glob(pattern, options).await.unwrap();
+    assert!(names.problems.is_empty(), "{:?}", names.problems);
+    names.entries.iter().map(|entry| entry.path.to_string()).collect()
+}
+
+async fn grep(backend: &Backend, pattern: &str, options: GrepOptions) -> Found {
+    let found = backend.grep(pattern, options).await.unwrap();
+    assert!(found.problems.is_empty(), "{:?}", found.problems);
+    found
+}
+
+async fn plant(backend: &Backend, files: &[(&str, &str)]) {
+    for (path, content) in files {
+        backend.write(path, *content).await.unwrap();
+    }
+}
+
+/// Names by pattern, at any depth or from the root.
+pub async fn globs_match_as_said(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    let files = [
+        "a.rs",
+        "b.txt",
+        "src/a.rs",
+        "src/lib/deep.rs",
+        "src/lib/deep.txt",
+        "src/[x].rs",
+        ".hidden.rs",
+        ".config/a.rs",
+        ".config/.b.rs",
+        "lib/src/a.rs",
+        "a.rst",
+        "ab/c",
+        "wörld.rs",
+    ];
+    for path in files {
+        backend.touch(path).await.unwrap();
+    }
+    let table: [(&str, &[&str]); 22] = [
+        (
+            "*.rs",
+            &["a.rs", "lib/src/a.rs", "src/[x].rs", "src/a.rs", "src/lib/deep.rs", "wörld.rs"],
+        ),
+        ("/*.rs", &["a.rs", "wörld.rs"]),
+        ("./*.rs", &["a.rs", "wörld.rs"]),
+        ("src/*.rs", &["src/[x].rs", "src/a.rs"]),
+        ("src/**", &["src/[x].rs", "src/a.rs", "src/lib/deep.rs", "src/lib/deep.txt"]),
+        ("src/**/*.rs", &["src/[x].rs", "src/a.rs", "src/lib/deep.rs"]),
+        ("**/src/*.rs", &["lib/src/a.rs", "src/[x].rs", "src/a.rs"]),
+        ("**/deep.*", &["src/lib/deep.rs", "src/lib/deep.txt"]),
+        ("?.rs", &["a.rs", "lib/src/a.rs", "src/a.rs"]),
+        ("[ab].*", &["a.rs", "a.rst", "b.txt", "lib/src/a.rs", "src/a.rs"]),
+        ("[!a].*", &["b.txt"]),
+        ("[^a].*", &["b.txt"]),
+        ("\\[x\\].rs", &["src/[x].rs"]),
+        ("[[]x].rs", &["src/[x].rs"]),
+        ("*.{txt,rst}", &["a.rst", "b.txt", "src/lib/deep.txt"]),
+        ("{src,lib}/**/a.rs", &["lib/src/a.rs", "src/a.rs"]),
+        ("{a,b{.txt,.md}}*", &["a.rs", "a.rst", "b.txt", "lib/src/a.rs", "src/a.rs"]),
+        ("w?rld.rs", &["wörld.rs"]),
+        (".*.rs", &[".hidden.rs"]),
+        (".config/*", &[".config/a.rs"]),
+        ("ab", &[]),
+        ("*.md", &[]),
+    ];
+    for (pattern, expect) in table {
+        assert_eq!(glob(backend, pattern, GlobOptions::default()).await, expect, "{pattern}");
+    }
+    let all = GlobOptions { hidden: Visibility::All, ..GlobOptions::default() };
+    assert_eq!(glob(backend, "*.rs", all).await.len(), 9, "hidden ones when asked for");
+    let below = GlobOptions { root: "src".to_owned(), ..GlobOptions::default() };
+    assert_eq!(glob(backend, "*.rs", below.clone()).await.len(), 3);
+    assert_eq!(
+        glob(backend, "/*.rs", below).await,
+        ["src/[x].rs", "src/a.rs"],
+        "the pattern counts from the root of the search, the answer from that of the workspace"
+    );
+}
+
+/// A directory comes before what it holds, whatever else its name is a beginning of.
+pub async fn names_come_in_path_order(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    for path in ["a/z", "a-b", "a.b", "a0", "b"] {
+        backend.touch(path).await.unwrap();
+    }
+    let all = GlobOptions { kinds: Kinds::All, ..GlobOptions::default() };
+    assert_eq!(glob(backend, "**", all).await, ["a", "a/z", "a-b", "a.b", "a0", "b"]);
+}
+
+/// Directories only when asked for.
+pub async fn kinds_are_chosen(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("test/a", ""), ("x/test/b", ""), ("y/test", "")]).await;
+    assert_eq!(glob(backend, "test", GlobOptions::default()).await, ["y/test"]);
+    let all = GlobOptions { kinds: Kinds::All, ..GlobOptions::default() };
+    assert_eq!(glob(backend, "test", all).await, ["test", "x/test", "y/test"]);
+}
+
+/// What matches is left out, directories with all they hold.
+pub async fn excluded_directories_are_left_whole(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("node_modules/a/b.js", ""), ("src/node_modules/c.js", ""), ("src/d.js", "")])
+        .await;
+    let without =
+        |pattern: &str| GlobOptions { exclude: vec![pattern.to_owned()], ..GlobOptions::default() };
+    assert_eq!(glob(backend, "*.js", without("node_modules")).await, ["src/d.js"]);
+    assert_eq!(glob(backend, "*.js", without("node_modules/")).await, ["src/d.js"]);
+    let only_top = glob(backend, "*.js", without("/node_modules")).await;
+    assert_eq!(only_top, ["src/d.js", "src/node_modules/c.js"]);
+    assert_eq!(glob(backend, "*.js", without("src/**")).await, ["node_modules/a/b.js"]);
+}
+
+/// Case and syntax as the query says.
+pub async fn text_is_literal_unless_asked(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("a", "x.y\nxzy\n"), ("b/c", "X.Y\r\n(x.y)"), ("d", "nothing")]).await;
+    let table: [(&str, Syntax, Case, &[(&str, u64)]); 7] = [
+        ("x.y", Syntax::Literal, Case::Sensitive, &[("a", 1), ("b/c", 2)]),
+        ("x.y", Syntax::Literal, Case::Insensitive, &[("a", 1), ("b/c", 1), ("b/c", 2)]),
+        ("x.y", Syntax::Regex, Case::Sensitive, &[("a", 1), ("a", 2), ("b/c", 2)]),
+        ("(x.y)", Syntax::Literal, Case::Sensitive, &[("b/c", 2)]),
+        ("^x", Syntax::Regex, Case::Insensitive, &[("a", 1), ("a", 2), ("b/c", 1)]),
+        ("Y$", Syntax::Regex, Case::Sensitive, &[("b/c", 1)]),
+        ("absent", Syntax::Literal, Case::Sensitive, &[]),
+    ];
+    for (pattern, syntax, case, expect) in table {
+        let options = GrepOptions { syntax, case, ..GrepOptions::default() };
+        let found = grep(backend, pattern, options).await;
+        let lines: Vec<(&str, u64)> = found
+            .matches
+            .iter()
+            .map(|found| match found {
+                Match::Line { path, line, role: LineRole::Match, .. } => (path.as_str(), *line),
+                other => panic!("asked for lines, got {other:?}"),
+            })
+            .collect();
+        assert_eq!(lines, expect, "{pattern} as {syntax:?}, {case:?}");
+        assert_eq!(found.searched, 3);
+    }
+}
+
+/// Counted from 1, context told from matches, line ends taken off.
+pub async fn lines_have_numbers_and_context(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("f", "one\ntwo\r\nneedle ä\nfour\nfive\nsix needle\n")]).await;
+    let options = GrepOptions { before: 1, after: 1, ..GrepOptions::default() };
+    let found = grep(backend, "needle", options).await;
+    let lines: Vec<_> = found
+        .matches
+        .iter()
+        .map(|found| match found {
+            Match::Line { line, text, role, cut: None, .. } => (*line, text.as_str(), *role),
+            other => panic!("asked for lines, got {other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            (2, "two", LineRole::Context),
+            (3, "needle ä", LineRole::Match),
+            (4, "four", LineRole::Context),
+            (5, "five", LineRole::Context),
+            (6, "six needle", LineRole::Match),
+        ]
+    );
+}
+
+/// The same search, a shorter answer.
+pub async fn files_and_counts(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("a", "x\ny\nx x\n"), ("b", "y\n"), ("c/d", "x")]).await;
+    let files = GrepOptions { answer: Answer::Files, ..GrepOptions::default() };
+    assert_eq!(paths(&grep(backend, "x", files).await), ["a", "c/d"]);
+    let counts = GrepOptions { answer: Answer::Counts, ..GrepOptions::default() };
+    let found = grep(backend, "x", counts).await;
+    let counts: Vec<_> = found
+        .matches
+        .iter()
+        .map(|found| match found {
+            Match::Count { path, lines } => (path.as_str(), *lines),
+            other => panic!("asked for counts, got {other:?}"),
+        })
+        .collect();
+    assert_eq!(counts, [("a", 2), ("c/d", 1)], "lines, not occurrences");
+}
+
+/// Include and exclude choose the files that text is looked for in.
+pub async fn files_are_chosen_by_globs(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    let files = [
+        "a.rs",
+        "a.md",
+        "src/b.rs",
+        "src/b.md",
+        "target/c.rs",
+        ".ci/d.rs",
+        ".ci/.e.rs",
+        "src/.f.rs",
+    ];
+    for path in files {
+        backend.write(path, "x").await.unwrap();
+    }
+    let by = |include: &[&str], exclude: &[&str], hidden| GrepOptions {
+        include: include.iter().map(|glob| (*glob).to_owned()).collect(),
+        exclude: exclude.iter().map(|glob| (*glob).to_owned()).collect(),
+        hidden,
+        ..GrepOptions::default()
+    };
+    use Visibility::{All, Visible};
+    let table: [(GrepOptions, &[&str]); 6] = [
+        (by(&[], &[], Visible), &["a.md", "a.rs", "src/b.md", "src/b.rs", "target/c.rs"]),
+        (by(&["*.rs"], &[], Visible), &["a.rs", "src/b.rs", "target/c.rs"]),
+        (by(&["*.rs"], &["target"], Visible), &["a.rs", "src/b.rs"]),
+        (by(&["/*.rs", "src/*.md"], &[], Visible), &["a.rs", "src/b.md"]),
+        (by(&[".ci/*"], &[], Visible), &[".ci/d.rs"]),
+        (
+            by(&["*.rs"], &["/a.rs", "target"], All),
+            &[".ci/.e.rs", ".ci/d.rs", "src/.f.rs", "src/b.rs"],
+        ),
+    ];
+    for (options, expect) in table {
+        let shown = format!("{options:?}");
+        assert_eq!(paths(&grep(backend, "x", options).await), expect, "{shown}");
+    }
+}
+
+/// Not searched, not hidden.
+pub async fn binary_files_are_counted(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    backend.write("binary", b"needle\0\n").await.unwrap();
+    backend.write("latin", b"caf\xe9 needle\n").await.unwrap();
+    let found = grep(backend, "needle", GrepOptions::default()).await;
+    assert_eq!((paths(&found), found.skipped_binary), (vec!["latin"], 1));
+    assert!(matches!(&found.matches[0], Match::Line { text, .. } if text == "caf\u{fffd} needle"));
+}
+
+/// From the workspace's root down, the deeper file first.
+pub async fn ignore_files_are_honoured_when_asked(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(
+        backend,
+        &[
+            (".gitignore", "*.log\n/top\nbuild/\n# comment\n\n"),
+            ("src/.gitignore", "!keep.log\ngen\n"),
+        ],
+    )
+    .await;
+    let files = [
+        "a.log",
+        "top",
+        "src/top",
+        "src/keep.log",
+        "src/b.log",
+        "src/gen/x",
+        "build/x",
+        "src/build",
+    ];
+    for path in files {
+        backend.write(path, "x").await.unwrap();
+    }
+    let honour = GlobOptions { ignore_files: IgnoreFiles::Honour, ..GlobOptions::default() };
+    let kept = ["src/build", "src/keep.log", "src/top"];
+    assert_eq!(glob(backend, "**", honour.clone()).await, kept);
+    let below = GlobOptions { root: "src".to_owned(), ..honour };
+    assert_eq!(glob(backend, "**", below).await, kept);
+    let text = GrepOptions { ignore_files: IgnoreFiles::Honour, ..GrepOptions::default() };
+    assert_eq!(paths(&grep(backend, "x", text).await), kept);
+    assert_eq!(glob(backend, "*.log", GlobOptions::default()).await.len(), 3, "otherwise not");
+}
+
+/// The first matches in order, and which limit it was.
+pub async fn limits_cut_and_say_so(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("a", "x\nx\nx\n"), ("b", "x\n"), ("c", "y\n")]).await;
+    let limited = |matches, bytes| SearchLimits { matches, bytes, ..SearchLimits::default() };
+    for (limits, expect, truncated) in [
+        (limited(4, 1000), vec!["a", "a", "a", "b"], None),
+        (limited(2, 1000), vec!["a", "a"], Some(Truncated::Count)),
+        (limited(3, 1000), vec!["a", "a", "a"], Some(Truncated::Count)),
+        (limited(100, 4), vec!["a", "a"], Some(Truncated::Bytes)),
+        (limited(0, 1000), vec![], Some(Truncated::Count)),
+    ] {
+        let found = grep(backend, "x", GrepOptions { limits, ..GrepOptions::default() }).await;
+        assert_eq!((paths(&found), found.truncated), (expect, truncated), "{limits:?}");
+    }
+    let two = GlobOptions { limits: limited(2, 1000), ..GlobOptions::default() };
+    let names = backend.glob("*", two).await.unwrap();
+    assert_eq!((names.entries.len(), names.truncated), (2, Some(Truncated::Count)));
+    let three = GlobOptions { limits: limited(3, 1000), ..GlobOptions::default() };
+    assert_eq!(backend.glob("*", three).await.unwrap().truncated, None);
+}
+
+/// A text search may begin at a file, whatever its name.
+pub async fn a_file_may_be_the_root_of_a_text_search(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(backend, &[("dir/.hidden", "needle\n"), ("dir/other", "needle\n")]).await;
+    let at = |root: &str| GrepOptions { root: root.to_owned(), ..GrepOptions::default() };
+    assert_eq!(paths(&grep(backend, "needle", at("dir/.hidden")).await), ["dir/.hidden"]);
+    assert_eq!(paths(&grep(backend, "absent", at("dir/other")).await), [""; 0]);
+}
+
+/// A root that is not there is `NotFound`; a file searched for names is `NotADirectory`.
+pub async fn missing_root_is_not_found(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    backend.write("file", "x").await.unwrap();
+    let at = |root: &str| GrepOptions { root: root.to_owned(), ..GrepOptions::default() };
+    let names = |root: &str| GlobOptions { root: root.to_owned(), ..GlobOptions::default() };
+    let error = failure(backend.grep("x", at("missing")).await, Kind::NotFound);
+    assert_eq!((error.verb(), error.path()), (Some(Verb::Search), Some("missing")));
+    failure(backend.grep("x", at("file/below")).await, Kind::NotADirectory);
+    failure(backend.glob("*", names("missing")).await, Kind::NotFound);
+    failure(backend.glob("*", names("file")).await, Kind::NotADirectory);
+    failure(backend.grep("x", at("../outside")).await, Kind::Escape);
+}
+
+/// A pattern that makes no sense, or too much of it, is `Invalid` and named.
+pub async fn senseless_patterns_are_refused(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    backend.write("file", "x").await.unwrap();
+    let long = "a".repeat(1024 * 1024);
+    let bomb = "{a,b}".repeat(64);
+    for pattern in ["", "[", "{a", "a/../b", &long, &bomb] {
+        let error = failure(backend.glob(pattern, GlobOptions::default()).await, Kind::Invalid);
+        assert!(error.message().starts_with("glob '"), "{error}");
+        let exclude = GrepOptions { exclude: vec![pattern.to_owned()], ..GrepOptions::default() };
+        failure(backend.grep("x", exclude).await, Kind::Invalid);
+    }
+    for pattern in ["", "a\nb", &long] {
+        let error = failure(backend.grep(pattern, GrepOptions::default()).await, Kind::Invalid);
+        assert!(error.message().starts_with("pattern '"), "{error}");
+    }
+    for pattern in ["(", "a{1000}{1000}{1000}", "\\"] {
+        let regex = GrepOptions { syntax: Syntax::Regex, ..GrepOptions::default() };
+        failure(backend.grep(pattern, regex).await, Kind::Invalid);
+    }
+    let patient = GrepOptions { syntax: Syntax::Regex, ..GrepOptions::default() };
+    assert!(grep(backend, "(x*)*y", patient).await.matches.is_empty());
 }

@@ -1,0 +1,215 @@
+//! Finding through the handle: names by glob, text by grep, the shape of a tree.
+
+use super::Backend;
+use crate::call::Verb;
+use crate::error::Result;
+use crate::metadata::{Entry, FileKind, Problem, Truncated};
+use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
+use crate::search::{
+    Answer, Case, Found, IgnoreFiles, Kinds, Match, Query, SearchLimits, Syntax, TextQuery,
+    Visibility, Wanted,
+};
+
+/// How names are searched. The default looks at visible files below the root.
+#[derive(Clone, Debug)]
+pub struct GlobOptions {
+    /// Where to begin; the pattern is relative to it.
+    pub root: String,
+    pub kinds: Kinds,
+    /// Globs to leave out, directories with all they hold.
+    pub exclude: Vec<String>,
+    pub hidden: Visibility,
+    pub ignore_files: IgnoreFiles,
+    pub limits: SearchLimits,
+}
+
+impl Default for GlobOptions {
+    fn default() -> Self {
+        Self {
+            root: ".".to_owned(),
+            kinds: Kinds::default(),
+            exclude: Vec::new(),
+            hidden: Visibility::default(),
+            ignore_files: IgnoreFiles::default(),
+            limits: SearchLimits::default(),
+        }
+    }
+}
+
+/// How text is searched. The default finds lines that hold the pattern as it is.
+#[derive(Clone, Debug)]
+pub struct GrepOptions {
+    /// Where to begin: a directory or a single file.
+    pub root: String,
+    pub syntax: Syntax,
+    pub case: Case,
+    /// Lines to show before and after each match.
+    pub before: usize,
+    pub after: usize,
+    pub answer: Answer,
+    /// Globs that a file must match one of, when there are any.
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+    pub hidden: Visibility,
+    pub ignore_files: IgnoreFiles,
+    pub limits: SearchLimits,
+}
+
+impl Default for GrepOptions {
+    fn default() -> Self {
+        Self {
+            root: ".".to_owned(),
+            syntax: Syntax::default(),
+            case: Case::default(),
+            before: 0,
+            after: 0,
+            answer: Answer::default(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            hidden: Visibility::default(),
+            ignore_files: IgnoreFiles::default(),
+            limits: SearchLimits::default(),
+        }
+    }
+}
+
+/// Names that were found, in path order.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    pub entries: Vec<Entry>,
+    pub truncated: Option<Truncated>,
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug)]
+pub struct TreeOptions {
+    pub depth: usize,
+    pub limit: usize,
+    /// Globs to leave out, directories with all they hold.
+    pub exclude: Vec<String>,
+}
+
+impl Default for TreeOptions {
+    fn default() -> Self {
+        Self { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, exclude: Vec::new() }
+    }
+}
+
+/// A directory and what it holds.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    pub nodes: Vec<Node>,
+    pub truncated: Option<Truncated>,
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: String,
+    pub kind: FileKind,
+    /// What a directory holds, sorted by name.
+    pub children: Vec<Node>,
+}
+
+impl Backend {
+    /// Finds names. `*.rs` matches at any depth, `src/*.rs` from the root of the search.
+    pub async fn glob(&self, pattern: &str, options: GlobOptions) -> Result<Names> {
+        let query = Query {
+            root: self.parse(Verb::Search, &options.root)?,
+            wanted: Wanted::Names { glob: pattern.to_owned(), kinds: options.kinds },
+            include: Vec::new(),
+            exclude: options.exclude,
+            hidden: options.hidden,
+            ignore_files: options.ignore_files,
+            limits: options.limits,
+        };
+        let found = self.driver.search(&query).await?;
+        let entries = found.matches.into_iter().filter_map(|found| match found {
+            Match::Name(entry) => Some(entry),
+            Match::Line { .. } | Match::File { .. } | Match::Count { .. } => None,
+        });
+        Ok(Names {
+            entries: entries.collect(),
+            truncated: found.truncated,
+            problems: found.problems,
+        })
+    }
+
+    /// Finds text in files, line by line.
+    pub async fn grep(&self, pattern: &str, options: GrepOptions) -> Result<Found> {
+        let text = TextQuery {
+            pattern: pattern.to_owned(),
+            syntax: options.syntax,
+            case: options.case,
+            before: options.before,
+            after: options.after,
+            answer: options.answer,
+        };
+        let query = Query {
+            root: self.parse(Verb::Search, &options.root)?,
+            wanted: Wanted::Text(text),
+            include: options.include,
+            exclude: options.exclude,
+            hidden: options.hidden,
+            ignore_files: options.ignore_files,
+            limits: options.limits,
+        };
+        self.driver.search(&query).await
+    }
+
+    /// The names of a directory and of those below it, nested.
+    pub async fn tree(&self, path: &str, options: TreeOptions) -> Result<Tree> {
+        let root = self.parse(Verb::List, path)?;
+        let (entries, truncated, problems) = if options.exclude.is_empty() {
+            let list = ListOptions {
+                depth: options.depth,
+                limit: options.limit,
+                ..ListOptions::default()
+            };
+            let listing = self.driver.list(&root, list).await?;
+            (listing.entries, listing.truncated, listing.problems)
+        } else {
+            let names = self.names_below(path, &options).await?;
+            (names.entries, names.truncated, names.problems)
+        };
+        let above = root.segments().count();
+        let deep = |entry: &Entry| entry.path.segments().count() - above;
+        let shallow = entries.into_iter().filter(|entry| deep(entry) <= options.depth);
+        Ok(Tree { nodes: nest(shallow, above), truncated, problems })
+    }
+
+    async fn names_below(&self, path: &str, options: &TreeOptions) -> Result<Names> {
+        let limits =
+            SearchLimits { matches: options.limit, bytes: usize::MAX, ..SearchLimits::default() };
+        let options = GlobOptions {
+            root: path.to_owned(),
+            kinds: Kinds::All,
+            exclude: options.exclude.clone(),
+            hidden: Visibility::All,
+            limits,
+            ..GlobOptions::default()
+        };
+        self.glob("**", options).await
+    }
+}
+
+/// Nests entries in path order, each `above` segments and more below the root.
+fn nest(entries: impl Iterator<Item = Entry>, above: usize) -> Vec<Node> {
+    let mut top = Vec::new();
+    let mut open: Vec<Node> = Vec::new();
+    let close = |open: &mut Vec<Node>, top: &mut Vec<Node>, depth: usize| {
+        while open.len() > depth {
+            if let Some(node) = open.pop() {
+                open.last_mut().map_or(&mut *top, |parent| &mut parent.children).push(node);
+            }
+        }
+    };
+    for entry in entries {
+        let depth = entry.path.segments().count() - above;
+        close(&mut open, &mut top, depth - 1);
+        let name = entry.path.name().unwrap_or_default().to_owned();
+        open.push(Node { name, kind: entry.kind, children: Vec::new() });
+    }
+    close(&mut open, &mut top, 0);
+    top
+}

@@ -1,0 +1,330 @@
+//! Globs over path segments, matched while a walk goes down.
+//!
+//! A pattern is a list of segments, so a [`Position`] (how much of it a directory has used up) can
+//! be carried along: a directory that no continuation can match is not entered, and a file costs
+//! one step. The work for one name is linear in the pattern, whatever the pattern is.
+
+use super::wildcard::Wildcard;
+
+/// Longest pattern.
+pub const MAX_PATTERN_BYTES: usize = 64 * 1024;
+/// Most alternatives that the braces of one pattern may stand for.
+pub const MAX_ALTERNATIVES: usize = 1000;
+/// Most segments of one alternative.
+const MAX_SEGMENTS: usize = 63;
+
+/// Whether a wildcard matches names that begin with a dot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dots {
+    /// Only a segment that begins with a dot itself does.
+    Explicit,
+    Any,
+}
+
+/// A compiled pattern.
+///
+/// - without a slash it matches the last name at any depth; with one, the path from where the
+///   search begins; a leading slash only says that explicitly
+/// - `*` and `?` stay within a segment, `**` is any number of segments, `[…]` and `{a,b}` as usual
+#[derive(Clone, Debug)]
+pub struct Glob {
+    alternatives: Vec<Vec<Segment>>,
+    dots: Dots,
+}
+
+/// How much of each alternative is used up: one bit for each number of segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position(Vec<u64>);
+
+impl Position {
+    /// Whether anything below could still match.
+    pub fn is_open(&self) -> bool {
+        self.0.iter().any(|bits| *bits != 0)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Segment {
+    /// `**`
+    Deep,
+    Name {
+        test: NameTest,
+        dotted: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+enum NameTest {
+    Anything,
+    Literal(String),
+    /// A star between two literals, either of which may be empty.
+    Around {
+        prefix: String,
+        suffix: String,
+    },
+    Pattern(Wildcard),
+}
+
+impl Glob {
+    /// Compiles a pattern; the error says what is wrong with it.
+    pub fn new(pattern: &str, dots: Dots) -> Result<Self, String> {
+        if pattern.is_empty() {
+            return Err("the pattern is empty".to_owned());
+        }
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return Err(format!("the pattern is longer than {MAX_PATTERN_BYTES} bytes"));
+        }
+        let alternatives = expand(pattern)?
+            .iter()
+            .map(|alternative| segments(alternative))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { alternatives, dots })
+    }
+
+    /// Where a search begins.
+    pub fn start(&self) -> Position {
+        Position(self.alternatives.iter().map(|segments| closure(segments, 1)).collect())
+    }
+
+    /// One segment further down.
+    pub fn step(&self, at: &Position, name: &str) -> Position {
+        let steps = self.alternatives.iter().zip(&at.0);
+        Position(steps.map(|(segments, bits)| self.advance(segments, *bits, name)).collect())
+    }
+
+    /// Whether `name` at this position is a match.
+    pub fn matches(&self, at: &Position, name: &str) -> bool {
+        self.alternatives.iter().zip(&at.0).any(|(segments, bits)| {
+            *bits != 0 && self.advance(segments, *bits, name) & (1 << segments.len()) != 0
+        })
+    }
+
+    fn advance(&self, segments: &[Segment], bits: u64, name: &str) -> u64 {
+        let mut next = 0;
+        let mut rest = bits;
+        while rest != 0 {
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            match segments.get(index) {
+                None => {}
+                Some(Segment::Deep) => {
+                    if self.visible(name, false) {
+                        next |= 1 << index;
+                    }
+                }
+                Some(Segment::Name { test, dotted }) => {
+                    if self.visible(name, *dotted) && test.matches(name) {
+                        next |= 1 << (index + 1);
+                    }
+                }
+            }
+        }
+        closure(segments, next)
+    }
+
+    fn visible(&self, name: &str, dotted: bool) -> bool {
+        dotted || self.dots == Dots::Any || !name.starts_with('.')
+    }
+}
+
+/// Adds the positions that are reached without a name, because `**` may stand for none.
+fn closure(segments: &[Segment], mut bits: u64) -> u64 {
+    for (index, segment) in segments.iter().enumerate() {
+        if matches!(segment, Segment::Deep) && bits & (1 << index) != 0 {
+            bits |= 1 << (index + 1);
+        }
+    }
+    bits
+}
+
+impl NameTest {
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            NameTest::Anything => true,
+            NameTest::Literal(text) => name == text,
+            NameTest::Around { prefix, suffix } => {
+                name.len() >= prefix.len() + suffix.len()
+                    && name.starts_with(prefix.as_str())
+                    && name.ends_with(suffix.as_str())
+            }
+            NameTest::Pattern(wildcard) => wildcard.matches(name),
+        }
+    }
+}
+
+fn segments(pattern: &str) -> Result<Vec<Segment>, String> {
+    let anchored = pattern.contains('/');
+    let parts: Vec<&str> =
+        pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if parts.is_empty() {
+        return Err("the pattern names nothing".to_owned());
+    }
+    if parts.contains(&"..") {
+        return Err("the pattern climbs out with '..'".to_owned());
+    }
+    let mut out: Vec<Segment> = Vec::new();
+    // A trailing slash asks for a directory by name; it does not anchor.
+    if !anchored || pattern.trim_end_matches('/').find('/').is_none() {
+        out.push(Segment::Deep);
+    }
+    for part in parts {
+        match part {
+            "**" if matches!(out.last(), Some(Segment::Deep)) => {}
+            "**" => out.push(Segment::Deep),
+            name => out.push(Segment::Name { test: name_test(name)?, dotted: is_dotted(name) }),
+        }
+    }
+    // What ends in `**` matches what is below, not the directory itself.
+    if matches!(out.last(), Some(Segment::Deep)) {
+        out.push(Segment::Name { test: NameTest::Anything, dotted: false });
+    }
+    if out.len() > MAX_SEGMENTS {
+        return Err(format!("the pattern has more than {MAX_SEGMENTS} segments"));
+    }
+    Ok(out)
+}
+
+fn is_dotted(segment: &str) -> bool {
+    segment.starts_with('.') || segment.starts_with("\\.")
+}
+
+fn name_test(segment: &str) -> Result<NameTest, String> {
+    let special = |c: char| matches!(c, '?' | '[' | ']' | '{' | '}' | '\\' | '*');
+    if segment == "*" {
+        return Ok(NameTest::Anything);
+    }
+    if !segment.contains(special) {
+        return Ok(NameTest::Literal(segment.to_owned()));
+    }
+    if let Some((prefix, suffix)) = segment.split_once('*')
+        && !prefix.contains(special)
+        && !suffix.contains(special)
+    {
+        return Ok(NameTest::Around { prefix: prefix.to_owned(), suffix: suffix.to_owned() });
+    }
+    Ok(NameTest::Pattern(Wildcard::new(segment)?))
+}
+
+/// The patterns that braces stand for, in order.
+fn expand(pattern: &str) -> Result<Vec<String>, String> {
+    let mut done = Vec::new();
+    let mut pending = vec![pattern.to_owned()];
+    while let Some(text) = pending.pop() {
+        match first_braces(&text)? {
+            None => done.push(text),
+            Some((start, end, commas)) => {
+                let mut cuts = vec![start];
+                cuts.extend(commas);
+                cuts.push(end);
+                for pair in cuts.windows(2).rev() {
+                    let choice = &text[pair[0] + 1..pair[1]];
+                    pending.push([&text[..start], choice, &text[end + 1..]].concat());
+                }
+            }
+        }
+        if done.len() + pending.len() > MAX_ALTERNATIVES {
+            return Err(format!("the braces stand for more than {MAX_ALTERNATIVES} patterns"));
+        }
+    }
+    Ok(done)
+}
+
+/// The first braces at the outermost level: where they open, close, and have their commas.
+fn first_braces(text: &str) -> Result<Option<(usize, usize, Vec<usize>)>, String> {
+    let (mut depth, mut start, mut commas) = (0usize, 0, Vec::new());
+    let (mut escaped, mut in_class) = (false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ']' if in_class => in_class = false,
+            _ if in_class => {}
+            '[' => in_class = true,
+            '{' => {
+                if depth == 0 {
+                    start = at;
+                }
+                depth += 1;
+            }
+            ',' if depth == 1 => commas.push(at),
+            '}' if depth == 1 => return Ok(Some((start, at, commas))),
+            '}' if depth > 1 => depth -= 1,
+            '}' => return Err("a brace is closed that was not opened".to_owned()),
+            _ => {}
+        }
+    }
+    match depth {
+        0 => Ok(None),
+        _ => Err("a brace is not closed".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, dots: Dots, path: &str) -> bool {
+        let glob = Glob::new(pattern, dots).unwrap();
+        let names: Vec<&str> = path.split('/').collect();
+        let (last, above) = names.split_last().unwrap();
+        let at = above.iter().fold(glob.start(), |at, name| glob.step(&at, name));
+        glob.matches(&at, last)
+    }
+
+    #[test]
+    fn patterns_match_as_said() {
+        for (pattern, yes, no) in [
+            ("*.rs", vec!["a.rs", "src/a.rs", "a/b/c.rs"], vec!["a.rst", "rs", ".a.rs", ".d/a.rs"]),
+            ("/*.rs", vec!["a.rs"], vec!["src/a.rs"]),
+            ("src/*.rs", vec!["src/a.rs"], vec!["src/a/b.rs", "x/src/a.rs", "a.rs"]),
+            ("src/**/*.rs", vec!["src/a.rs", "src/a/b/c.rs"], vec!["a.rs", "src/.git/a.rs"]),
+            ("**/a", vec!["a", "b/a", "b/c/a"], vec!["ab", "a/b"]),
+            ("a/**", vec!["a/b", "a/b/c"], vec!["a", "ab/c", "a/.b"]),
+            ("**", vec!["a", "a/b"], vec![".a", ".a/b"]),
+            ("a?c", vec!["abc", "x/axc"], vec!["ac", "abbc"]),
+            ("[abc].txt", vec!["a.txt"], vec!["d.txt"]),
+            ("[!abc].txt", vec!["d.txt"], vec!["a.txt"]),
+            ("[^abc].txt", vec!["d.txt"], vec!["a.txt"]),
+            ("*.{rs,toml}", vec!["a.rs", "b/Cargo.toml"], vec!["a.md"]),
+            ("{src,lib}/**/*.{c,h}", vec!["src/a.c", "lib/x/y.h"], vec!["a.c", "src/a.o"]),
+            ("{a,b{c,d}}/x", vec!["a/x", "bc/x", "bd/x"], vec!["b/x", "ac/x"]),
+            ("{a/b,c}.txt", vec!["a/b.txt", "c.txt", "x/c.txt"], vec!["x/a/b.txt"]),
+            (".github/*.yml", vec![".github/a.yml"], vec![".github/.a.yml", "x/.github/a.yml"]),
+            (".*", vec![".a", "x/.env"], vec!["a"]),
+            ("node_modules/", vec!["node_modules", "a/node_modules"], vec!["node_modules2"]),
+            ("a*b*c", vec!["abc", "aXbYc"], vec!["ab", "acb"]),
+            ("\\*", vec!["*"], vec!["a"]),
+            ("ä*", vec!["äö", "ä"], vec!["a"]),
+        ] {
+            for path in yes {
+                assert!(matches(pattern, Dots::Explicit, path), "{pattern} must match {path}");
+            }
+            for path in no {
+                assert!(!matches(pattern, Dots::Explicit, path), "{pattern} must not match {path}");
+            }
+        }
+        assert!(matches("*", Dots::Any, ".hidden") && matches("**/x", Dots::Any, ".d/x"));
+    }
+
+    #[test]
+    fn senseless_and_explosive_patterns_are_refused() {
+        let bomb = "{a,b}".repeat(20);
+        let long = "a".repeat(MAX_PATTERN_BYTES + 1);
+        let deep = "a/".repeat(100);
+        for pattern in ["", "/", "a/../b", "[a", "{a", "a}", "[z-a]", &bomb, &long, &deep] {
+            assert!(Glob::new(pattern, Dots::Explicit).is_err(), "{pattern:.20}");
+        }
+        let stars = Glob::new(&"*a".repeat(5000), Dots::Explicit).unwrap();
+        assert!(!stars.matches(&stars.start(), &"a".repeat(255)));
+    }
+
+    #[test]
+    fn directories_that_cannot_match_are_closed() {
+        let glob = Glob::new("src/*/x.rs", Dots::Explicit).unwrap();
+        let open = |path: &str| {
+            path.split('/').fold(glob.start(), |at, name| glob.step(&at, name)).is_open()
+        };
+        assert!(open("src") && open("src/a"));
+        assert!(!open("lib") && !open("src/a/b") && !open("src/.git"));
+    }
+}

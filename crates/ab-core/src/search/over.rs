@@ -1,0 +1,171 @@
+//! Searching any driver by its other methods: what memory and merged views do.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::answer::{Answering, Next};
+use super::selection::{Ground, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
+use super::text::{Looker, TextSearch};
+use super::{Found, Query, Wanted};
+use crate::call::Verb;
+use crate::driver::Driver;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{Entry, FileKind};
+use crate::options::{ByteRange, ListOptions, ReadOptions, StatOptions};
+use crate::path::WsPath;
+
+/// Searches by listing directories and reading files one after the other.
+pub async fn over(driver: &dyn Driver, query: &Query) -> Result<Found> {
+    let selection = Selection::compile(query)?;
+    let text = match &query.wanted {
+        Wanted::Names { .. } => None,
+        Wanted::Text(text) => Some(TextSearch::compile(query, text)?),
+    };
+    let looker = text.as_ref().map(TextSearch::looker);
+    let answering = Answering::new(&query.root, query.limits);
+    let mut walk = Walk { driver, selection: &selection, text: text.as_ref(), looker, answering };
+    let ground = walk.ground_at(&query.root).await;
+    match walk.list(&query.root).await {
+        Ok(first) => walk.run(first, ground, query.limits.matches).await,
+        // A text search whose root is a file looks into that file, whatever its name.
+        Err(error) if error.kind() == Kind::NotADirectory && walk.text.is_some() => {
+            let stat = driver.stat(&query.root, StatOptions::default()).await;
+            let stat = stat.map_err(|error| error.with_verb(Verb::Search))?;
+            let entry = Entry { path: query.root.clone(), kind: stat.kind, stat: None };
+            walk.look(&entry, query.limits.matches).await;
+        }
+        Err(error) => return Err(error.with_verb(Verb::Search)),
+    }
+    Ok(walk.answering.finish())
+}
+
+struct Walk<'a> {
+    driver: &'a dyn Driver,
+    selection: &'a Selection,
+    text: Option<&'a TextSearch>,
+    looker: Option<Looker>,
+    answering: Answering,
+}
+
+/// A directory whose entries are being looked at.
+struct Level {
+    ground: Ground,
+    /// Backwards, so that the next one is at the end.
+    entries: Vec<Entry>,
+}
+
+impl Walk<'_> {
+    async fn run(&mut self, first: Vec<Entry>, ground: Ground, most: usize) {
+        let mut levels = vec![Level { ground, entries: first }];
+        while let Some(level) = levels.last_mut() {
+            let Some(entry) = level.entries.pop() else {
+                levels.pop();
+                continue;
+            };
+            if self.answering.check_time() == Next::Stop {
+                return;
+            }
+            let Some(name) = entry.path.name() else { continue };
+            let inside = match entry.kind {
+                FileKind::Dir => self.selection.enter(&level.ground, name),
+                FileKind::File | FileKind::Symlink | FileKind::Other => None,
+            };
+            if self.selection.picks(&level.ground, name, entry.kind)
+                && self.look(&entry, most).await == Next::Stop
+            {
+                return;
+            }
+            let Some(mut ground) = inside else { continue };
+            if self.selection.honours_ignore_files() {
+                ground = self.with_ignore_file(&entry.path, ground).await;
+            }
+            match self.list(&entry.path).await {
+                Ok(entries) => levels.push(Level { ground, entries }),
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => self.answering.problem(entry.path.to_string(), error),
+            }
+        }
+    }
+
+    async fn look(&mut self, entry: &Entry, most: usize) -> Next {
+        let (Some(text), Some(looker)) = (self.text, &mut self.looker) else {
+            return self.answering.name(entry.clone());
+        };
+        let content = match self.driver.read(&entry.path, ReadOptions::default()).await {
+            Ok(content) => content,
+            Err(error) if error.kind() == Kind::NotFound => return Next::GoOn,
+            Err(error) => {
+                self.answering.problem(entry.path.to_string(), error);
+                return Next::GoOn;
+            }
+        };
+        // Bytes from memory come without waiting, so nobody else would get a turn.
+        pause().await;
+        match text.look(looker, &content.bytes[..], most.saturating_add(1)) {
+            Ok(hits) => self.answering.file(&entry.path, hits, text.answer()),
+            Err(error) => {
+                let error = unsearchable(&entry.path, &error);
+                self.answering.problem(entry.path.to_string(), error);
+                Next::GoOn
+            }
+        }
+    }
+
+    async fn list(&mut self, path: &WsPath) -> Result<Vec<Entry>> {
+        let mut entries = self.driver.list(path, ListOptions::default()).await?.entries;
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// The ground at the search's root, with the ignore files from the workspace's root down.
+    async fn ground_at(&mut self, root: &WsPath) -> Ground {
+        let mut ground = self.selection.start();
+        if !self.selection.honours_ignore_files() {
+            return ground;
+        }
+        let mut path = root.fence();
+        ground = self.with_ignore_file(&path, ground).await;
+        for name in root.below_fence().split('/').filter(|name| !name.is_empty()) {
+            let Ok(next) = path.child(name) else { break };
+            path = next;
+            ground = self.selection.descend_to_root(ground, name);
+            ground = self.with_ignore_file(&path, ground).await;
+        }
+        ground
+    }
+
+    async fn with_ignore_file(&mut self, directory: &WsPath, ground: Ground) -> Ground {
+        let Ok(path) = directory.child(IGNORE_FILE) else { return ground };
+        let range = ByteRange { start: 0, length: MAX_IGNORE_BYTES };
+        let options = ReadOptions { range: Some(range), ..ReadOptions::default() };
+        match self.driver.read(&path, options).await {
+            Ok(content) => {
+                let text = String::from_utf8_lossy(&content.bytes);
+                self.selection.with_ignore_file(ground, &text)
+            }
+            Err(_) => ground,
+        }
+    }
+}
+
+/// What stands in the way of searching a file that could be opened.
+pub fn unsearchable(path: &WsPath, error: &std::io::Error) -> Error {
+    let message = match error.kind() {
+        std::io::ErrorKind::Other => "a line is too long to search".to_owned(),
+        _ => error.to_string(),
+    };
+    Error::on(Verb::Search, path, Kind::TooLarge, message)
+}
+
+/// Lets others run once.
+async fn pause() {
+    let mut paused = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut paused, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,203 @@
+//! Which entries a search looks at: globs, hidden names, ignore files.
+//!
+//! A driver walks as it likes and asks here. What it carries down the tree is a [`Ground`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::glob::{Dots, Glob, Position};
+use super::{IgnoreFiles, Kinds, Query, Visibility, Wanted};
+use crate::call::Verb;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::FileKind;
+
+/// The name of the files that say what to leave out.
+pub const IGNORE_FILE: &str = ".gitignore";
+/// Most bytes of one ignore file that are read.
+pub const MAX_IGNORE_BYTES: u64 = 1024 * 1024;
+/// Never searched where ignore files are honoured: what git itself keeps.
+const GIT_DIRECTORY: &str = ".git";
+
+/// A query's filters, compiled.
+#[derive(Debug)]
+pub struct Selection {
+    wanted: Option<Glob>,
+    kinds: Kinds,
+    include: Vec<Glob>,
+    exclude: Vec<Glob>,
+    hidden: Visibility,
+    ignore_files: IgnoreFiles,
+}
+
+/// Where a walk is, in terms of the filters.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    wanted: Option<Position>,
+    include: Vec<Position>,
+    exclude: Vec<Position>,
+    ignores: Option<Arc<Ignores>>,
+    /// Names between the topmost ignore file and here.
+    below: Vec<Arc<str>>,
+}
+
+/// The ignore files from here upwards.
+#[derive(Debug)]
+struct Ignores {
+    rules: Gitignore,
+    /// How many names of the ground's `below` lie above the file.
+    depth: usize,
+    above: Option<Arc<Ignores>>,
+}
+
+impl Selection {
+    pub fn compile(query: &Query) -> Result<Self> {
+        let dots = match query.hidden {
+            Visibility::Visible => Dots::Explicit,
+            Visibility::All => Dots::Any,
+        };
+        let glob = |pattern: &str, dots| {
+            Glob::new(pattern, dots).map_err(|reason| {
+                let shown: String = pattern.chars().take(100).collect();
+                let message = format!("glob '{}': {reason}", crate::error::printable(&shown));
+                Error::on(Verb::Search, &query.root, Kind::Invalid, message)
+            })
+        };
+        let globs = |patterns: &[String], dots| -> Result<Vec<Glob>> {
+            patterns.iter().map(|pattern| glob(pattern, dots)).collect()
+        };
+        let (wanted, kinds) = match &query.wanted {
+            Wanted::Names { glob: pattern, kinds } => (Some(glob(pattern, dots)?), *kinds),
+            Wanted::Text(_) => (None, Kinds::Files),
+        };
+        Ok(Self {
+            wanted,
+            kinds,
+            include: globs(&query.include, dots)?,
+            exclude: globs(&query.exclude, Dots::Any)?,
+            hidden: query.hidden,
+            ignore_files: query.ignore_files,
+        })
+    }
+
+    /// The ground at the root of the search.
+    pub fn start(&self) -> Ground {
+        Ground {
+            wanted: self.wanted.as_ref().map(Glob::start),
+            include: self.include.iter().map(Glob::start).collect(),
+            exclude: self.exclude.iter().map(Glob::start).collect(),
+            ignores: None,
+            below: Vec::new(),
+        }
+    }
+
+    /// Whether ignore files must be read, from the workspace's root down.
+    pub fn honours_ignore_files(&self) -> bool {
+        self.ignore_files == IgnoreFiles::Honour
+    }
+
+    /// The ground with the rules of an ignore file that lies there.
+    pub fn with_ignore_file(&self, mut ground: Ground, text: &str) -> Ground {
+        let mut builder = GitignoreBuilder::new(".");
+        for line in text.lines() {
+            // A line that makes no sense is skipped, as git does.
+            let _ = builder.add_line(None, line);
+        }
+        if let Ok(rules) = builder.build()
+            && !rules.is_empty()
+        {
+            let depth = ground.below.len();
+            ground.ignores = Some(Arc::new(Ignores { rules, depth, above: ground.ignores }));
+        }
+        ground
+    }
+
+    /// A ground above the search's root, for the ignore files on the way to it.
+    pub fn descend_to_root(&self, mut ground: Ground, name: &str) -> Ground {
+        ground.below.push(Arc::from(name));
+        ground
+    }
+
+    /// The ground inside a directory, or nothing when it need not be entered.
+    pub fn enter(&self, ground: &Ground, name: &str) -> Option<Ground> {
+        if self.ignored(ground, name, FileKind::Dir) {
+            return None;
+        }
+        let step = |globs: &[Glob], positions: &[Position]| -> Vec<Position> {
+            globs.iter().zip(positions).map(|(glob, at)| glob.step(at, name)).collect()
+        };
+        let include = step(&self.include, &ground.include);
+        if !include.is_empty() && !include.iter().any(Position::is_open) {
+            return None;
+        }
+        let wanted = match (&self.wanted, &ground.wanted) {
+            (Some(glob), Some(at)) => Some(glob.step(at, name)).filter(Position::is_open)?.into(),
+            _ => None,
+        };
+        if self.hides(name) && wanted.is_none() && include.is_empty() {
+            return None;
+        }
+        let mut below = ground.below.clone();
+        if self.honours_ignore_files() {
+            below.push(Arc::from(name));
+        }
+        Some(Ground {
+            wanted,
+            include,
+            exclude: step(&self.exclude, &ground.exclude),
+            ignores: ground.ignores.clone(),
+            below,
+        })
+    }
+
+    /// Whether the search is about this entry.
+    pub fn picks(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+        let right_kind = match (&self.wanted, kind) {
+            (Some(_), FileKind::Dir) => self.kinds == Kinds::All,
+            (Some(_), FileKind::File | FileKind::Symlink | FileKind::Other) => true,
+            (None, kind) => kind == FileKind::File,
+        };
+        let fits = |globs: &[Glob], positions: &[Position]| {
+            globs.iter().zip(positions).any(|(glob, at)| glob.matches(at, name))
+        };
+        right_kind
+            && match (&self.wanted, &ground.wanted) {
+                (Some(glob), Some(at)) => glob.matches(at, name),
+                _ => !self.hides(name) || !self.include.is_empty(),
+            }
+            && (self.include.is_empty() || fits(&self.include, &ground.include))
+            && !self.ignored(ground, name, kind)
+    }
+
+    fn hides(&self, name: &str) -> bool {
+        self.hidden == Visibility::Visible && name.starts_with('.')
+    }
+
+    fn ignored(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+        let excluded =
+            || self.exclude.iter().zip(&ground.exclude).any(|(glob, at)| glob.matches(at, name));
+        excluded()
+            || self.honours_ignore_files()
+                && (name == GIT_DIRECTORY || ground.ignores_entry(name, kind == FileKind::Dir))
+    }
+}
+
+impl Ground {
+    fn ignores_entry(&self, name: &str, is_dir: bool) -> bool {
+        let mut next = self.ignores.as_deref();
+        while let Some(ignores) = next {
+            let mut path = self.below[ignores.depth..].join("/");
+            if !path.is_empty() {
+                path.push('/');
+            }
+            path.push_str(name);
+            match ignores.rules.matched(Path::new(&path), is_dir) {
+                ignore::Match::None => next = ignores.above.as_deref(),
+                ignore::Match::Ignore(_) => return true,
+                ignore::Match::Whitelist(_) => return false,
+            }
+        }
+        false
+    }
+}

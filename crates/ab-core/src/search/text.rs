@@ -1,0 +1,253 @@
+//! Looking for text inside one file.
+
+use std::io::Read;
+
+use grep_matcher::LineTerminator;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{
+    BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkFinish,
+    SinkMatch,
+};
+
+use super::{Answer, Case, LineRole, Query, Syntax, TextQuery};
+use crate::call::Verb;
+use crate::error::{Error, Kind, Result};
+
+/// Longest pattern.
+pub const MAX_PATTERN_BYTES: usize = 64 * 1024;
+/// Most bytes of one line that an answer holds.
+pub const MAX_LINE_BYTES: usize = 8 * 1024;
+/// Most context lines on either side of a match.
+pub const MAX_CONTEXT: usize = 1000;
+/// Memory that a compiled pattern may take.
+const MAX_COMPILED_BYTES: usize = 16 * 1024 * 1024;
+/// Memory for the line that is looked at; a longer one is a problem of its file.
+const MAX_BUFFER_BYTES: usize = 32 * 1024 * 1024;
+
+/// A compiled text query.
+#[derive(Clone, Debug)]
+pub struct TextSearch {
+    matcher: RegexMatcher,
+    query: TextQuery,
+}
+
+/// Does the looking; keeps its buffers from file to file.
+#[derive(Debug)]
+pub struct Looker(Searcher);
+
+/// What one file holds.
+#[derive(Clone, Debug, Default)]
+pub struct FileHits {
+    pub lines: Vec<Hit>,
+    /// Lines that match, kept or not.
+    pub count: u64,
+    /// It looked binary, so nothing of it counts.
+    pub binary: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    pub line: u64,
+    pub text: String,
+    /// Bytes of the whole line, when `text` is only its beginning.
+    pub cut: Option<u64>,
+    pub role: LineRole,
+}
+
+impl TextSearch {
+    pub fn compile(query: &Query, text: &TextQuery) -> Result<Self> {
+        let refused = |reason: String| {
+            let shown: String = text.pattern.chars().take(100).collect();
+            let message = format!("pattern '{}': {reason}", crate::error::printable(&shown));
+            Error::on(Verb::Search, &query.root, Kind::Invalid, message)
+        };
+        if text.pattern.is_empty() {
+            return Err(refused("it is empty".to_owned()));
+        }
+        if text.pattern.len() > MAX_PATTERN_BYTES {
+            return Err(refused(format!("longer than {MAX_PATTERN_BYTES} bytes")));
+        }
+        if text.before > MAX_CONTEXT || text.after > MAX_CONTEXT {
+            return Err(refused(format!("more than {MAX_CONTEXT} lines of context")));
+        }
+        if text.pattern.contains('\n') {
+            return Err(refused(
+                "a line break never matches: lines are searched one by one".into(),
+            ));
+        }
+        let matcher = RegexMatcherBuilder::new()
+            .fixed_strings(text.syntax == Syntax::Literal)
+            .case_insensitive(text.case == Case::Insensitive)
+            .crlf(true)
+            .size_limit(MAX_COMPILED_BYTES)
+            .dfa_size_limit(MAX_COMPILED_BYTES)
+            .build(&text.pattern)
+            .map_err(|error| refused(error.to_string()))?;
+        Ok(Self { matcher, query: text.clone() })
+    }
+
+    pub fn answer(&self) -> Answer {
+        self.query.answer
+    }
+
+    pub fn looker(&self) -> Looker {
+        let context = |lines| if self.query.answer == Answer::Lines { lines } else { 0 };
+        Looker(
+            SearcherBuilder::new()
+                .line_terminator(LineTerminator::crlf())
+                .line_number(true)
+                .before_context(context(self.query.before))
+                .after_context(context(self.query.after))
+                .binary_detection(BinaryDetection::quit(0))
+                .memory_map(MmapChoice::never())
+                .heap_limit(Some(MAX_BUFFER_BYTES))
+                .build(),
+        )
+    }
+
+    /// Looks through one file. `most` bounds the matching lines that are kept.
+    pub fn look(
+        &self,
+        looker: &mut Looker,
+        file: impl Read,
+        most: usize,
+    ) -> std::io::Result<FileHits> {
+        let mut collector =
+            Collector { answer: self.query.answer, most, hits: FileHits::default() };
+        looker.0.search_reader(&self.matcher, file, &mut collector)?;
+        let mut hits = collector.hits;
+        if hits.binary {
+            hits = FileHits { binary: true, ..FileHits::default() };
+        }
+        Ok(hits)
+    }
+}
+
+struct Collector {
+    answer: Answer,
+    most: usize,
+    hits: FileHits,
+}
+
+impl Collector {
+    fn keep(&mut self, line: Option<u64>, bytes: &[u8], role: LineRole) {
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+        let cut = (bytes.len() > MAX_LINE_BYTES).then_some(bytes.len() as u64);
+        let mut end = bytes.len().min(MAX_LINE_BYTES);
+        while cut.is_some() && end > 0 && bytes[end] & 0b1100_0000 == 0b1000_0000 {
+            end -= 1;
+        }
+        let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        self.hits.lines.push(Hit { line: line.unwrap_or(0), text, cut, role });
+    }
+}
+
+impl Sink for Collector {
+    type Error = std::io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
+        self.hits.count += 1;
+        match self.answer {
+            Answer::Files => Ok(false),
+            Answer::Counts => Ok(true),
+            Answer::Lines => {
+                self.keep(found.line_number(), found.bytes(), LineRole::Match);
+                Ok(self.hits.count < self.most as u64)
+            }
+        }
+    }
+
+    fn context(&mut self, _: &Searcher, found: &SinkContext<'_>) -> Result<bool, Self::Error> {
+        self.keep(found.line_number(), found.bytes(), LineRole::Context);
+        Ok(true)
+    }
+
+    fn binary_data(&mut self, _: &Searcher, _: u64) -> Result<bool, Self::Error> {
+        self.hits.binary = true;
+        Ok(false)
+    }
+
+    fn finish(&mut self, _: &Searcher, end: &SinkFinish) -> Result<(), Self::Error> {
+        self.hits.binary |= end.binary_byte_offset().is_some();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::WsPath;
+
+    fn search(query: TextQuery, file: &[u8]) -> Result<FileHits> {
+        let whole = Query::text(WsPath::root(), query.clone());
+        let search = TextSearch::compile(&whole, &query)?;
+        Ok(search.look(&mut search.looker(), file, 100).unwrap())
+    }
+
+    fn lines(query: TextQuery, file: &str) -> Vec<(u64, String)> {
+        let hits = search(query, file.as_bytes()).unwrap();
+        hits.lines.into_iter().map(|hit| (hit.line, hit.text)).collect()
+    }
+
+    #[test]
+    fn literal_unless_asked_otherwise() {
+        let text = "a.b\naxb\nA.B\r\n";
+        let literal = TextQuery::literal("a.b");
+        assert_eq!(lines(literal.clone(), text), [(1, "a.b".into())]);
+        let any_case = TextQuery { case: Case::Insensitive, ..literal.clone() };
+        assert_eq!(lines(any_case, text), [(1, "a.b".into()), (3, "A.B".into())]);
+        let regex = TextQuery { syntax: Syntax::Regex, ..literal };
+        assert_eq!(lines(regex, text), [(1, "a.b".into()), (2, "axb".into())]);
+        let end = TextQuery { syntax: Syntax::Regex, ..TextQuery::literal("B$") };
+        assert_eq!(lines(end, text), [(3, "A.B".into())], "the end of a line is before CR LF");
+    }
+
+    #[test]
+    fn context_counts_and_files() {
+        let text = "1\n2 x\n3\n4\n5 x\n6\n";
+        let query = TextQuery { before: 1, after: 1, ..TextQuery::literal("x") };
+        let hits = search(query.clone(), text.as_bytes()).unwrap();
+        let shown: Vec<_> = hits.lines.iter().map(|hit| (hit.line, hit.role)).collect();
+        use LineRole::{Context, Match};
+        let expect =
+            [(1, Context), (2, Match), (3, Context), (4, Context), (5, Match), (6, Context)];
+        assert_eq!(shown, expect);
+        let counts = TextQuery { answer: Answer::Counts, ..query.clone() };
+        let hits = search(counts, text.as_bytes()).unwrap();
+        assert_eq!((hits.count, hits.lines.len()), (2, 0));
+        let files = TextQuery { answer: Answer::Files, ..query };
+        assert_eq!(search(files, text.as_bytes()).unwrap().count, 1, "stops at the first");
+    }
+
+    #[test]
+    fn binary_and_odd_files() {
+        assert!(search(TextQuery::literal("x"), b"x\nx\0x\n").unwrap().binary);
+        let hits = search(TextQuery::literal("x"), b"caf\xe9 x\n").unwrap();
+        assert_eq!(hits.lines[0].text, "caf\u{fffd} x");
+        let long = "ä".repeat(MAX_LINE_BYTES) + "x";
+        let hits = search(TextQuery::literal("x"), long.as_bytes()).unwrap();
+        assert_eq!(hits.lines[0].cut, Some(long.len() as u64));
+        assert_eq!(hits.lines[0].text.len(), MAX_LINE_BYTES);
+        assert!(search(TextQuery::literal("x"), b"").unwrap().lines.is_empty());
+    }
+
+    #[test]
+    fn senseless_and_explosive_patterns_are_refused() {
+        let regex =
+            |pattern: &str| TextQuery { syntax: Syntax::Regex, ..TextQuery::literal(pattern) };
+        let long = "a".repeat(MAX_PATTERN_BYTES + 1);
+        for query in [
+            TextQuery::literal(""),
+            TextQuery::literal("a\nb"),
+            TextQuery::literal(&long),
+            regex("("),
+            regex("(a{1000}){1000}{1000}"),
+            TextQuery { before: MAX_CONTEXT + 1, ..TextQuery::literal("a") },
+        ] {
+            assert_eq!(search(query, b"a").unwrap_err().kind(), Kind::Invalid);
+        }
+        let slow_elsewhere = regex("(a*)*b");
+        assert_eq!(search(slow_elsewhere, "a".repeat(100_000).as_bytes()).unwrap().count, 0);
+    }
+}

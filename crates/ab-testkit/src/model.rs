@@ -1,0 +1,179 @@
+//! The model that proves backends equal: random operations, on a small pure workspace and on a
+//! backend, must be answered alike.
+//!
+//! Alike means: the same values, the same kinds of error, the same path in the error, and in the end
+//! the same tree with the same bytes. Where a backend has a [choice](Traits), the model follows what
+//! the backend says of itself. A backend joins by one line:
+//!
+//! ```
+//! use ab_core::{Backend, Memory};
+//! use ab_testkit::{World, model_tests};
+//!
+//! async fn plain() -> World {
+//!     World::new(Backend::new(Memory::new()))
+//! }
+//!
+//! model_tests! { memory => plain }
+//! # fn main() {}
+//! ```
+//!
+//! Every run takes new sequences. A run that fails says its seed, which [`SEED`] brings back, and
+//! the smallest sequence that still fails.
+
+mod answer;
+mod lockstep;
+mod operation;
+mod perform;
+mod place;
+mod predict;
+mod strategy;
+mod tree;
+
+use std::cell::Cell;
+use std::env;
+use std::io::Write;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use crate::World;
+use lockstep::Tally;
+
+pub use operation::{Expect, Operation, SLOTS, Slot};
+pub use strategy::{LONGEST, operation, sequence};
+pub use tree::{EmptyDirs, Traits, Tree};
+
+/// How many sequences to run, when not the [default](DEFAULT_SEQUENCES). A run that was asked for
+/// says what it did, also when it passes.
+pub const SEQUENCES: &str = "AB_MODEL_SEQUENCES";
+pub const DEFAULT_SEQUENCES: u32 = 2000;
+/// The seed of an earlier run, to see the same sequences again.
+pub const SEED: &str = "AB_MODEL_SEED";
+
+/// Longest search for a smaller sequence that still fails.
+const SHRINKING: Duration = Duration::from_secs(60);
+
+/// Makes tests of [`check`], each from the path of an `async fn() -> World`.
+#[macro_export]
+macro_rules! model_tests {
+    ($($name:ident => $fixture:path),+ $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                $crate::model::check(stringify!($name), $fixture);
+            }
+        )+
+    };
+}
+
+/// Runs random sequences, each on a world of its own from `fixture`; panics with the smallest one
+/// that the backend answers otherwise than the model.
+pub fn check<F: Future<Output = World>>(name: &str, fixture: impl Fn() -> F) {
+    let sequences = setting(SEQUENCES);
+    let seed = setting(SEED).unwrap_or_else(fresh_seed);
+    let count = sequences.unwrap_or(DEFAULT_SEQUENCES);
+    let started = Instant::now();
+    match search(&fixture, count, seed) {
+        Ok(tally) => {
+            let seconds = started.elapsed().as_secs_f64();
+            let Tally { operations, done } = tally;
+            let line = format!(
+                "model::{name}: {count} sequences, {operations} operations of which {done} were \
+                 not refused, in {seconds:.1} s, all as the model says, {SEED}={seed}\n"
+            );
+            if sequences.is_some() {
+                // Past the capture of test output, which hides what passing tests print.
+                std::io::stderr().write_all(line.as_bytes()).unwrap();
+            }
+        }
+        Err(difference) => {
+            panic!("{name} is not as the model says, {SEED}={seed}\n{difference}")
+        }
+    }
+}
+
+/// What was done, or the smallest difference.
+fn search<F: Future<Output = World>>(
+    fixture: &impl Fn() -> F,
+    sequences: u32,
+    seed: u64,
+) -> Result<Tally, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let traits = runtime.block_on(async { traits(&fixture().await).await });
+    let total = Cell::new(Tally::default());
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config {
+        cases: sequences,
+        failure_persistence: None,
+        max_shrink_iters: u32::MAX - 1,
+        max_shrink_time: u32::try_from(SHRINKING.as_millis()).unwrap_or(u32::MAX),
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let found = TestRunner::new_with_rng(config, rng).run(&sequence(), |operations| {
+        let run = async {
+            let world = fixture().await;
+            lockstep::run(&world, traits, &operations).await
+        };
+        let tally = runtime.block_on(run).map_err(|d| TestCaseError::fail(d.to_string()))?;
+        let Tally { operations, done } = total.get();
+        let operations = operations + tally.operations;
+        total.set(Tally { operations, done: done + tally.done });
+        Ok(())
+    });
+    match found {
+        Ok(()) => Ok(total.get()),
+        Err(TestError::Fail(difference, _)) => Err(difference.to_string()),
+        Err(TestError::Abort(reason)) => Err(format!("could not be checked: {reason}")),
+    }
+}
+
+/// What the backend says of itself.
+async fn traits(world: &World) -> Traits {
+    let capabilities = world.info().capabilities;
+    let empty_dirs = match capabilities.empty_dirs {
+        true => EmptyDirs::Kept,
+        false => EmptyDirs::Vanish,
+    };
+    let made = world.write("any", "").await.unwrap();
+    Traits { empty_dirs, file_mode: made.mode.filter(|_| capabilities.modes) }
+}
+
+fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+fn fresh_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+    now as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::{Backend, Memory, MemoryOptions};
+
+    use super::*;
+
+    async fn with_something_in_it() -> World {
+        let data = vec![("b/a".to_owned(), "x".into())];
+        let options = MemoryOptions { data, ..MemoryOptions::default() };
+        World::new(Backend::new(Memory::with(options).unwrap()))
+    }
+
+    #[test]
+    fn a_difference_is_found_and_made_small() {
+        let difference = search(&with_something_in_it, 100, 1).unwrap_err();
+        let steps = difference.lines().filter(|line| !line.starts_with("    ")).count();
+        assert!(steps <= 2, "not small:\n{difference}");
+        assert!(difference.contains("the model: "), "{difference}");
+        assert!(difference.contains("the backend: "), "{difference}");
+    }
+
+    #[test]
+    fn a_seed_brings_the_same_sequences_back() {
+        let find = || search(&with_something_in_it, 100, 2).unwrap_err();
+        assert_eq!(find(), find());
+    }
+}

@@ -1,0 +1,135 @@
+//! One sequence on the model and on a backend, step by step, until they disagree.
+
+use std::fmt;
+
+use ab_core::options::{Detail, ListOptions, ReadOptions};
+use ab_core::{Backend, Version};
+
+use super::answer::{Answer, Reply, State};
+use super::operation::{Operation, SLOTS};
+use super::perform::{FOREIGN, Subject};
+use super::predict::Oracle;
+use super::tree::Traits;
+
+/// What a sequence came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) operations: u64,
+    /// How many of them were not refused.
+    pub(super) done: u64,
+}
+
+/// Where the two part.
+#[derive(Debug)]
+pub(super) struct Difference {
+    /// What was answered alike before.
+    agreed: Vec<(Operation, Answer)>,
+    operation: Operation,
+    model: String,
+    backend: String,
+}
+
+/// Runs all of `operations`, then compares everything that is left.
+pub(super) async fn run(
+    backend: &Backend,
+    traits: Traits,
+    operations: &[Operation],
+) -> Result<Tally, Box<Difference>> {
+    let mut pair = Pair {
+        oracle: Oracle::new(traits),
+        subject: Subject::new(backend.clone()),
+        versions: Vec::new(),
+        agreed: Vec::new(),
+    };
+    let mut tally = Tally::default();
+    for operation in operations {
+        let done = !pair.step(operation.clone()).await?.is_failure();
+        tally.operations += 1;
+        tally.done += u64::from(done);
+    }
+    for operation in pair.whole() {
+        pair.step(operation).await?;
+    }
+    Ok(tally)
+}
+
+struct Pair {
+    oracle: Oracle,
+    subject: Subject,
+    /// Every version that was seen, and the state that it stands for.
+    versions: Vec<(Version, State)>,
+    agreed: Vec<(Operation, Answer)>,
+}
+
+impl Pair {
+    async fn step(&mut self, operation: Operation) -> Result<Answer, Box<Difference>> {
+        let former = self.former(&operation);
+        let model = self.oracle.answer(&operation);
+        let backend = self.subject.answer(&operation, former).await;
+        if model.answer != backend.answer {
+            return Err(self.differ(operation, &model.answer, &backend.answer));
+        }
+        if let Some(reason) = self.mistaken(&model, &backend) {
+            return Err(self.differ(operation, &model.answer, &reason));
+        }
+        self.agreed.push((operation, model.answer.clone()));
+        Ok(model.answer)
+    }
+
+    /// The latest version that is not the one of the file in question.
+    fn former(&self, operation: &Operation) -> Version {
+        let now = operation.expecting().and_then(|path| self.oracle.state_at(path));
+        let other = |(_, state): &&(Version, State)| Some(*state) != now;
+        self.versions
+            .iter()
+            .rev()
+            .find(other)
+            .map_or(Version::new(FOREIGN), |(version, _)| *version)
+    }
+
+    /// Notes the version; a complaint when it stood for other bytes before. The other way round is
+    /// allowed: a file that nobody wrote may get another version, when it was moved say.
+    fn mistaken(&mut self, model: &Reply<State>, backend: &Reply<Version>) -> Option<String> {
+        let (state, version) = (model.state?, backend.state?);
+        match self.versions.iter().find(|(seen, _)| *seen == version) {
+            Some((_, before)) if *before == state => None,
+            Some(_) => Some(format!("{}, with a version that was another's", backend.answer)),
+            None => {
+                self.versions.push((version, state));
+                None
+            }
+        }
+    }
+
+    /// Everything that can be seen: the tree with details, every file, every open file.
+    fn whole(&self) -> Vec<Operation> {
+        let everything = ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Stat };
+        let mut all = vec![Operation::List(".".to_owned(), everything)];
+        let files = self.oracle.tree().files().into_iter();
+        all.extend(files.map(|path| Operation::Read(path, ReadOptions::default())));
+        all.extend((0..SLOTS).map(|slot| Operation::ReadAt { slot, offset: 0, length: 1000 }));
+        all
+    }
+
+    fn differ(
+        &mut self,
+        operation: Operation,
+        model: &impl fmt::Display,
+        backend: &impl fmt::Display,
+    ) -> Box<Difference> {
+        let (model, backend) = (model.to_string(), backend.to_string());
+        let agreed = std::mem::take(&mut self.agreed);
+        Box::new(Difference { agreed, operation, model, backend })
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (operation, answer) in &self.agreed {
+            writeln!(f, "  {operation}\n    {answer}")?;
+        }
+        writeln!(f, "  {}", self.operation)?;
+        writeln!(f, "    the model:   {}", self.model)?;
+        write!(f, "    the backend: {}", self.backend)
+    }
+}

@@ -1,0 +1,192 @@
+//! What a sequence is made of: one call each, written so that a person can repeat it.
+
+use std::fmt;
+
+use ab_core::edit::{Edit, Which};
+use ab_core::options::{
+    ByteRange, Creation, Existing, ListOptions, Missing, OpenOptions, Overwrite, Reach,
+    ReadOptions, RemoveOptions, WriteMode,
+};
+
+use super::answer::Shown;
+
+/// One call on a workspace, or on one of the files that it holds open.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    Stat(String),
+    Exists(String),
+    List(String, ListOptions),
+    Read(String, ReadOptions),
+    ReadMany(Vec<String>),
+    Write {
+        path: String,
+        bytes: Vec<u8>,
+        mode: WriteMode,
+        expect: Expect,
+        permissions: Option<u32>,
+    },
+    Touch(String),
+    Edit {
+        path: String,
+        edits: Vec<Edit>,
+        expect: Expect,
+        dry_run: bool,
+    },
+    SetMode(String, u32),
+    Mkdir(String),
+    Remove(String, RemoveOptions),
+    Rename {
+        from: String,
+        to: String,
+        overwrite: Overwrite,
+    },
+    /// Opens a file into a slot; the file that was open there is closed, unless this fails.
+    Open {
+        slot: Slot,
+        path: String,
+        options: OpenOptions,
+    },
+    ReadAt {
+        slot: Slot,
+        offset: u64,
+        length: usize,
+    },
+    WriteAt {
+        slot: Slot,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    SetLen {
+        slot: Slot,
+        length: u64,
+    },
+    /// Describes the open file.
+    Describe(Slot),
+}
+
+/// Which of the [`SLOTS`] open files.
+pub type Slot = usize;
+
+/// Files that a sequence holds open at a time.
+pub const SLOTS: usize = 2;
+
+/// The version that a change expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Any, or none.
+    Nothing,
+    /// The one that is there; where there is no file, one that never was.
+    Current,
+    /// The latest that was seen and is not the one that is there.
+    Former,
+    /// One that never was.
+    Foreign,
+}
+
+impl Operation {
+    /// The path whose version matters, for operations that expect one.
+    pub(super) fn expecting(&self) -> Option<&str> {
+        match self {
+            Operation::Write { path, .. } | Operation::Edit { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Stat(path) => write!(f, "stat {path:?}"),
+            Operation::Exists(path) => write!(f, "exists {path:?}"),
+            Operation::List(path, options) => {
+                write!(f, "list {path:?}")?;
+                bounded(f, "depth", options.depth)?;
+                bounded(f, "limit", options.limit)?;
+                write!(f, ", detail {:?}", options.detail)
+            }
+            Operation::Read(path, ReadOptions { range, limit }) => {
+                write!(f, "read {path:?}")?;
+                if let Some(ByteRange { start, length }) = range {
+                    write!(f, ", {length} bytes at {start}")?;
+                }
+                let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
+                bounded(f, "limit", limit)
+            }
+            Operation::ReadMany(paths) => write!(f, "read_many {paths:?}"),
+            Operation::Write { path, bytes, mode, expect, permissions } => {
+                write!(f, "write {path:?} {}", Shown(bytes))?;
+                if *mode != WriteMode::CreateOrReplace {
+                    write!(f, ", {mode:?}")?;
+                }
+                write!(f, "{expect}")?;
+                permitted(f, *permissions)
+            }
+            Operation::Touch(path) => write!(f, "touch {path:?}"),
+            Operation::Edit { path, edits, expect, dry_run } => {
+                write!(f, "edit {path:?}")?;
+                for Edit { old, new, which } in edits {
+                    let which = match which {
+                        Which::Unique => "",
+                        Which::All => "every ",
+                        Which::First => "the first ",
+                    };
+                    write!(f, ", {which}{old:?} becomes {new:?}")?;
+                }
+                write!(f, "{expect}{}", if *dry_run { ", dry run" } else { "" })
+            }
+            Operation::SetMode(path, mode) => write!(f, "set_mode {path:?} {mode:o}"),
+            Operation::Mkdir(path) => write!(f, "mkdir {path:?}"),
+            Operation::Remove(path, RemoveOptions { reach, missing }) => {
+                let reach = if *reach == Reach::Recursive { ", recursive" } else { "" };
+                let missing = if *missing == Missing::Ignore { ", missing ok" } else { "" };
+                write!(f, "rm {path:?}{reach}{missing}")
+            }
+            Operation::Rename { from, to, overwrite } => {
+                write!(f, "rename {from:?} to {to:?}, {overwrite:?}")
+            }
+            Operation::Open { slot, path, options } => {
+                write!(f, "open {path:?} as file {slot}, {:?}", options.access)?;
+                if options.create != Creation::Never {
+                    write!(f, ", create {:?}", options.create)?;
+                }
+                if options.existing == Existing::Truncate {
+                    f.write_str(", truncate")?;
+                }
+                permitted(f, options.permissions)
+            }
+            Operation::ReadAt { slot, offset, length } => {
+                write!(f, "file {slot}: read {length} bytes at {offset}")
+            }
+            Operation::WriteAt { slot, offset, bytes } => {
+                write!(f, "file {slot}: write {} at {offset}", Shown(bytes))
+            }
+            Operation::SetLen { slot, length } => write!(f, "file {slot}: set length {length}"),
+            Operation::Describe(slot) => write!(f, "file {slot}: stat"),
+        }
+    }
+}
+
+impl fmt::Display for Expect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Expect::Nothing => "",
+            Expect::Current => ", expecting what is there",
+            Expect::Former => ", expecting a former version",
+            Expect::Foreign => ", expecting another version",
+        })
+    }
+}
+
+fn bounded(f: &mut fmt::Formatter<'_>, name: &str, value: usize) -> fmt::Result {
+    match value {
+        0..1000 => write!(f, ", {name} {value}"),
+        _ => Ok(()),
+    }
+}
+
+fn permitted(f: &mut fmt::Formatter<'_>, permissions: Option<u32>) -> fmt::Result {
+    match permissions {
+        Some(mode) => write!(f, ", permissions {mode:o}"),
+        None => Ok(()),
+    }
+}

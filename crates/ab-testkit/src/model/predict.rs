@@ -1,0 +1,194 @@
+//! What the contract says that an operation answers.
+
+use ab_core::Kind;
+use ab_core::edit::{Edit, Which};
+use ab_core::options::{Detail, ListOptions, ReadOptions, WriteMode};
+
+use super::answer::{Answer, Listed, Refusal, Reply, State};
+use super::operation::{Expect, Operation, SLOTS, Slot};
+use super::place::Place;
+use super::tree::{Condition, FileId, Handle, Node, Traits, Tree, Writing};
+
+/// The model with its open files.
+#[derive(Debug)]
+pub(super) struct Oracle {
+    tree: Tree,
+    slots: [Option<Handle>; SLOTS],
+}
+
+type Outcome<T = Reply<State>> = Result<T, Refusal>;
+
+impl Oracle {
+    pub(super) fn new(traits: Traits) -> Self {
+        Self { tree: Tree::new(traits), slots: [const { None }; SLOTS] }
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The state of the file at a path, if there is one.
+    pub(super) fn state_at(&self, path: &str) -> Option<State> {
+        let file = self.tree.find_file(&Place::parse(path).ok()?).ok()?;
+        Some(self.tree.state(file))
+    }
+
+    pub(super) fn answer(&mut self, operation: &Operation) -> Reply<State> {
+        self.outcome(operation).unwrap_or_else(|refusal| Reply::new(Answer::Failed(refusal)))
+    }
+
+    fn outcome(&mut self, operation: &Operation) -> Outcome {
+        let tree = &mut self.tree;
+        match operation {
+            Operation::Stat(path) => {
+                let node = tree.find(&Place::parse(path)?)?;
+                Ok(self.described(node))
+            }
+            Operation::Exists(path) => {
+                let there = tree.look(&Place::parse(path)?).is_ok_and(|node| node.is_some());
+                Ok(Reply::new(Answer::Exists(there)))
+            }
+            Operation::List(path, options) => self.list(path, *options),
+            Operation::Read(path, options) => {
+                let (bytes, file) = tree.read(&Place::parse(path)?, *options)?;
+                let facts = tree.facts(Node::File(file));
+                Ok(Reply::at(Answer::Content(bytes, facts), Some(tree.state(file))))
+            }
+            Operation::ReadMany(paths) => {
+                let one = |path: &String| match self.read_whole(path) {
+                    Ok((bytes, _)) => Answer::Bytes(bytes),
+                    Err(refusal) => Answer::Failed(refusal),
+                };
+                Ok(Reply::new(Answer::Many(paths.iter().map(one).collect())))
+            }
+            Operation::Write { path, bytes, mode, expect, permissions } => {
+                let (mode, condition) = (*mode, condition(*expect));
+                let writing = Writing { mode, condition, permissions: *permissions };
+                let file = tree.write(&Place::parse(path)?, bytes, writing)?;
+                Ok(self.described(Node::File(file)))
+            }
+            Operation::Touch(path) => {
+                let mode = WriteMode::CreateIfMissing;
+                let writing = Writing { mode, condition: Condition::None, permissions: None };
+                let file = tree.write(&Place::parse(path)?, b"", writing)?;
+                Ok(self.described(Node::File(file)))
+            }
+            Operation::Edit { path, edits, expect, dry_run } => {
+                self.edit(path, edits, *expect, *dry_run)
+            }
+            Operation::SetMode(path, mode) => {
+                let node = tree.set_mode(&Place::parse(path)?, *mode)?;
+                Ok(self.described(node))
+            }
+            Operation::Mkdir(path) => {
+                tree.create_dir(&Place::parse(path)?)?;
+                Ok(Reply::new(Answer::Done))
+            }
+            Operation::Remove(path, options) => {
+                let count = tree.remove(&Place::parse(path)?, *options)?;
+                Ok(Reply::new(Answer::Removed(count)))
+            }
+            Operation::Rename { from, to, overwrite } => {
+                tree.rename(&Place::parse(from)?, &Place::parse(to)?, *overwrite)?;
+                Ok(Reply::new(Answer::Done))
+            }
+            Operation::Open { slot, path, options } => {
+                let handle = tree.open(&Place::parse(path)?, *options)?;
+                let reply = self.described(Node::File(handle.file));
+                self.slots[*slot] = Some(handle);
+                Ok(reply)
+            }
+            Operation::ReadAt { slot, .. }
+            | Operation::WriteAt { slot, .. }
+            | Operation::SetLen { slot, .. }
+            | Operation::Describe(slot) => self.on_file(*slot, operation),
+        }
+    }
+
+    fn on_file(&mut self, slot: Slot, operation: &Operation) -> Outcome {
+        let Some(handle) = &self.slots[slot] else { return Ok(Reply::new(Answer::NoFile)) };
+        match operation {
+            Operation::ReadAt { offset, length, .. } => {
+                let bytes = self.tree.read_at(handle, *offset, *length)?;
+                return Ok(Reply::new(Answer::Bytes(bytes)));
+            }
+            Operation::WriteAt { offset, bytes, .. } => {
+                self.tree.write_at(handle, *offset, bytes)?;
+            }
+            Operation::SetLen { length, .. } => self.tree.set_len(handle, *length)?,
+            _ => {}
+        }
+        let file = handle.file;
+        Ok(self.described(Node::File(file)))
+    }
+
+    fn list(&self, path: &str, options: ListOptions) -> Outcome {
+        let (found, cut) = self.tree.list(&Place::parse(path)?, options)?;
+        let listed = |(place, node): (Place, Node)| {
+            let facts = self.tree.facts(node);
+            let detailed = options.detail == Detail::Stat;
+            Listed { path: place.to_string(), kind: facts.kind, facts: detailed.then_some(facts) }
+        };
+        let entries = found.into_iter().map(listed).collect();
+        Ok(Reply::new(Answer::Listing { entries, cut, problems: 0 }))
+    }
+
+    fn edit(&mut self, path: &str, edits: &[Edit], expect: Expect, dry_run: bool) -> Outcome {
+        let place = Place::parse(path)?;
+        let (bytes, file) = self.read_whole(path)?;
+        if condition(expect) == Condition::Never {
+            return Err(place.refuse(Kind::Conflict));
+        }
+        let text = String::from_utf8(bytes).map_err(|_| place.refuse(Kind::Invalid))?;
+        let (text, replaced) = edited(text, edits).map_err(|kind| place.refuse(kind))?;
+        let answer = Answer::Edited { replaced };
+        if dry_run {
+            return Ok(Reply::at(answer, Some(self.tree.state(file))));
+        }
+        let mode = WriteMode::Replace;
+        let writing = Writing { mode, condition: Condition::None, permissions: None };
+        let file = self.tree.write(&place, text.as_bytes(), writing)?;
+        Ok(Reply::at(answer, Some(self.tree.state(file))))
+    }
+
+    fn read_whole(&self, path: &str) -> Outcome<(Vec<u8>, FileId)> {
+        self.tree.read(&Place::parse(path)?, ReadOptions::default())
+    }
+
+    fn described(&self, node: Node) -> Reply<State> {
+        let state = match node {
+            Node::File(file) => Some(self.tree.state(file)),
+            Node::Dir => None,
+        };
+        Reply::at(Answer::Facts(self.tree.facts(node)), state)
+    }
+}
+
+fn condition(expect: Expect) -> Condition {
+    match expect {
+        Expect::Nothing => Condition::None,
+        Expect::Current => Condition::IfFile,
+        Expect::Former | Expect::Foreign => Condition::Never,
+    }
+}
+
+/// The text after all edits; line ends are always `\n` here.
+fn edited(mut text: String, edits: &[Edit]) -> Result<(String, usize), Kind> {
+    let senseless = |edit: &Edit| edit.old.is_empty() || edit.old == edit.new;
+    if edits.is_empty() || edits.iter().any(senseless) {
+        return Err(Kind::Invalid);
+    }
+    let mut replaced = 0;
+    for Edit { old, new, which } in edits {
+        let places = (0..text.len()).filter(|at| text[*at..].starts_with(old.as_str())).count();
+        let most = match (places, which) {
+            (0, _) => return Err(Kind::NoMatch),
+            (2.., Which::Unique) => return Err(Kind::Ambiguous),
+            (_, Which::Unique | Which::First) => 1,
+            (_, Which::All) => text.matches(old.as_str()).count(),
+        };
+        text = text.replacen(old.as_str(), new, most);
+        replaced += most;
+    }
+    Ok((text, replaced))
+}

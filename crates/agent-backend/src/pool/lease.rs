@@ -1,0 +1,47 @@
+//! The right to use a backend of a pool, which ends when it is dropped and so ends once.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use ab_core::Backend;
+
+use super::keeper::Keeper;
+use super::member::MemberId;
+
+/// A backend of a pool, counted as in use until this is dropped.
+///
+/// A clone of the [`Backend`] that is taken out of it is not counted: the pool may destroy the
+/// backend under it.
+#[must_use = "dropping the lease gives the backend back"]
+pub struct Lease {
+    backend: Backend,
+    member: MemberId,
+    keeper: Arc<Keeper>,
+}
+
+impl Lease {
+    pub(super) fn new(backend: Backend, member: MemberId, keeper: Arc<Keeper>) -> Self {
+        Self { backend, member, keeper }
+    }
+}
+
+impl Deref for Lease {
+    type Target = Backend;
+
+    fn deref(&self) -> &Backend {
+        &self.backend
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.keeper.release(self.member);
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.backend).finish()
+    }
+}

@@ -1,0 +1,418 @@
+//! Who has what in a pool, and who is next: plain data, changed under one lock.
+//!
+//! - A key leads to at most one member, which is being made, live, or being destroyed.
+//! - The seated are at most as many as the pool may hold. The retired are dead, have no key and do
+//!   not count; they are here until their last user lets go and they are destroyed.
+//! - Nobody stands in line whose key has a member that is being made or live.
+//! - Nothing of the caller's runs or is dropped in here: what is to be done comes out as [`Effects`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use ab_core::{Backend, Error, Result};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::failure;
+use super::lease::Lease;
+use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
+use super::options::Limits;
+use super::stats::Stats;
+
+pub(super) type Answer = oneshot::Sender<Result<Lease>>;
+
+/// What is to be done once the lock is free.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) destroy: Vec<(MemberId, Held)>,
+    pub(super) create: Vec<(MemberId, Make)>,
+    pub(super) grant: Vec<(Answer, MemberId, Backend)>,
+    pub(super) refuse: Vec<(Answer, Error)>,
+    /// Has no use any more.
+    pub(super) discard: Vec<Box<dyn Send>>,
+    /// Somebody may wait for there to be fewer members.
+    pub(super) fewer: bool,
+}
+
+/// Someone who waits for a place to make a backend in.
+struct Ticket {
+    id: TicketId,
+    key: Option<Arc<str>>,
+    make: Make,
+}
+
+pub(super) struct Ledger {
+    limits: Limits,
+    closed: bool,
+    next_id: u64,
+    seated: BTreeMap<MemberId, Member>,
+    retired: BTreeMap<MemberId, Member>,
+    keys: HashMap<Arc<str>, MemberId>,
+    /// In the order of arrival, and so of the identifiers.
+    line: VecDeque<Ticket>,
+    /// All who wait, whether in line or for something that is being made.
+    asking: HashMap<TicketId, Answer>,
+    failed_destroys: u64,
+    /// Failures since the pool was closed, and the first of them.
+    failures: Option<(usize, Error)>,
+}
+
+impl Ledger {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            closed: false,
+            next_id: 0,
+            seated: BTreeMap::new(),
+            retired: BTreeMap::new(),
+            keys: HashMap::new(),
+            line: VecDeque::new(),
+            asking: HashMap::new(),
+            failed_destroys: 0,
+            failures: None,
+        }
+    }
+
+    /// Counts one more user of the key's backend, if that lives. A dead one goes.
+    pub(super) fn reuse(
+        &mut self,
+        key: &str,
+        effects: &mut Effects,
+    ) -> Option<(MemberId, Backend)> {
+        let id = *self.keys.get(key)?;
+        let Phase::Live { held, users, .. } = &mut self.seated.get_mut(&id)?.phase else {
+            return None;
+        };
+        if held.is_dead() {
+            self.retire(id, effects);
+            return None;
+        }
+        *users += 1;
+        Some((id, held.backend.clone()))
+    }
+
+    /// Takes someone in who will be answered later.
+    pub(super) fn enter(
+        &mut self,
+        key: Option<Arc<str>>,
+        make: Make,
+        answer: Answer,
+        effects: &mut Effects,
+    ) -> TicketId {
+        let id = TicketId(self.next_id());
+        // It may have come to life since the caller last looked.
+        if let Some((member, backend)) = key.as_deref().and_then(|key| self.reuse(key, effects)) {
+            effects.grant.push((answer, member, backend));
+            effects.discard.push(Box::new(make));
+            return id;
+        }
+        if let Some(error) = self.refusal() {
+            effects.refuse.push((answer, error));
+            effects.discard.push(Box::new(make));
+            return id;
+        }
+        self.asking.insert(id, answer);
+        match key.as_deref().and_then(|key| self.being_made(key)) {
+            Some(asked) => {
+                asked.insert(id);
+                effects.discard.push(Box::new(make));
+            }
+            None => self.line.push_back(Ticket { id, key, make }),
+        }
+        id
+    }
+
+    /// Takes someone out of the line; says no when their backend is being made already.
+    pub(super) fn give_up(&mut self, id: TicketId, effects: &mut Effects) -> bool {
+        let Ok(at) = self.line.binary_search_by_key(&id, |ticket| ticket.id) else { return false };
+        self.asking.remove(&id);
+        if let Some(ticket) = self.line.remove(at) {
+            effects.discard.push(Box::new(ticket.make));
+        }
+        true
+    }
+
+    /// Forgets someone who is not there any more to be answered.
+    pub(super) fn leave(&mut self, id: TicketId, key: Option<&str>, effects: &mut Effects) {
+        if self.asking.remove(&id).is_none() || self.give_up(id, effects) {
+            return;
+        }
+        if let Some(asked) = key.and_then(|key| self.being_made(key)) {
+            asked.remove(&id);
+        }
+    }
+
+    /// The factory is done.
+    pub(super) fn made(&mut self, id: MemberId, made: Result<Held>, effects: &mut Effects) {
+        let Some(asked) = self.seated.get_mut(&id).and_then(Member::take_asked) else {
+            effects.discard.push(Box::new(made));
+            return;
+        };
+        let held = match made {
+            Ok(held) => held,
+            Err(error) => {
+                self.remove(id, effects);
+                let answers = asked.iter().filter_map(|ticket| self.asking.remove(ticket));
+                effects.refuse.extend(answers.map(|answer| (answer, error.clone())));
+                effects.discard.push(Box::new(error));
+                return;
+            }
+        };
+        let answers: Vec<Answer> =
+            asked.iter().filter_map(|ticket| self.asking.remove(ticket)).collect();
+        let users = answers.len();
+        let grants = answers.into_iter().map(|answer| (answer, id, held.backend.clone()));
+        effects.grant.extend(grants);
+        let Some(member) = self.seated.get_mut(&id) else { return };
+        let useful = users > 0 || member.key.is_some();
+        member.phase = Phase::Live { held, users, idle_since: Instant::now() };
+        if self.closed || !useful {
+            self.end(id, effects);
+        }
+    }
+
+    /// One user fewer.
+    pub(super) fn release(&mut self, id: MemberId, effects: &mut Effects) {
+        let Some(member) = self.member(id) else { return };
+        let Phase::Live { held, users, idle_since } = &mut member.phase else { return };
+        *users = users.saturating_sub(1);
+        *idle_since = Instant::now();
+        // What has no key, fresh or retired, was for its users only.
+        if *users == 0 && (member.key.is_none() || held.is_dead()) {
+            self.dismiss(id, effects);
+        }
+    }
+
+    /// A backend is gone.
+    pub(super) fn ended(&mut self, id: MemberId, ended: Result<()>, effects: &mut Effects) {
+        if let Err(error) = ended {
+            self.failed_destroys += 1;
+            match &mut self.failures {
+                None if self.closed => self.failures = Some((1, error)),
+                None => effects.discard.push(Box::new(error)),
+                Some((count, _)) => {
+                    *count += 1;
+                    effects.discard.push(Box::new(error));
+                }
+            }
+        }
+        self.remove(id, effects);
+    }
+
+    /// Starts to destroy what nobody has used for long enough, and the dead that nobody uses.
+    pub(super) fn expire(&mut self, now: Instant, effects: &mut Effects) -> Vec<MemberId> {
+        let expired = |member: &Member| {
+            let idle = member.idle_since().map(|since| now.saturating_duration_since(since));
+            idle.is_some_and(|idle| idle >= self.limits.idle || member.is_dead())
+        };
+        let seated = self.seated.iter().filter(|(_, member)| expired(member));
+        let ids: Vec<MemberId> = seated.map(|(id, _)| *id).collect();
+        for id in &ids {
+            self.dismiss(*id, effects);
+        }
+        ids
+    }
+
+    /// Refuses everyone, and starts to destroy everything.
+    pub(super) fn close(&mut self, effects: &mut Effects) {
+        self.closed = true;
+        let answers = self.asking.drain().map(|(_, answer)| (answer, failure::closed()));
+        effects.refuse.extend(answers);
+        for ticket in self.line.drain(..) {
+            effects.discard.push(Box::new(ticket.make));
+        }
+        let ids: Vec<MemberId> = self.seated.keys().chain(self.retired.keys()).copied().collect();
+        for id in ids {
+            self.end(id, effects);
+        }
+    }
+
+    /// Forgets everything, and destroys nothing.
+    pub(super) fn abandon(&mut self, effects: &mut Effects) {
+        self.closed = true;
+        self.keys.clear();
+        effects.discard.push(Box::new(std::mem::take(&mut self.seated)));
+        effects.discard.push(Box::new(std::mem::take(&mut self.retired)));
+        effects.discard.push(Box::new(std::mem::take(&mut self.asking)));
+        for ticket in self.line.drain(..) {
+            effects.discard.push(Box::new(ticket.make));
+        }
+        effects.fewer = true;
+    }
+
+    /// Gives places to those in line, as far as there are any. To be called after every change.
+    pub(super) fn settle(&mut self, effects: &mut Effects) {
+        if self.line.is_empty() {
+            return;
+        }
+        if self.is_full() {
+            self.retire_dead(effects);
+        }
+        let mut at = 0;
+        while let Some(ticket) = self.line.get(at).filter(|_| !self.is_full()) {
+            // The key's last backend is on its way out: two would be one too many.
+            if ticket.key.as_deref().is_some_and(|key| self.keys.contains_key(key)) {
+                at += 1;
+            } else if let Some(ticket) = self.line.remove(at) {
+                self.begin(ticket, effects);
+            }
+        }
+        self.make_room(effects);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.seated.is_empty() && self.retired.is_empty()
+    }
+
+    pub(super) fn has_any(&self, ids: &[MemberId]) -> bool {
+        ids.iter().any(|id| self.seated.contains_key(id) || self.retired.contains_key(id))
+    }
+
+    /// How a closed pool ended.
+    pub(super) fn verdict(&self) -> Result<()> {
+        match &self.failures {
+            None => Ok(()),
+            Some((1, first)) => Err(first.clone()),
+            Some((count, first)) => {
+                let message =
+                    format!("{count} backends failed to be destroyed, the first: {first}");
+                Err(Error::new(first.code(), first.kind(), message).with_source(first.clone()))
+            }
+        }
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            waiting: self.asking.len(),
+            failed_destroys: self.failed_destroys,
+            ..Stats::default()
+        };
+        for member in self.seated.values().chain(self.retired.values()) {
+            match &member.phase {
+                Phase::Creating { .. } => stats.creating += 1,
+                Phase::Ending => stats.destroying += 1,
+                Phase::Live { users: 0, .. } => stats.idle += 1,
+                Phase::Live { .. } => stats.active += 1,
+            }
+        }
+        stats.total = stats.active + stats.idle;
+        for (key, id) in &self.keys {
+            if let Some(Phase::Live { users, .. }) = self.seated.get(id).map(|m| &m.phase) {
+                stats.by_key.insert(key.to_string(), *users);
+            }
+        }
+        stats
+    }
+
+    /// Makes a backend for a ticket, and for all others in line who want the same one.
+    fn begin(&mut self, ticket: Ticket, effects: &mut Effects) {
+        let id = MemberId(self.next_id());
+        let mut asked = BTreeSet::from([ticket.id]);
+        if let Some(key) = &ticket.key {
+            self.keys.insert(key.clone(), id);
+            let line = std::mem::take(&mut self.line).into_iter();
+            let (same, others): (VecDeque<Ticket>, _) =
+                line.partition(|other| other.key.as_ref() == Some(key));
+            self.line = others;
+            for other in same {
+                asked.insert(other.id);
+                effects.discard.push(Box::new(other.make));
+            }
+        }
+        self.seated.insert(id, Member { key: ticket.key, phase: Phase::Creating { asked } });
+        effects.create.push((id, ticket.make));
+    }
+
+    /// Starts to destroy as many idle ones as are wanted, those that were idle longest first.
+    fn make_room(&mut self, effects: &mut Effects) {
+        if !self.is_full() || self.line.is_empty() {
+            return;
+        }
+        let idle = self.seated.iter().filter_map(|(id, m)| Some((m.idle_since()?, *id)));
+        let mut idle: Vec<(Instant, MemberId)> = idle.collect();
+        if idle.is_empty() {
+            return;
+        }
+        let leaving = self.seated.values().filter(|member| member.is_ending()).count();
+        let keys: HashSet<&str> = self.line.iter().filter_map(|t| t.key.as_deref()).collect();
+        let wanted = keys.len() + self.line.iter().filter(|ticket| ticket.key.is_none()).count();
+        idle.sort_unstable();
+        for (_, id) in idle.into_iter().take(wanted.saturating_sub(leaving)) {
+            self.end(id, effects);
+        }
+    }
+
+    fn retire_dead(&mut self, effects: &mut Effects) {
+        let dead = self.seated.iter().filter(|(_, member)| member.is_dead());
+        let dead: Vec<MemberId> = dead.map(|(id, _)| *id).collect();
+        for id in dead {
+            self.retire(id, effects);
+        }
+    }
+
+    /// Takes key and place from a dead one, which goes when its last user does.
+    fn retire(&mut self, id: MemberId, effects: &mut Effects) {
+        let Some(mut member) = self.seated.remove(&id) else { return };
+        if let Some(key) = member.key.take() {
+            self.keys.remove(&key);
+        }
+        let unused = member.idle_since().is_some();
+        self.retired.insert(id, member);
+        if unused {
+            self.end(id, effects);
+        }
+    }
+
+    /// Starts to destroy one that nobody uses. The dead do not keep their place meanwhile.
+    fn dismiss(&mut self, id: MemberId, effects: &mut Effects) {
+        match self.seated.get(&id).is_some_and(Member::is_dead) {
+            true => self.retire(id, effects),
+            false => self.end(id, effects),
+        }
+    }
+
+    /// Starts to destroy a live one.
+    fn end(&mut self, id: MemberId, effects: &mut Effects) {
+        if let Some(held) = self.member(id).and_then(Member::take_held) {
+            effects.destroy.push((id, held));
+        }
+    }
+
+    fn remove(&mut self, id: MemberId, effects: &mut Effects) {
+        if let Some(key) = self.seated.remove(&id).and_then(|member| member.key) {
+            self.keys.remove(&key);
+        }
+        self.retired.remove(&id);
+        effects.fewer = true;
+    }
+
+    /// Why nobody can be taken in, when that is so.
+    fn refusal(&self) -> Option<Error> {
+        if self.closed {
+            return Some(failure::closed());
+        }
+        let crowded = self.asking.len() >= self.limits.waiting;
+        crowded.then(|| failure::crowded(&self.limits))
+    }
+
+    fn being_made(&mut self, key: &str) -> Option<&mut BTreeSet<TicketId>> {
+        let id = self.keys.get(key)?;
+        match &mut self.seated.get_mut(id)?.phase {
+            Phase::Creating { asked } => Some(asked),
+            Phase::Live { .. } | Phase::Ending => None,
+        }
+    }
+
+    fn member(&mut self, id: MemberId) -> Option<&mut Member> {
+        self.seated.get_mut(&id).or_else(|| self.retired.get_mut(&id))
+    }
+
+    fn is_full(&self) -> bool {
+        self.seated.len() >= self.limits.backends
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}

@@ -1,0 +1,41 @@
+//! A caller's place in the line: given up when the caller goes away.
+
+use std::sync::Arc;
+
+use ab_core::Result;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::failure;
+use super::keeper::Keeper;
+use super::lease::Lease;
+use super::member::TicketId;
+
+pub(super) struct Place {
+    pub(super) keeper: Arc<Keeper>,
+    pub(super) ticket: TicketId,
+    pub(super) key: Option<Arc<str>>,
+    /// Whoever drops this drops a lease that is in it, so none is lost on the way.
+    pub(super) answer: oneshot::Receiver<Result<Lease>>,
+}
+
+impl Place {
+    pub(super) async fn wait(mut self) -> Result<Lease> {
+        let limits = self.keeper.limits();
+        let answer = match timeout(limits.acquire, &mut self.answer).await {
+            Ok(answer) => answer,
+            Err(_) if self.keeper.give_up(self.ticket) => {
+                return Err(failure::no_room(&limits));
+            }
+            // It is being made already, which has a bound of its own.
+            Err(_) => (&mut self.answer).await,
+        };
+        answer.unwrap_or_else(|_| Err(failure::closed()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.keeper.leave(self.ticket, self.key.as_deref());
+    }
+}

@@ -1,0 +1,76 @@
+//! The tasks of a pool: every one is joined when the pool ends, or aborted when it is dropped.
+
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ab_core::{Code, Error, Kind, Result};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// Tasks that are kept before the finished ones are first sorted out.
+const SORT_AT_LEAST: usize = 64;
+
+pub(super) struct Tasks {
+    runtime: Handle,
+    state: Mutex<State>,
+}
+
+struct State {
+    running: Vec<JoinHandle<()>>,
+    /// How many there must be before finished ones are sorted out again.
+    sort_at: usize,
+    ended: bool,
+}
+
+impl Tasks {
+    pub(super) fn new() -> Result<Self> {
+        let runtime = Handle::try_current().map_err(|error| {
+            let message = "make a pool: it needs a tokio runtime";
+            Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+        })?;
+        let state = State { running: Vec::new(), sort_at: SORT_AT_LEAST, ended: false };
+        Ok(Self { runtime, state: Mutex::new(state) })
+    }
+
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // Before the lock: a runtime that has ended drops the work here and now, and that may lead
+        // back to the pool.
+        let task = self.runtime.spawn(work);
+        let mut finished = Vec::new();
+        let mut state = self.lock();
+        if state.ended {
+            task.abort();
+            return;
+        }
+        if state.running.len() >= state.sort_at {
+            finished.extend(state.running.extract_if(.., |task| task.is_finished()));
+            state.sort_at = SORT_AT_LEAST.max(2 * state.running.len());
+        }
+        state.running.push(task);
+        drop(state);
+        // After the lock, as a panicked task's payload is the caller's.
+        drop(finished);
+    }
+
+    /// Aborts what still runs. Nothing can be started any more.
+    pub(super) fn abort(&self) -> Vec<JoinHandle<()>> {
+        let mut state = self.lock();
+        state.ended = true;
+        let running = std::mem::take(&mut state.running);
+        drop(state);
+        running.iter().for_each(JoinHandle::abort);
+        running
+    }
+
+    /// Aborts what still runs, and returns when it has stopped.
+    pub(super) async fn join(&self) {
+        for task in self.abort() {
+            // How it ended has been told already, by whatever the task kept to tell it.
+            let _ = task.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
