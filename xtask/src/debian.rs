@@ -17,12 +17,19 @@ enum Need {
 }
 
 #[derive(Debug, PartialEq)]
-struct Package {
+pub(crate) struct Package {
     name: &'static str,
     /// Present when this program is.
     program: &'static str,
     why: &'static str,
     need: Need,
+}
+
+impl Package {
+    /// A program that benchmarks run beside ours.
+    pub(crate) const fn peer(name: &'static str, program: &'static str) -> Self {
+        Self { name, program, why: "a benchmark compares with it", need: Need::Optional }
+    }
 }
 
 const PACKAGES: &[Package] = &[
@@ -56,6 +63,14 @@ pub(crate) fn install_missing() -> Result<(), Failure> {
         eprintln!("packages: as root, run: apt-get install {}", names.join(" "));
     }
     settle(&self::missing(PACKAGES, has_program))
+}
+
+/// Installs one package unless its program is there.
+pub(crate) fn install_one(package: &Package) -> Result<(), String> {
+    match has_program(package.program) {
+        true => Ok(()),
+        false => install(&[package]),
+    }
 }
 
 fn install(packages: &[&Package]) -> Result<(), String> {

@@ -37,14 +37,18 @@ pub(crate) fn metadata() -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("parse the output of cargo metadata")
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    metadata()?["target_directory"]
+        .as_str()
+        .map(PathBuf::from)
+        .context("find target_directory in the output of cargo metadata")
+}
+
 /// The release build of the program `name`.
 pub(crate) fn release_binary(name: &str) -> Result<PathBuf> {
-    let metadata = metadata()?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("find target_directory in the output of cargo metadata")?;
     let file = format!("{name}{}", env::consts::EXE_SUFFIX);
-    Ok(Path::new(target).join("release").join(file))
+    Ok(target_directory()?.join("release").join(file))
 }
 
 #[cfg(test)]

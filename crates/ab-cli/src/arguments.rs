@@ -19,7 +19,10 @@ Examples:
   agent-backend fs write notes/plan.md --content 'look around'
   agent-backend fs edit notes/plan.md --old around --new closer
   agent-backend fs tree --root ../project --depth 2
+  agent-backend fs grep 'fn main' src --include '*.rs' -C 2
+  agent-backend fs glob '**/*.toml' --gitignore
   agent-backend fs cat src/main.rs --offset 100 --limit 50 -n
+  agent-backend fs diff old.toml new.toml
   agent-backend fs stat src/main.rs --json
   agent-backend doctor
 
@@ -29,7 +32,7 @@ standard error.
 
 Exit codes:
   0    done
-  1    it failed, or the answer is no: not found, conflict, no match, permission denied
+  1    it failed, or the answer is no: not found, conflict, no match, different, permission denied
   2    the command line makes no sense
   3    refused: the path leaves the workspace or is no path, or a rule forbids it
   4    unavailable: something is missing, closed, too slow or not implemented
@@ -53,7 +56,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Fs(fs::Fs),
+    Fs(Box<fs::Fs>),
     Doctor(doctor::Doctor),
     Version(version::Version),
     Completions(completions::Completions),

@@ -12,7 +12,7 @@ use crate::terminal::Terminal;
 
 pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(), Failure> {
     match command {
-        Command::Fs(command) => fs::run(command, terminal).await,
+        Command::Fs(command) => fs::run(*command, terminal).await,
         Command::Doctor(command) => doctor::run(command, terminal).await,
         Command::Version(command) => version::run(&command, terminal),
         Command::Completions(command) => completions::run(&command, terminal),

@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     ClosedPipe,
     /// Everything that went wrong was told as it happened.
     Told(Exit),
+    /// The answer is no, which is no error: there is nothing to tell.
+    No,
 }
 
 impl Failure {
@@ -43,7 +45,7 @@ impl Failure {
         match self {
             Failure::Call(error) => Failure::Call(error.with_hint(hint)),
             Failure::Usage(error) => Failure::Usage(error.with_hint(hint)),
-            Failure::ClosedPipe | Failure::Told(_) => self,
+            Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
         }
     }
 
@@ -53,6 +55,7 @@ impl Failure {
             Failure::Usage(_) => Exit::Usage,
             Failure::ClosedPipe => Exit::Success,
             Failure::Told(exit) => *exit,
+            Failure::No => Exit::Failed,
         }
     }
 
@@ -60,7 +63,7 @@ impl Failure {
     pub(crate) fn error(&self) -> Option<&Error> {
         match self {
             Failure::Call(error) | Failure::Usage(error) => Some(error),
-            Failure::ClosedPipe | Failure::Told(_) => None,
+            Failure::ClosedPipe | Failure::Told(_) | Failure::No => None,
         }
     }
 }
@@ -83,6 +86,12 @@ mod tests {
     fn a_closed_pipe_is_no_failure() {
         let failure = Failure::output(io::ErrorKind::BrokenPipe.into());
         assert_eq!((failure.exit(), failure.error().is_none()), (Exit::Success, true));
+    }
+
+    #[test]
+    fn no_is_an_answer_and_no_error() {
+        let no = Failure::No.with_hint("look elsewhere");
+        assert_eq!((no.exit(), no.error().is_none()), (Exit::Failed, true));
     }
 
     #[test]

@@ -3,14 +3,15 @@
 use std::time::SystemTime;
 
 use ab_core::metadata::Problem;
-use ab_core::{Entry, Error, Kind, Listing, Stat};
+use ab_core::search::{Found, LineRole, Match};
+use ab_core::{Entry, Error, Listing, Stat};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 pub(crate) fn error(error: &Error) -> Value {
     json!({
         "code": error.code().as_str(),
-        "kind": kind_name(error.kind()),
+        "kind": error.kind().as_str(),
         "message": error.to_string(),
         "path": error.path(),
         "hint": error.hint(),
@@ -29,8 +30,24 @@ pub(crate) fn listing(path: &str, listing: &Listing) -> Value {
         "path": path,
         "entries": listing.entries.iter().map(entry).collect::<Vec<_>>(),
         "truncated": listing.truncated.map(|cut| cut.as_str()),
-        "problems": listing.problems.iter().map(problem).collect::<Vec<_>>(),
+        "problems": problems(&listing.problems),
     })
+}
+
+/// What a search of text below `path` found.
+pub(crate) fn found(path: &str, found: &Found) -> Value {
+    json!({
+        "path": path,
+        "matches": found.matches.iter().map(matched).collect::<Vec<_>>(),
+        "truncated": found.truncated.map(|cut| cut.as_str()),
+        "searched": found.searched,
+        "skipped_binary": found.skipped_binary,
+        "problems": problems(&found.problems),
+    })
+}
+
+pub(crate) fn problems(problems: &[Problem]) -> Value {
+    problems.iter().map(problem).collect()
 }
 
 /// Date and time in UTC with all known digits; nothing when no calendar has such a time.
@@ -63,6 +80,24 @@ fn entry(entry: &Entry) -> Value {
     Value::Object(value)
 }
 
+fn matched(found: &Match) -> Value {
+    match found {
+        Match::Name(found) => entry(found),
+        Match::Line { path, line, text, cut, role } => json!({
+            "path": path.to_string(),
+            "line": line,
+            "text": text,
+            "role": match role {
+                LineRole::Match => "match",
+                LineRole::Context => "context",
+            },
+            "cut": cut,
+        }),
+        Match::File { path } => json!({ "path": path.to_string() }),
+        Match::Count { path, lines } => json!({ "path": path.to_string(), "lines": lines }),
+    }
+}
+
 fn problem(problem: &Problem) -> Value {
     json!({ "path": problem.path, "error": error(&problem.error) })
 }
@@ -82,42 +117,11 @@ fn object(pairs: &[(&str, Value)]) -> Map<String, Value> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::NotFound => "not_found",
-        Kind::AlreadyExists => "already_exists",
-        Kind::NotADirectory => "not_a_directory",
-        Kind::IsADirectory => "is_a_directory",
-        Kind::NotEmpty => "not_empty",
-        Kind::SpecialFile => "special_file",
-        Kind::LinkLoop => "link_loop",
-        Kind::InvalidPath => "invalid_path",
-        Kind::Escape => "escape",
-        Kind::PermissionDenied => "permission_denied",
-        Kind::Denied => "denied",
-        Kind::Rejected => "rejected",
-        Kind::Unsupported => "unsupported",
-        Kind::TooLarge => "too_large",
-        Kind::NoSpace => "no_space",
-        Kind::Conflict => "conflict",
-        Kind::NoMatch => "no_match",
-        Kind::Ambiguous => "ambiguous",
-        Kind::Invalid => "invalid",
-        Kind::Failed => "failed",
-        Kind::Unavailable => "unavailable",
-        Kind::Timeout => "timeout",
-        Kind::Cancelled => "cancelled",
-        Kind::Disconnected => "disconnected",
-        Kind::Destroyed => "destroyed",
-        Kind::Io => "io",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use ab_core::Code;
+    use ab_core::{Code, Kind};
 
     use super::*;
 

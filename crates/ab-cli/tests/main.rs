@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod changing;
+mod comparing;
 mod reading;
 mod refusals;
+mod searching;
 mod session;
 mod stage;
 mod streams;
 mod surface;
+mod watched;

@@ -105,6 +105,25 @@ fn tree_draws_on_stdout_and_counts_on_stderr() {
 }
 
 #[test]
+fn tree_leaves_out_what_it_is_told() {
+    let stage = project();
+    fs::write(stage.path(".hidden"), "").unwrap();
+    let ran = stage.run(&["fs", "tree", "--exclude", "a", "--exclude", "*.md"]);
+    assert_eq!((ran.code, ran.text().as_str()), (0, ".\n├── .hidden\n└── src/\n    └── main.rs\n"));
+    assert_eq!(ran.err, "note: 1 directory, 2 files\n");
+    let value = stage.json(&["fs", "tree", "src", "--exclude", "*.rs", "--json"]);
+    assert_eq!(
+        value["entries"],
+        json!([
+            { "path": "src/a", "name": "a", "kind": "directory" },
+            { "path": "src/a/b.txt", "name": "b.txt", "kind": "file" },
+        ])
+    );
+    let shallow = stage.out(&["fs", "tree", "src", "--exclude", "*.rs", "--depth", "1"]);
+    assert_eq!(shallow, "src\n└── a/\n");
+}
+
+#[test]
 fn cat_passes_bytes_on() {
     let stage = project();
     let bytes: Vec<u8> = (0..=255).cycle().take(700_000).collect();

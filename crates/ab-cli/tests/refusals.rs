@@ -14,10 +14,15 @@ fn commands(path: &OsStr) -> Vec<Vec<&OsStr>> {
     let lines: &[&[&str]] = &[
         &["ls", "{}"],
         &["tree", "{}"],
+        &["tree", "{}", "--exclude", "x"],
+        &["glob", "*", "{}"],
+        &["grep", "secret", "{}"],
         &["cat", "{}"],
         &["cat", "{}", "--limit", "1"],
         &["write", "{}", "--content", "gotcha"],
         &["edit", "{}", "--old", "secret", "--new", "gotcha"],
+        &["diff", "{}", "inside"],
+        &["diff", "inside", "{}"],
         &["rm", "{}"],
         &["rm", "-r", "-f", "{}"],
         &["mv", "{}", "stolen"],
@@ -85,6 +90,9 @@ fn links_that_leave_are_refused() {
         for line in [
             vec!["fs", "cat", path],
             vec!["fs", "stat", path],
+            vec!["fs", "grep", "secret", path],
+            vec!["fs", "diff", path, "inside"],
+            vec!["fs", "diff", "inside", path],
             vec!["fs", "edit", path, "--old", "secret", "--new", "x"],
             vec!["fs", "write", path, "--content", "x"],
             vec!["fs", "touch", path],
@@ -93,8 +101,19 @@ fn links_that_leave_are_refused() {
             assert_eq!((ran.code, ran.text().as_str()), (3, ""), "{line:?}: {}", ran.err);
         }
     }
-    for line in [["fs", "ls", "door"], ["fs", "tree", "door"], ["fs", "mkdir", "door/new"]] {
-        assert_eq!(stage.run(&line).code, 3, "{line:?}");
+    for line in [
+        &["fs", "ls", "door"][..],
+        &["fs", "tree", "door"],
+        &["fs", "glob", "*", "door"],
+        &["fs", "grep", "secret", "door"],
+        &["fs", "diff", "door", "scope"],
+        &["fs", "mkdir", "door/new"],
+    ] {
+        assert_eq!(stage.run(line).code, 3, "{line:?}");
+    }
+    for line in [["fs", "grep", "secret"], ["fs", "grep", "theirs"]] {
+        let out = stage.run(&line).text();
+        assert!(!out.contains("secret:") && !out.contains("sideways"), "{out}");
     }
     expect_untouched(&stage);
     // A link may be removed, and what it leads to stays.

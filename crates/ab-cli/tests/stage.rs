@@ -83,6 +83,27 @@ impl Stage {
         run(command, stdin)
     }
 
+    /// A command at a terminal, which gets both streams of it.
+    pub(crate) fn watched(&self, arguments: &[&str]) -> Ran {
+        self.at_terminal(arguments, &[])
+    }
+
+    pub(crate) fn watched_without_colours(&self, arguments: &[&str]) -> Ran {
+        self.at_terminal(arguments, &[("NO_COLOR", "1")])
+    }
+
+    fn at_terminal(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ran {
+        let quoted = |word: &&str| format!("'{}'", word.replace('\'', r"'\''"));
+        let words: Vec<String> = [BINARY].iter().chain(arguments).map(quoted).collect();
+        let mut command = self.command("script");
+        command.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]);
+        command.env("TERM", "xterm").env("SHELL", "/bin/sh").envs(variables.iter().copied());
+        let mut ran = run(command, b"");
+        // A terminal has its own line ends.
+        ran.out = ran.text().replace("\r\n", "\n").into_bytes();
+        ran
+    }
+
     /// What a successful command printed.
     #[track_caller]
     pub(crate) fn out<A: AsRef<OsStr>>(&self, arguments: &[A]) -> String {

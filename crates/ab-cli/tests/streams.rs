@@ -6,6 +6,8 @@ use std::process::{Child, Stdio};
 
 use crate::stage::{BINARY, Stage};
 
+/// Lines that match, and fill a pipe many times.
+const MATCHES: usize = 100_000;
 const LARGE: u64 = 256 * 1024 * 1024;
 
 fn with_large_file() -> Stage {
@@ -17,8 +19,13 @@ fn with_large_file() -> Stage {
 #[test]
 fn a_reader_that_leaves_ends_the_command_quietly() {
     let stage = with_large_file();
+    fs::write(stage.path("matches"), "needle\n".repeat(MATCHES)).unwrap();
+    fs::write(stage.path("none"), "").unwrap();
     for arguments in [
         &["fs", "cat", "large"][..],
+        &["fs", "grep", "needle", "--limit", "200000"],
+        &["fs", "grep", "needle", "--limit", "200000", "--json"],
+        &["fs", "diff", "none", "matches", "--bytes", "100000000"],
         &["fs", "cat", "-n", "large"],
         &["completions", "bash"],
         &["--help"],
@@ -38,6 +45,21 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{arguments:?}");
     }
+}
+
+#[test]
+fn a_hundred_thousand_matches_arrive() {
+    let stage = Stage::with(&[("matches", &"needle\n".repeat(MATCHES))]);
+    let ran = stage.run(&["fs", "grep", "needle", "--limit", "200000"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let text = ran.text();
+    assert_eq!(
+        (text.lines().count(), text.lines().last()),
+        (MATCHES, Some("matches:100000:needle"))
+    );
+    let ran = stage.run(&["fs", "grep", "needle"]);
+    assert_eq!(ran.text().lines().count(), 10_000);
+    assert_eq!(ran.err, "note: cut after 10000 matches; raise --limit to see more\n");
 }
 
 #[test]
@@ -84,7 +106,9 @@ fn an_interrupt_ends_the_command_and_leaves_nothing() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // The command waits for its input, so it is there until we stop it.
+        // The command waits for its input, so it is there until we stop it. Waiting for a child would
+        // close the input, and the end of it is as good as a word.
+        let input = child.stdin.take();
         while !catches(&child, 2) || !catches(&child, 15) {
             std::thread::yield_now();
         }
@@ -92,6 +116,7 @@ fn an_interrupt_ends_the_command_and_leaves_nothing() {
         let sent = std::process::Command::new("/bin/sh").args(["-c", &kill]).status().unwrap();
         assert!(sent.success());
         assert_eq!(child.wait().unwrap().code(), Some(code));
+        drop(input);
         assert!(stage.names(".").is_empty());
     }
 }

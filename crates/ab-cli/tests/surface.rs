@@ -29,10 +29,12 @@ fn help_lists_every_command() {
         .iter()
         .map(|line| line.split(' ').next().unwrap().to_owned())
         .collect();
-    let expect =
-        ["ls", "tree", "cat", "write", "edit", "rm", "mv", "mkdir", "stat", "touch", "help"];
+    let expect = [
+        "ls", "tree", "glob", "grep", "cat", "write", "edit", "diff", "rm", "mv", "mkdir", "stat",
+        "touch", "help",
+    ];
     assert_eq!(names, expect);
-    for name in &expect[..10] {
+    for name in &expect[..13] {
         let long = stage.out(&["fs", name, "--help"]);
         let short = stage.out(&["fs", name, "-h"]);
         for flag in ["--root", "--scope", "--json"] {
@@ -170,6 +172,9 @@ fn both_binaries_are_one() {
         &["fs", "tree", "--json"],
         &["fs", "cat", "a", "missing"],
         &["fs", "cat", "../a"],
+        &["fs", "grep", "B"],
+        &["fs", "glob", "nothing"],
+        &["fs", "diff", "a", "d/b"],
         &["version", "--json"],
         &["--version"],
         &["fs", "rm", "d"],

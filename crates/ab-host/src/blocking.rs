@@ -1,18 +1,22 @@
 //! Work that may wait for a disk: off the async threads, bounded, and told when nobody waits for it.
+//!
+//! The threads are our own because the bound must hold: a runtime's pool starts another thread
+//! whenever none happens to be idle at that moment, up to hundreds. They are shared by all drivers
+//! of the process, start when there is work and end when there has been none for a while.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ab_core::error::{Code, Error, Kind, Result};
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
-/// Threads that one driver keeps busy at most.
-pub(crate) const MAX_BLOCKING: usize = 64;
-
-#[derive(Clone, Debug)]
-pub(crate) struct Blocking {
-    permits: Arc<Semaphore>,
-}
+/// Threads that file operations keep busy at most.
+pub(crate) const MAX_THREADS: usize = 64;
+/// How long a thread waits for more work.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Says whether the caller has gone away. Long work asks between steps and stops.
 #[derive(Clone, Debug, Default)]
@@ -32,28 +36,140 @@ impl Drop for CancelOnDrop {
     }
 }
 
-impl Blocking {
-    pub(crate) fn new() -> Self {
-        Self { permits: Arc::new(Semaphore::new(MAX_BLOCKING)) }
-    }
-
-    /// Runs `work` on a thread of its own. When the caller goes away, `work` is told and finishes
-    /// alone; it still counts against the bound until it has.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Cancel) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| broken("closed"))?;
-        let guard = CancelOnDrop(Cancel::default());
-        let cancel = guard.0.clone();
-        let done = tokio::task::spawn_blocking(move || (work(&cancel), permit));
-        match done.await {
-            Ok((result, _permit)) => result,
-            Err(error) => Err(broken("a file operation panicked").with_source(error)),
+/// Runs `work` on a thread that may wait. When the caller goes away, work that has not begun is
+/// dropped, and work that has is told and finishes alone.
+pub(crate) async fn run<T: Send + 'static>(
+    work: impl FnOnce(&Cancel) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (answer, answered) = oneshot::channel();
+    let guard = CancelOnDrop(Cancel::default());
+    let cancel = guard.0.clone();
+    POOL.submit(Box::new(move || {
+        if !cancel.is_set() {
+            let _ = answer.send(work(&cancel));
         }
+    }))?;
+    match answered.await {
+        Ok(result) => result,
+        Err(_) => Err(failed("a file operation panicked")),
     }
 }
 
-fn broken(message: &str) -> Error {
+fn failed(message: &str) -> Error {
     Error::new(Code::ReadFailed, Kind::Io, message)
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Pool {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+struct State {
+    /// As long as there are callers waiting, and no longer.
+    queue: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+static POOL: Pool = Pool {
+    state: Mutex::new(State { queue: VecDeque::new(), threads: 0, idle: 0 }),
+    wake: Condvar::new(),
+};
+
+impl Pool {
+    fn submit(&'static self, job: Job) -> Result<()> {
+        let mut state = self.lock();
+        state.queue.push_back(job);
+        if state.idle >= state.queue.len() {
+            drop(state);
+            self.wake.notify_one();
+            return Ok(());
+        }
+        if state.threads == MAX_THREADS {
+            return Ok(());
+        }
+        state.threads += 1;
+        let spawned =
+            std::thread::Builder::new().name("ab-host files".to_owned()).spawn(move || self.work());
+        if let Err(error) = spawned {
+            state.threads -= 1;
+            if state.threads == 0 {
+                state.queue.pop_back();
+                return Err(failed("cannot start a thread").with_source(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            while let Some(job) = state.queue.pop_front() {
+                drop(state);
+                // A panic ends the operation, not the thread; its caller hears of it.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+                state = self.lock();
+            }
+            state.idle += 1;
+            let waited = self.wake.wait_timeout(state, IDLE);
+            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            state.idle -= 1;
+            if timeout.timed_out() && state.queue.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn threads_are_bounded_and_panics_are_errors() {
+        let error = run(|_| -> Result<()> { panic!("on purpose") }).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Io);
+        let gate = Arc::new(Mutex::new(()));
+        let held = gate.lock().unwrap();
+        let mut waiting = Vec::new();
+        for n in 0..3 * MAX_THREADS {
+            let gate = gate.clone();
+            let mut work = Box::pin(run(move |_| {
+                drop(gate.lock());
+                Ok(n)
+            }));
+            assert!(futures_util::FutureExt::now_or_never(&mut work).is_none());
+            waiting.push(work);
+        }
+        assert!(POOL.lock().threads <= MAX_THREADS);
+        drop(held);
+        for (n, work) in waiting.into_iter().enumerate() {
+            assert_eq!(work.await.unwrap(), n);
+        }
+    }
+
+    #[tokio::test]
+    async fn work_that_nobody_waits_for_is_told() {
+        let (told, hears) = std::sync::mpsc::channel();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let mut work = Box::pin(run(move |cancel| {
+            begun.send(()).map_err(|_| failed("gone"))?;
+            while !cancel.is_set() {
+                std::thread::yield_now();
+            }
+            told.send(()).map_err(|_| failed("gone"))
+        }));
+        assert!(futures_util::FutureExt::now_or_never(&mut work).is_none());
+        begins.recv().unwrap();
+        drop(work);
+        hears.recv().unwrap();
+    }
 }

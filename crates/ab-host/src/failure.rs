@@ -5,6 +5,7 @@ use ab_core::{Error, Kind, Verb, WsPath};
 use rustix::io::Errno;
 
 use crate::jail::Fault;
+use crate::local::Trouble;
 
 /// Turns faults of one operation into errors that name it.
 #[derive(Clone, Copy)]
@@ -32,6 +33,15 @@ impl<'a> Act<'a> {
 
     pub(crate) fn error(&self, kind: Kind, message: &str) -> Error {
         Error::on(self.verb, self.path, kind, message)
+    }
+
+    /// What a walk could not look at, named by the path it has there.
+    pub(crate) fn troubled(&self, path: &str, trouble: Trouble) -> Error {
+        let error = match trouble {
+            Trouble::Os(errno) => self.failed(errno),
+            Trouble::NotText => self.error(Kind::InvalidPath, "the name is not valid UTF-8"),
+        };
+        error.with_path(path)
     }
 
     fn os(&self, errno: Errno) -> Error {

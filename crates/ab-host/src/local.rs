@@ -10,6 +10,7 @@ mod place;
 mod read;
 mod search;
 mod tree;
+mod walk;
 mod write;
 
 use std::fmt;
@@ -31,9 +32,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 
-use crate::blocking::{Blocking, Cancel};
+use crate::blocking::{self, Cancel};
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
+
+pub(crate) use walk::Trouble;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingRoot {
@@ -63,7 +66,6 @@ pub struct LocalOptions {
 /// A workspace in a directory.
 pub struct Local {
     shared: Arc<Shared>,
-    blocking: Blocking,
     aliases: Vec<String>,
     hub: StatusHub,
 }
@@ -108,7 +110,6 @@ impl Local {
         let aliases = aliases.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect();
         Ok(Self {
             shared: Arc::new(Shared { jail }),
-            blocking: Blocking::new(),
             aliases,
             hub: StatusHub::new(Status::Connected),
         })
@@ -137,7 +138,7 @@ impl Local {
         work: impl FnOnce(&Shared, Act<'_>, &Cancel) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (shared, path) = (self.shared.clone(), path.clone());
-        self.blocking.run(move |cancel| work(&shared, Act::new(verb, &path), cancel)).await
+        blocking::run(move |cancel| work(&shared, Act::new(verb, &path), cancel)).await
     }
 }
 
@@ -215,7 +216,7 @@ impl Driver for Local {
         let file = self
             .hop(Verb::Open, path, move |shared, act, _| handle::open(shared, act, options))
             .await?;
-        Ok(Box::new(file.with_blocking(&self.blocking)))
+        Ok(Box::new(file))
     }
 
     async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {

@@ -101,7 +101,8 @@ fn search<F: Future<Output = World>>(
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let traits = runtime.block_on(async { traits(&fixture().await).await });
     let total = Cell::new(Tally::default());
-    let mut bytes = [0; 32];
+    // The cheapest generator: one is made for every choice of every operation.
+    let mut bytes = *b"any sixteen byte";
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {
         cases: sequences,
@@ -110,7 +111,7 @@ fn search<F: Future<Output = World>>(
         max_shrink_time: u32::try_from(SHRINKING.as_millis()).unwrap_or(u32::MAX),
         ..Config::default()
     };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let rng = TestRng::from_seed(RngAlgorithm::XorShift, &bytes);
     let found = TestRunner::new_with_rng(config, rng).run(&sequence(), |operations| {
         let run = async {
             let world = fixture().await;

@@ -44,7 +44,8 @@ pub use ab_core::{
     Driver, Edit, EditOptions, Edited, Entry, Error, ExecOutput, File, FileKind, Guard, Guards,
     Info, Kind, LineRange, Listing, Memory, MemoryOptions, Outcome, PathRules, Result,
     ScopeOptions, Stat, Status, StatusChange, Subscription, TextWindow, TrackId, Verb, Version,
-    WsPath, call, driver, edit, error, guard, metadata, options, path, process, search, status,
+    WsPath, backend, call, driver, edit, error, guard, metadata, options, path, process, search,
+    status,
 };
 pub use ab_host::{Local, LocalOptions, MissingRoot, Resolution};
 pub use pool::{Lease, Pool, PoolOptions};

@@ -8,3 +8,4 @@
 )]
 
 mod journal;
+mod pool;

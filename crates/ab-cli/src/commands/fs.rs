@@ -1,12 +1,17 @@
 //! `fs`: the files of a workspace.
 
 mod cat;
+mod diff;
 mod edit;
+mod glob;
+mod grep;
 mod ls;
 mod mkdir;
 mod mv;
+mod patch;
 mod paths;
 mod rm;
+mod search;
 mod stat;
 mod touch;
 mod tree;
@@ -40,9 +45,12 @@ pub(crate) struct Fs {
 enum FsCommand {
     Ls(ls::Ls),
     Tree(tree::Tree),
+    Glob(glob::Glob),
+    Grep(grep::Grep),
     Cat(cat::Cat),
     Write(write::Write),
     Edit(edit::Edit),
+    Diff(diff::Diff),
     Rm(rm::Rm),
     Mv(mv::Mv),
     Mkdir(mkdir::Mkdir),
@@ -55,9 +63,12 @@ pub(crate) async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> 
     let ending = match &fs.command {
         FsCommand::Ls(command) => ls::run(command, &backend, terminal).await,
         FsCommand::Tree(command) => tree::run(command, &backend, terminal).await,
+        FsCommand::Glob(command) => glob::run(command, &backend, terminal).await,
+        FsCommand::Grep(command) => grep::run(command, &backend, terminal).await,
         FsCommand::Cat(command) => cat::run(command, &backend, terminal).await,
         FsCommand::Write(command) => write::run(command, &backend, terminal).await,
         FsCommand::Edit(command) => edit::run(command, &backend, terminal).await,
+        FsCommand::Diff(command) => diff::run(command, &backend, terminal).await,
         FsCommand::Rm(command) => rm::run(command, &backend, terminal).await,
         FsCommand::Mv(command) => mv::run(command, &backend, terminal).await,
         FsCommand::Mkdir(command) => mkdir::run(command, &backend, terminal).await,

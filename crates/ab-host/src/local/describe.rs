@@ -3,13 +3,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, SystemTime};
 
-use ab_core::WsPath;
 use ab_core::metadata::{FileKind, Stat, Version};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
 use rustix::io::Errno;
-
-use crate::jail::open_plain;
 
 /// A stat and the few things that only this crate needs.
 pub(super) struct Described {
@@ -26,11 +23,6 @@ pub(super) fn handle(fd: impl AsFd) -> Result<Described, Errno> {
 /// Describes a name in a directory, without following it.
 pub(super) fn name(dir: impl AsFd, name: &str) -> Result<Described, Errno> {
     Ok(describe(&statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, mask())?))
-}
-
-/// Describes something below a directory, without following any link.
-pub(super) fn beneath(top: &OwnedFd, below: &WsPath) -> Result<Described, Errno> {
-    handle(open_plain(top.as_fd(), below, OFlags::PATH)?)
 }
 
 pub(super) fn kind(file_type: FileType) -> FileKind {

@@ -14,7 +14,7 @@ use rustix::io::{Errno, pwrite};
 
 use super::write::Keep;
 use super::{Shared, describe, read, write};
-use crate::blocking::Blocking;
+use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Spot};
 
@@ -25,21 +25,7 @@ const INLINE_BYTES: usize = 64 * 1024;
 /// How often an open that raced with a change of the name starts again.
 const RACE_RETRIES: usize = 8;
 
-#[derive(Debug)]
-pub(super) struct Opened {
-    fd: OwnedFd,
-    path: WsPath,
-    access: Access,
-}
-
-impl Opened {
-    pub(super) fn with_blocking(self, blocking: &Blocking) -> LocalFile {
-        let Opened { fd, path, access } = self;
-        LocalFile { inner: Arc::new(Inner { fd, path }), access, blocking: blocking.clone() }
-    }
-}
-
-pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Opened> {
+pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<LocalFile> {
     let fd = match options.access {
         Access::Read if options.create == Creation::Never => {
             let opened = shared.jail.open(act.path, read::read_flags(), Final::Follow);
@@ -49,7 +35,8 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
     };
     let described = describe::handle(&fd).map_err(|errno| act.failed(errno))?;
     read::check_regular(act, &described)?;
-    Ok(Opened { fd, path: act.path.clone(), access: options.access })
+    let inner = Arc::new(Inner { fd, path: act.path.clone() });
+    Ok(LocalFile { inner, access: options.access })
 }
 
 /// Opens by directory and name, so that the file can be made, or given an inode of its own.
@@ -138,7 +125,6 @@ fn flags(access: Access) -> OFlags {
 pub(super) struct LocalFile {
     inner: Arc<Inner>,
     access: Access,
-    blocking: Blocking,
 }
 
 #[derive(Debug)]
@@ -154,11 +140,10 @@ impl LocalFile {
         work: impl FnOnce(&OwnedFd) -> Result<T, Errno> + Send + 'static,
     ) -> Result<T> {
         let inner = self.inner.clone();
-        self.blocking
-            .run(move |_| {
-                work(&inner.fd).map_err(|errno| Act::new(verb, &inner.path).failed(errno))
-            })
-            .await
+        blocking::run(move |_| {
+            work(&inner.fd).map_err(|errno| Act::new(verb, &inner.path).failed(errno))
+        })
+        .await
     }
 
     fn refused(&self, verb: Verb, message: &str) -> Error {

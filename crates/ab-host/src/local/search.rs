@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ab_core::metadata::{Entry, Truncated};
-use ab_core::path::{MAX_PATH_BYTES, RESERVED_PREFIX};
-use ab_core::search::answer::{Answering, Next};
+use ab_core::search::answer::{Answering, MAX_PROBLEMS, Next};
 use ab_core::search::selection::{Ground, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
 use ab_core::search::text::{FileHits, TextSearch};
 use ab_core::search::{Found, Query, Wanted, unsearchable};
 use ab_core::{Error, FileKind, Kind, Result, WsPath};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, openat};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
+use super::walk::{self, Flow, Trouble, Visited, Visitor};
 use super::{Shared, describe, read};
 use crate::blocking::Cancel;
 use crate::failure::Act;
-use crate::jail::{Fault, Final, open_plain};
+use crate::jail::{Fault, Final};
 
 /// Threads that look into files.
 const MAX_LOOKERS: usize = 8;
@@ -32,8 +32,6 @@ const MAX_LOOKERS: usize = 8;
 const BATCH: usize = 64;
 /// Batches that wait for a thread.
 const QUEUE: usize = 32;
-/// Directories on the way down that are kept open; deeper ones are opened from the top.
-const MAX_HELD: usize = 128;
 
 pub(super) fn search(
     shared: &Shared,
@@ -53,29 +51,51 @@ pub(super) fn search(
         (Err(fault), _) => return Err(act.failed(fault)),
     };
     let ground = ground_at(shared, act.path, &selection);
-    let mut walk = Walk { act, top, selection: &selection, problems: Vec::new() };
     let mut answering = Answering::new(&query.root, query.limits);
     match text {
-        None => {
-            let deadline = answering.deadline();
-            walk.run(ground, &mut |file| {
-                if cancel.is_set() {
-                    return Err(Errno::CANCELED);
-                }
-                if Instant::now() > deadline {
-                    answering.stop(Truncated::Time);
-                    return Ok(Next::Stop);
-                }
-                Ok(answering.name(Entry { path: file.path, kind: file.kind, stat: None }))
-            })
-            .map_err(|errno| act.failed(errno))?;
-            for (path, error) in walk.problems {
-                answering.problem(path, error);
-            }
+        None => find_names(act, top, &selection, ground, &mut answering, cancel)?,
+        Some(text) => {
+            let ways = Ways { act, top, selection: &selection, ground };
+            look_in_parallel(ways, &text, query, &mut answering, cancel)?;
         }
-        Some(text) => look_in_parallel(walk, ground, &text, query, &mut answering, cancel)?,
     }
     Ok(answering.finish())
+}
+
+/// Where a search begins and what it is about.
+struct Ways<'a> {
+    act: Act<'a>,
+    top: Arc<OwnedFd>,
+    selection: &'a Selection,
+    ground: Ground,
+}
+
+fn find_names(
+    act: Act<'_>,
+    top: Arc<OwnedFd>,
+    selection: &Selection,
+    ground: Ground,
+    answering: &mut Answering,
+    cancel: &Cancel,
+) -> Result<()> {
+    let deadline = answering.deadline();
+    let mut visit = |picked: Picked| {
+        if cancel.is_set() {
+            return Err(Errno::CANCELED);
+        }
+        Ok(answering.name(Entry { path: picked.path, kind: picked.kind, stat: None }))
+    };
+    let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
+    let walked = walk::walk(top, act.path, &mut seeker);
+    let (late, problems) = (seeker.late, seeker.problems);
+    walked.map_err(|errno| act.failed(errno))?;
+    for (path, error) in problems {
+        answering.problem(path, error);
+    }
+    if late {
+        answering.stop(Truncated::Time);
+    }
+    Ok(())
 }
 
 /// A text search whose root is a file looks into that file, whatever its name.
@@ -103,125 +123,78 @@ struct Picked {
     dir: Arc<OwnedFd>,
 }
 
-struct Walk<'a> {
+/// Follows a walk with the query's filters and hands on what they pick.
+struct Seeker<'a> {
     act: Act<'a>,
-    top: Arc<OwnedFd>,
     selection: &'a Selection,
+    /// The ground of each directory on the way down; the last one may not be entered yet.
+    grounds: Vec<Ground>,
+    /// The ground of the directory that is being entered.
+    next: Option<Ground>,
+    deadline: Instant,
+    late: bool,
+    visit: &'a mut dyn FnMut(Picked) -> Result<Next, Errno>,
     problems: Vec<(String, Error)>,
 }
 
-struct Level {
-    /// From the workspace's root.
-    path: WsPath,
-    dir: Arc<OwnedFd>,
-    identity: (u64, u64),
-    ground: Ground,
-    /// Sorted backwards, so that the next one is at the end.
-    children: Vec<(String, FileKind)>,
+impl<'a> Seeker<'a> {
+    fn new(
+        act: Act<'a>,
+        selection: &'a Selection,
+        ground: Ground,
+        deadline: Instant,
+        visit: &'a mut dyn FnMut(Picked) -> Result<Next, Errno>,
+    ) -> Self {
+        let (grounds, problems) = (Vec::new(), Vec::new());
+        Self { act, selection, grounds, next: Some(ground), deadline, late: false, visit, problems }
+    }
 }
 
-impl Walk<'_> {
-    /// Visits what the selection picks, in path order, until `visit` says stop.
-    fn run(
-        &mut self,
-        ground: Ground,
-        visit: &mut dyn FnMut(Picked) -> Result<Next, Errno>,
-    ) -> Result<(), Errno> {
-        let top = self.top.clone();
-        let mut levels = vec![self.level(self.act.path.clone(), top, ground)?];
-        while let Some(level) = levels.last_mut() {
-            let Some((name, kind)) = level.children.pop() else {
-                levels.pop();
-                continue;
-            };
-            let Ok(path) = level.path.child(&name) else { continue };
-            if path.as_str().len() > MAX_PATH_BYTES {
-                self.problem(&path, Errno::NAMETOOLONG);
-                continue;
-            }
-            let inside = match kind {
-                FileKind::Dir => self.selection.enter(&level.ground, &name),
-                FileKind::File | FileKind::Symlink | FileKind::Other => None,
-            };
-            if self.selection.picks(&level.ground, &name, kind) {
-                let picked = Picked { path: path.clone(), kind, dir: level.dir.clone() };
-                if visit(picked)? == Next::Stop {
-                    return Ok(());
-                }
-            }
-            let Some(ground) = inside else { continue };
-            let next = self
-                .open_dir(&levels, &path, &name)
-                .and_then(|dir| self.level(path.clone(), Arc::new(dir), ground));
-            match next {
-                Ok(next) if levels.iter().any(|level| level.identity == next.identity) => {
-                    self.problem(&path, Errno::LOOP);
-                }
-                Ok(next) => levels.push(next),
-                Err(Errno::NOENT) => {}
-                Err(errno) => self.problem(&path, errno),
+impl Visitor for Seeker<'_> {
+    fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno> {
+        if Instant::now() > self.deadline {
+            self.late = true;
+            return Ok(Flow::Stop);
+        }
+        let Some(ground) = self.grounds.last() else { return Ok(Flow::Pass) };
+        self.next = match entry.kind {
+            FileKind::Dir => self.selection.enter(ground, entry.name),
+            FileKind::File | FileKind::Symlink | FileKind::Other => None,
+        };
+        if self.selection.picks(ground, entry.name, entry.kind)
+            && let Some(path) = entry.path()
+        {
+            let picked = Picked { path, kind: entry.kind, dir: entry.directory.clone() };
+            if (self.visit)(picked)? == Next::Stop {
+                return Ok(Flow::Stop);
             }
         }
-        Ok(())
-    }
-
-    fn open_dir(&self, levels: &[Level], path: &WsPath, name: &str) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match levels.last() {
-            Some(level) if levels.len() < MAX_HELD => {
-                openat(&level.dir, name, flags, Mode::empty())
-            }
-            _ => {
-                let below = path.strip_prefix(self.act.path).unwrap_or_else(WsPath::root);
-                open_plain(self.top.as_fd(), &below, flags)
-            }
+        match self.next {
+            Some(_) => Ok(Flow::Enter),
+            None => Ok(Flow::Pass),
         }
     }
 
-    fn level(
-        &mut self,
-        path: WsPath,
-        dir: Arc<OwnedFd>,
-        mut ground: Ground,
-    ) -> Result<Level, Errno> {
+    fn entered(&mut self, path: &WsPath, directory: &OwnedFd) {
+        let Some(mut ground) = self.next.take() else { return };
+        // The ignore file of the search's root is in the ground that it began with.
         if self.selection.honours_ignore_files()
-            && path != *self.act.path
-            && let Some(text) = read_ignore_file(&dir)
+            && path != self.act.path
+            && let Some(text) = read_ignore_file(directory)
         {
             ground = self.selection.with_ignore_file(ground, &text);
         }
-        let stat = fstat(&dir)?;
-        let mut children = Vec::new();
-        for entry in Dir::read_from(&dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let bytes = name.to_bytes();
-            if matches!(bytes, b"." | b"..") || bytes.starts_with(RESERVED_PREFIX.as_bytes()) {
-                continue;
-            }
-            let Ok(text) = name.to_str() else {
-                let shown = format!("{}/{}", path, name.to_string_lossy());
-                let error = self.act.error(Kind::InvalidPath, "the name is not valid UTF-8");
-                self.problems.push((shown.trim_start_matches("./").to_owned(), error));
-                continue;
-            };
-            let kind = match entry.file_type() {
-                FileType::Unknown => match describe::name(&dir, text) {
-                    Ok(described) => described.stat.kind,
-                    Err(_) => continue,
-                },
-                known => describe::kind(known),
-            };
-            children.push((text.to_owned(), kind));
-        }
-        children.sort_unstable_by(|a, b| b.0.cmp(&a.0));
-        Ok(Level { path, dir, identity: (stat.st_dev, stat.st_ino), ground, children })
+        self.grounds.push(ground);
     }
 
-    fn problem(&mut self, path: &WsPath, errno: Errno) {
-        if self.problems.len() < ab_core::search::answer::MAX_PROBLEMS {
-            let error = Act::new(self.act.verb, path).failed(errno);
-            self.problems.push((path.to_string(), error));
+    fn left(&mut self) {
+        self.grounds.pop();
+    }
+
+    fn trouble(&mut self, path: String, trouble: Trouble) {
+        if self.problems.len() < MAX_PROBLEMS {
+            let error = self.act.troubled(&path, trouble);
+            self.problems.push((path, error));
         }
     }
 }
@@ -269,14 +242,13 @@ type Looked = (u64, Vec<(WsPath, std::io::Result<FileHits>)>);
 
 /// Lets several threads look into the files that the walk picks.
 fn look_in_parallel(
-    mut walk: Walk<'_>,
-    ground: Ground,
+    ways: Ways<'_>,
     text: &TextSearch,
     query: &Query,
     answering: &mut Answering,
     cancel: &Cancel,
 ) -> Result<()> {
-    let act = walk.act;
+    let act = ways.act;
     let lookers = std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_LOOKERS));
     let most = query.limits.matches.saturating_add(1);
     let enough = AtomicBool::new(false);
@@ -299,14 +271,17 @@ fn look_in_parallel(
         drop(done_in);
         let walker = scope.spawn(|| {
             let mut batcher = Batcher { number: 0, files: Vec::new(), work: work_in };
-            let result = walk.run(ground, &mut |file| {
-                if stopped() {
-                    return Ok(Next::Stop);
-                }
-                Ok(batcher.add(file))
-            });
+            let mut visit = |picked: Picked| match stopped() {
+                true => Ok(Next::Stop),
+                false => Ok(batcher.add(picked)),
+            };
+            let Ways { act, top, selection, ground } = ways;
+            let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
+            let result = walk::walk(top, act.path, &mut seeker);
+            let problems = seeker.problems;
+            late.fetch_or(seeker.late, Ordering::Relaxed);
             batcher.send();
-            (result, walk.problems)
+            (result, problems)
         });
         collect(&done_out, text, answering, &enough);
         // The lookers must not wait for someone to take their answers.

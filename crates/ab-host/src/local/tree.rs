@@ -1,14 +1,16 @@
 //! Walking directories by handles: listing them, removing them.
 
+use std::sync::Arc;
+
 use ab_core::metadata::{Entry, Listing, Problem, Removed, Truncated};
 use ab_core::options::{Detail, ListOptions, Missing as MissingTarget, Reach, RemoveOptions};
-use ab_core::path::RESERVED_PREFIX;
 use ab_core::{FileKind, Kind, Result, WsPath};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::ffi::{CStr, CString};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
+use super::walk::{self, Flow, Trouble, Visited, Visitor};
 use super::{Shared, describe, write};
 use crate::blocking::Cancel;
 use crate::failure::Act;
@@ -30,127 +32,64 @@ pub(super) fn list(
 ) -> Result<Listing> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let top = shared.jail.open(act.path, flags, Final::Follow);
-    let top = top.map_err(|fault| act.failed(fault))?;
+    let top = Arc::new(top.map_err(|fault| act.failed(fault))?);
     if options.depth == 0 {
         return Ok(Listing::default());
     }
-    let mut walk = Walk { act, options, cancel, listing: Listing::default() };
-    let first = walk.read(&top, WsPath::root()).map_err(|errno| act.failed(errno))?;
-    walk.run(&top, first)?;
-    Ok(walk.listing)
+    let mut lister = Lister { act, options, cancel, depth: 0, listing: Listing::default() };
+    walk::walk(top, act.path, &mut lister).map_err(|errno| act.failed(errno))?;
+    Ok(lister.listing)
 }
 
-struct Walk<'a> {
+/// Takes down what a walk meets.
+struct Lister<'a> {
     act: Act<'a>,
     options: ListOptions,
     cancel: &'a Cancel,
+    depth: usize,
     listing: Listing,
 }
 
-/// A directory whose children are being listed.
-struct Level {
-    /// From the top of the walk.
-    path: WsPath,
-    /// Sorted backwards, so that the next one is at the end.
-    children: Vec<(String, FileKind)>,
-}
-
-impl Walk<'_> {
-    fn run(&mut self, top: &OwnedFd, first: Level) -> Result<()> {
-        let mut levels = vec![first];
-        while let Some(level) = levels.last_mut() {
-            let Some((name, kind)) = level.children.pop() else {
-                levels.pop();
-                continue;
-            };
-            if self.listing.entries.len() == self.options.limit {
-                self.listing.truncated = Some(Truncated::Count);
-                return Ok(());
-            }
-            if self.cancel.is_set() {
-                return Err(self.act.failed(Errno::CANCELED));
-            }
-            let Ok(below) = level.path.child(&name) else { continue };
-            let descend = kind == FileKind::Dir && levels.len() < self.options.depth;
-            self.add(top, &below, kind);
-            if descend {
-                match self.open_below(top, &below).and_then(|dir| self.read(&dir, below.clone())) {
-                    Ok(level) => levels.push(level),
-                    // Someone removed it meanwhile, which is how it would have been a moment later.
-                    Err(Errno::NOENT) => {}
-                    Err(errno) => self.problem(&below.to_string(), errno),
-                }
-            }
+impl Visitor for Lister<'_> {
+    fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno> {
+        if self.listing.entries.len() == self.options.limit {
+            self.listing.truncated = Some(Truncated::Count);
+            return Ok(Flow::Stop);
         }
-        Ok(())
-    }
-
-    fn add(&mut self, top: &OwnedFd, below: &WsPath, kind: FileKind) {
+        if self.cancel.is_set() {
+            return Err(Errno::CANCELED);
+        }
+        let Some(path) = entry.path() else { return Ok(Flow::Pass) };
         let stat = match self.options.detail {
             Detail::Kind => None,
-            Detail::Stat => match describe::beneath(top, below) {
+            Detail::Stat => match describe::name(entry.directory, entry.name) {
                 Ok(described) => Some(described.stat),
-                Err(Errno::NOENT) => return,
+                Err(Errno::NOENT) => return Ok(Flow::Pass),
                 Err(errno) => {
-                    self.problem(&below.to_string(), errno);
+                    self.trouble(path.to_string(), Trouble::Os(errno));
                     None
                 }
             },
         };
-        let kind = stat.as_ref().map_or(kind, |stat| stat.kind);
-        let path = self.act.path.join(below);
+        let kind = stat.as_ref().map_or(entry.kind, |stat| stat.kind);
         self.listing.entries.push(Entry { path, kind, stat });
-    }
-
-    /// Opens a directory of the walk from its top; a link anywhere on the way is not entered.
-    fn open_below(&self, top: &OwnedFd, below: &WsPath) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        crate::jail::open_plain(top.as_fd(), below, flags)
-    }
-
-    fn read(&mut self, dir: &OwnedFd, path: WsPath) -> Result<Level, Errno> {
-        let mut children = Vec::new();
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if is_dot(name) || name.to_bytes().starts_with(RESERVED_PREFIX.as_bytes()) {
-                continue;
-            }
-            let Ok(text) = name.to_str() else {
-                let shown = path.to_string() + "/" + &name.to_string_lossy();
-                self.unnameable(shown.trim_start_matches("./"));
-                continue;
-            };
-            let kind = match entry.file_type() {
-                FileType::Unknown => match describe::name(dir, text) {
-                    Ok(described) => described.stat.kind,
-                    Err(_) => continue,
-                },
-                known => describe::kind(known),
-            };
-            children.push((text.to_owned(), kind));
+        match self.depth < self.options.depth {
+            true => Ok(Flow::Enter),
+            false => Ok(Flow::Pass),
         }
-        children.sort_unstable_by(|a, b| b.0.cmp(&a.0));
-        Ok(Level { path, children })
     }
 
-    fn problem(&mut self, below: &str, errno: Errno) {
-        let error = self.act.failed(errno);
-        self.note(below, error);
+    fn entered(&mut self, _: &WsPath, _: &OwnedFd) {
+        self.depth += 1;
     }
 
-    fn unnameable(&mut self, below: &str) {
-        let error = self.act.error(Kind::InvalidPath, "the name is not valid UTF-8");
-        self.note(below, error);
+    fn left(&mut self) {
+        self.depth -= 1;
     }
 
-    fn note(&mut self, below: &str, error: ab_core::Error) {
+    fn trouble(&mut self, path: String, trouble: Trouble) {
         if self.listing.problems.len() < MAX_PROBLEMS {
-            let path = match self.act.path.is_root() {
-                true => below.to_owned(),
-                false => format!("{}/{below}", self.act.path),
-            };
-            let error = error.with_path(path.clone());
+            let error = self.act.troubled(&path, trouble);
             self.listing.problems.push(Problem { path, error });
         }
     }

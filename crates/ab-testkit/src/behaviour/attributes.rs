@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Attributes, WriteOptions};
+use ab_core::options::{Access, Attributes, Creation, OpenOptions, WriteOptions};
 use ab_core::{Backend, Kind};
 
 use crate::expect::{failure, failure_on, holds};
@@ -67,7 +67,7 @@ pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
     assert_eq!(backend.stat("file").await.unwrap().mode, before.mode);
 }
 
-/// A new file gets the bits it was written with; an existing one keeps its own.
+/// A new file gets the bits it was written or opened with; an existing one keeps its own.
 pub async fn writes_keep_the_mode(backend: &Backend) {
     let with = |bits| WriteOptions { permissions: Some(bits), ..WriteOptions::default() };
     let expect = backend.info().capabilities.modes.then_some(0o700);
@@ -78,4 +78,14 @@ pub async fn writes_keep_the_mode(backend: &Backend) {
     backend.write("tool", "three").await.unwrap();
     assert_eq!(backend.stat("tool").await.unwrap().mode, expect);
     holds(backend, "tool", "three").await;
+
+    // More than the umask of most processes lets through.
+    let shared = OpenOptions {
+        access: Access::Write,
+        create: Creation::Always,
+        permissions: Some(0o666),
+        ..OpenOptions::default()
+    };
+    let opened = backend.open("shared", shared).await.unwrap().stat().await.unwrap();
+    assert_eq!(opened.mode, backend.info().capabilities.modes.then_some(0o666));
 }

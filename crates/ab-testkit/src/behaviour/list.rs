@@ -52,6 +52,8 @@ pub async fn a_file_is_not_a_directory(backend: &Backend) {
 /// No entry is deeper than asked for.
 pub async fn depth_bounds_the_walk(backend: &Backend) {
     plant(backend).await;
+    let none = backend.list("b", to_depth(0)).await.unwrap();
+    assert_eq!((paths(&none), none.truncated), (vec![], None));
     let one = backend.list("b", to_depth(1)).await.unwrap();
     assert_eq!(paths(&one), ["b/inner", "b/two"]);
     let two = backend.list("b", to_depth(2)).await.unwrap();

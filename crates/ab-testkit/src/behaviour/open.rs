@@ -70,9 +70,11 @@ pub async fn truncates_when_asked(backend: &Backend) {
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     for access in [Access::Read, Access::Write, Access::ReadWrite] {
-        let options = OpenOptions { access, ..OpenOptions::default() };
-        failure_on(backend.open("dir", options).await, Kind::IsADirectory, "dir");
-        failure_on(backend.open(".", options).await, Kind::IsADirectory, ".");
+        for create in [Creation::Never, Creation::IfMissing, Creation::Always] {
+            let options = OpenOptions { access, create, ..OpenOptions::default() };
+            failure_on(backend.open("dir", options).await, Kind::IsADirectory, "dir");
+            failure_on(backend.open(".", options).await, Kind::IsADirectory, ".");
+        }
     }
 }
 
@@ -111,6 +113,7 @@ pub async fn writes_at_offsets(backend: &Backend) {
         (1, "XY", "aXYd"),
         (4, "ef", "aXYdef"),
         (8, "!", "aXYdef\0\0!"),
+        (20, "", "aXYdef\0\0!"),
     ] {
         file.write_at(offset, Bytes::from(text)).await.unwrap();
         assert_eq!(read_all(&*file).await, expect, "after {text:?} at {offset}");

@@ -74,8 +74,10 @@ pub async fn overwrite_replaces_a_file(backend: &Backend) {
 pub async fn file_onto_directory_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     backend.write("dir/inner", "kept").await.unwrap();
-    let result = backend.rename_with("file", "dir", REPLACE).await;
-    failure_on(result, Kind::IsADirectory, "dir");
+    for from in ["file", "dir/inner"] {
+        let result = backend.rename_with(from, "dir", REPLACE).await;
+        failure_on(result, Kind::IsADirectory, "dir");
+    }
     holds(backend, "file", "kept").await;
     holds(backend, "dir/inner", "kept").await;
 }
@@ -127,8 +129,8 @@ pub async fn onto_itself_changes_nothing(backend: &Backend) {
 pub async fn the_root_is_refused(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     for options in [REFUSE, REPLACE] {
-        failure(backend.rename_with(".", "elsewhere", options).await, Kind::Invalid);
-        failure(backend.rename_with("file", "/", options).await, Kind::Invalid);
+        failure_on(backend.rename_with(".", "elsewhere", options).await, Kind::Invalid, ".");
+        failure_on(backend.rename_with("file", "/", options).await, Kind::Invalid, ".");
     }
     holds(backend, "file", "kept").await;
     assert_eq!(backend.readdir(".").await.unwrap(), ["file"]);

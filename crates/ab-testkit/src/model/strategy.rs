@@ -12,7 +12,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::operation::{Expect, Operation, SLOTS, Slot};
+use super::operation::{Expect, Operation, Slot};
 
 /// Most operations of one sequence.
 pub const LONGEST: usize = 40;
@@ -48,13 +48,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn write() -> impl Strategy<Value = Operation> {
-    let modes = prop_oneof![
-        6 => Just(WriteMode::CreateOrReplace),
-        1 => Just(WriteMode::CreateNew),
-        1 => Just(WriteMode::Replace),
-        1 => Just(WriteMode::CreateIfMissing),
-    ];
-    (path(), content(), modes, expect(), permissions()).prop_map(
+    (path(), content(), select(WRITE_MODES), expect(), permissions()).prop_map(
         |(path, bytes, mode, expect, permissions)| Operation::Write {
             path,
             bytes,
@@ -65,24 +59,35 @@ fn write() -> impl Strategy<Value = Operation> {
     )
 }
 
+const WRITE_MODES: &[WriteMode] = &[
+    WriteMode::CreateOrReplace,
+    WriteMode::CreateOrReplace,
+    WriteMode::CreateOrReplace,
+    WriteMode::CreateOrReplace,
+    WriteMode::CreateNew,
+    WriteMode::Replace,
+    WriteMode::CreateIfMissing,
+];
+
 fn edit() -> impl Strategy<Value = Operation> {
-    let text = || prop_oneof![8 => "[ab\n]{1,2}", 1 => Just(String::new())];
-    let which = select(vec![Which::Unique, Which::All, Which::First]);
+    let text =
+        || select(&["a", "b", "ab", "aa", "ba", "\n", "a\n", ""][..]).prop_map(str::to_owned);
+    let which = select(&[Which::Unique, Which::All, Which::First][..]);
     let one = (text(), text(), which).prop_map(|(old, new, which)| Edit { old, new, which });
     (path(), vec(one, 0..3), expect(), prop::bool::weighted(0.2))
         .prop_map(|(path, edits, expect, dry_run)| Operation::Edit { path, edits, expect, dry_run })
 }
 
 fn rename() -> impl Strategy<Value = Operation> {
-    (path(), path(), select(vec![Overwrite::Refuse, Overwrite::Replace]))
+    (path(), path(), select(&[Overwrite::Refuse, Overwrite::Replace][..]))
         .prop_map(|(from, to, overwrite)| Operation::Rename { from, to, overwrite })
 }
 
 fn open() -> impl Strategy<Value = Operation> {
     let options = (
-        select(vec![Access::ReadWrite, Access::Read, Access::Write]),
-        select(vec![Creation::Never, Creation::IfMissing, Creation::Always]),
-        prop_oneof![3 => Just(Existing::Keep), 1 => Just(Existing::Truncate)],
+        select(&[Access::ReadWrite, Access::ReadWrite, Access::Read, Access::Write][..]),
+        select(&[Creation::Never, Creation::IfMissing, Creation::IfMissing, Creation::Always][..]),
+        select(&[Existing::Keep, Existing::Keep, Existing::Truncate][..]),
         permissions(),
     );
     (slot(), path(), options).prop_map(|(slot, path, options)| {
@@ -93,78 +98,125 @@ fn open() -> impl Strategy<Value = Operation> {
 }
 
 fn removal() -> impl Strategy<Value = RemoveOptions> {
-    (select(vec![Reach::One, Reach::Recursive]), select(vec![Missing::Fail, Missing::Ignore]))
+    (select(&[Reach::One, Reach::Recursive][..]), select(&[Missing::Fail, Missing::Ignore][..]))
         .prop_map(|(reach, missing)| RemoveOptions { reach, missing })
 }
 
 fn reading() -> impl Strategy<Value = ReadOptions> {
     let range = (0u64..8, 0u64..8).prop_map(|(start, length)| ByteRange { start, length });
-    let limit = prop_oneof![3 => Just(DEFAULT_READ_LIMIT), 1 => 0u64..6];
+    let limit = select(&[DEFAULT_READ_LIMIT, DEFAULT_READ_LIMIT, 0, 1, 2, 4][..]);
     (option::of(range), limit).prop_map(|(range, limit)| ReadOptions { range, limit })
 }
 
 fn listing() -> impl Strategy<Value = ListOptions> {
-    let depth = prop_oneof![3 => Just(1), 2 => Just(usize::MAX), 1 => 0usize..4];
-    let limit = prop_oneof![3 => Just(DEFAULT_LIST_LIMIT), 1 => 0usize..6];
-    (depth, limit, select(vec![Detail::Kind, Detail::Stat]))
+    let depth = select(&[1, 1, usize::MAX, usize::MAX, 0, 2, 3][..]);
+    let limit = select(&[DEFAULT_LIST_LIMIT, DEFAULT_LIST_LIMIT, 0, 1, 3][..]);
+    (depth, limit, select(&[Detail::Kind, Detail::Stat][..]))
         .prop_map(|(depth, limit, detail)| ListOptions { depth, limit, detail })
 }
 
 fn expect() -> impl Strategy<Value = Expect> {
-    prop_oneof![
-        8 => Just(Expect::Nothing),
-        2 => Just(Expect::Current),
-        1 => Just(Expect::Former),
-        1 => Just(Expect::Foreign),
-    ]
+    select(EXPECTATIONS)
 }
+
+const EXPECTATIONS: &[Expect] = &[
+    Expect::Nothing,
+    Expect::Nothing,
+    Expect::Nothing,
+    Expect::Nothing,
+    Expect::Nothing,
+    Expect::Nothing,
+    Expect::Nothing,
+    Expect::Current,
+    Expect::Current,
+    Expect::Former,
+    Expect::Foreign,
+];
 
 /// Bits that let the owner of a file or directory go on working with it.
 fn mode() -> impl Strategy<Value = u32> {
-    select(vec![0o700, 0o755, 0o777])
+    select(&[0o700, 0o755, 0o777][..])
 }
 
 /// More than most hosts let a new file have by itself, and less.
 fn permissions() -> impl Strategy<Value = Option<u32>> {
-    prop_oneof![6 => Just(None), 1 => select(vec![0o600, 0o666, 0o755]).prop_map(Some)]
+    select(&[None, None, None, None, Some(0o600), Some(0o666), Some(0o755)][..])
 }
 
 fn slot() -> impl Strategy<Value = Slot> {
-    0..SLOTS
+    select(&[0, 0, 1][..])
 }
 
 /// Text that repeats itself, and now and then bytes that are no text.
 fn content() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![
-        12 => vec(select(b"ab\n".to_vec()), 0..6),
-        1 => Just(b"a\xff".to_vec()),
-    ]
+    vec(select(&b"aaaaaabbbb\n\n\xff"[..]), 0..6)
 }
 
 /// A path as a caller may write it.
 fn path() -> impl Strategy<Value = String> {
-    prop_oneof![
-        40 => plain(),
-        1 => plain().prop_map(|path| format!("./{path}")),
-        1 => plain().prop_map(|path| format!("/{path}")),
-        1 => plain().prop_map(|path| format!("{path}/")),
-        1 => plain().prop_map(|path| format!("{path}/.")),
-        1 => plain().prop_map(|path| path.replace('/', "//")),
-        1 => (name(), plain()).prop_map(|(name, path)| format!("{name}/../{path}")),
-        1 => (plain(), name()).prop_map(|(path, name)| format!("{path}/../{name}")),
-        2 => select(vec![".", "/", "a/.."]).prop_map(str::to_owned),
-        1 => select(vec!["", "..", "/..", "../a", "a/../../b", ".ab-tmp-a", "a/.ab-tmp-a", "a\0b"])
-            .prop_map(str::to_owned),
-    ]
+    (plain(), name(), select(SPELLINGS)).prop_map(|(path, name, spelling)| match spelling {
+        Spelling::Plain => path,
+        Spelling::FromHere => format!("./{path}"),
+        Spelling::FromTheRoot => format!("/{path}"),
+        Spelling::Trailing => format!("{path}/"),
+        Spelling::TrailingDot => format!("{path}/."),
+        Spelling::Doubled => path.replace('/', "//"),
+        Spelling::Detour => format!("{name}/../{path}"),
+        Spelling::Sideways => format!("{path}/../{name}"),
+        Spelling::Exactly(text) => text.to_owned(),
+    })
 }
 
+/// One, two or three names.
 fn plain() -> impl Strategy<Value = String> {
-    let names =
-        prop_oneof![5 => vec(name(), 1..=1), 4 => vec(name(), 2..=2), 2 => vec(name(), 3..=3)];
-    names.prop_map(|names| names.join("/"))
+    (select(&[1, 1, 1, 2, 2, 2, 3][..]), name(), name(), name())
+        .prop_map(|(length, first, second, third)| [first, second, third][..length].join("/"))
 }
 
 /// Names that begin alike, and one that sorts between a directory and what the directory holds.
 fn name() -> impl Strategy<Value = &'static str> {
-    prop_oneof![4 => Just("a"), 3 => Just("b"), 2 => Just("a.b"), 1 => Just("ab")]
+    select(&["a", "a", "a", "a", "a", "a", "b", "b", "b", "a.b", "ab"][..])
 }
+
+/// How a path is written.
+#[derive(Clone, Copy, Debug)]
+enum Spelling {
+    Plain,
+    FromHere,
+    FromTheRoot,
+    Trailing,
+    TrailingDot,
+    Doubled,
+    Detour,
+    Sideways,
+    Exactly(&'static str),
+}
+
+/// Mostly plain.
+const SPELLINGS: &[Spelling] = &{
+    let mut all = [Spelling::Plain; 160];
+    let others = [
+        Spelling::FromHere,
+        Spelling::FromTheRoot,
+        Spelling::Trailing,
+        Spelling::TrailingDot,
+        Spelling::Doubled,
+        Spelling::Detour,
+        Spelling::Sideways,
+        Spelling::Exactly("."),
+        Spelling::Exactly("/"),
+        Spelling::Exactly("a/.."),
+        Spelling::Exactly(""),
+        Spelling::Exactly(".."),
+        Spelling::Exactly("/../a"),
+        Spelling::Exactly("a/../../b"),
+        Spelling::Exactly("a/.ab-tmp-b"),
+        Spelling::Exactly("a\0b"),
+    ];
+    let mut at = 0;
+    while at < others.len() {
+        all[all.len() - others.len() + at] = others[at];
+        at += 1;
+    }
+    all
+};

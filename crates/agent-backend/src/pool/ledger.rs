@@ -125,7 +125,6 @@ impl Ledger {
     /// Takes someone out of the line; says no when their backend is being made already.
     pub(super) fn give_up(&mut self, id: TicketId, effects: &mut Effects) -> bool {
         let Ok(at) = self.line.binary_search_by_key(&id, |ticket| ticket.id) else { return false };
-        self.asking.remove(&id);
         if let Some(ticket) = self.line.remove(at) {
             effects.discard.push(Box::new(ticket.make));
         }

@@ -6,21 +6,16 @@ use std::path::PathBuf;
 
 use ab_core::edit::Which;
 use ab_core::{Backend, EditOptions, Version};
-use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use super::patch;
 use super::write::version;
 use crate::commands::input;
 use crate::count::counted;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
-
-const ADDED: Style = AnsiColor::Green.on_default();
-const REMOVED: Style = AnsiColor::Red.on_default();
-const PLACE: Style = AnsiColor::Cyan.on_default();
-const FILE: Style = Style::new().bold();
 
 /// Replace text in a file
 ///
@@ -84,7 +79,7 @@ pub(crate) async fn run(
             "version": edited.stat.map(|stat| stat.version.to_string()),
         })),
         Format::Text => {
-            print_diff(&edited.diff, terminal)?;
+            patch::print(&edited.diff, terminal)?;
             let count = counted(edited.replaced as u64, "occurrence", "occurrences");
             let verb = if command.dry_run { "would replace" } else { "replaced" };
             terminal.note(&format!("{verb} {count} in '{parsed}'"));
@@ -160,28 +155,6 @@ fn flag_of(object: &Map<String, Value>, key: &str) -> Result<bool, String> {
     match object.get(key) {
         None => Ok(false),
         Some(flag) => flag.as_bool().ok_or_else(|| format!("'{key}' is not true or false")),
-    }
-}
-
-fn print_diff(diff: &str, terminal: &mut Terminal) -> Result<(), Failure> {
-    if !terminal.is_watched() {
-        return terminal.bytes(diff.as_bytes());
-    }
-    for line in diff.lines() {
-        let shown = terminal.shown(line).into_owned();
-        let painted = terminal.painted(style_of(line), &shown);
-        terminal.line(&painted)?;
-    }
-    Ok(())
-}
-
-fn style_of(line: &str) -> Style {
-    match line.as_bytes() {
-        [b'+', b'+', b'+', b' ', ..] | [b'-', b'-', b'-', b' ', ..] => FILE,
-        [b'+', ..] => ADDED,
-        [b'-', ..] => REMOVED,
-        [b'@', ..] => PLACE,
-        _ => Style::new(),
     }
 }
 

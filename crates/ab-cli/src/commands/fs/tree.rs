@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 
-use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
-use ab_core::{Backend, Entry, FileKind, WsPath};
+use ab_core::backend::{Node, TreeOptions};
+use ab_core::options::DEFAULT_LIST_LIMIT;
+use ab_core::{Backend, Entry, Error, FileKind, Listing, WsPath};
 use clap::Args;
 
 use super::ls::{at_least_one, tell_gaps};
+use super::search::patterns;
 use crate::count::counted;
 use crate::failure::Failure;
 use crate::json;
@@ -35,6 +37,10 @@ pub(crate) struct Tree {
         value_parser = at_least_one
     )]
     limit: usize,
+
+    /// Leave out what matches, directories with all they hold; may be given more than once
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<OsString>,
 }
 
 pub(crate) async fn run(
@@ -43,13 +49,16 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
-    let options = ListOptions {
+    let top = backend.resolve(path)?;
+    let options = TreeOptions {
         depth: command.depth.unwrap_or(usize::MAX),
         limit: command.limit,
-        detail: Detail::Kind,
+        exclude: patterns(&command.exclude, &top)?,
     };
-    let top = backend.resolve(path)?;
-    let listing = backend.list(path, options).await?;
+    let tree = backend.tree(path, options).await?;
+    let mut entries = Vec::new();
+    flatten(&top, tree.nodes, &mut entries)?;
+    let listing = Listing { entries, truncated: tree.truncated, problems: tree.problems };
     if terminal.format() == Format::Json {
         return terminal.value(&json::listing(&top.to_string(), &listing));
     }
@@ -59,6 +68,16 @@ pub(crate) async fn run(
     }
     tell_gaps(&listing, terminal);
     terminal.note(&totals(&listing.entries));
+    Ok(())
+}
+
+/// The entries of a tree in path order. A path is never so deep that this could run out of stack.
+fn flatten(above: &WsPath, nodes: Vec<Node>, entries: &mut Vec<Entry>) -> Result<(), Error> {
+    for node in nodes {
+        let path = above.child(&node.name)?;
+        entries.push(Entry { path: path.clone(), kind: node.kind, stat: None });
+        flatten(&path, node.children, entries)?;
+    }
     Ok(())
 }
 

@@ -1,9 +1,4 @@
-//! Speed of files through a [`Backend`], beside what a program without it would do.
-//!
-//! Ours and the peer take turns inside a round; what counts is the median of the ratios of the
-//! rounds. One thread drives. Run it with `cargo xtask bench core`.
-
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark talks and may fail")]
+//! Reading, writing and streaming files, beside `tokio::fs`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,34 +7,21 @@ use std::time::{Duration, Instant};
 use agent_backend::journal::{Journal, MemoryWriter, Mode};
 use agent_backend::{Assembly, Backend, Guards, LocalConfig, MemoryOptions};
 
-const ROUNDS: usize = 7;
+use crate::measure::{ROUNDS, Row, p50, rate};
+
 const FILES: usize = 64;
 const SIZE: usize = 4096;
 
-fn main() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    runtime.block_on(async {
-        tokio::spawn(run()).await.unwrap();
-    });
-}
-
-async fn run() {
+pub(crate) async fn run() {
     let directory = tempfile::tempdir().unwrap();
-    println!("bench core: {ROUNDS} rounds, {FILES} files of {SIZE} bytes, warm page cache");
-    println!("kernel {}", read_line("/proc/sys/kernel/osrelease"));
-    println!("peer: tokio::fs of the tokio in Cargo.lock\n");
-    println!("{:<34} {:>12} {:>12} {:>8}  bar", "", "ours", "peer", "ratio");
+    println!("{FILES} files of {SIZE} bytes, warm page cache; peer: tokio::fs");
+    Row::head();
     read_one_at_a_time(directory.path()).await;
     read_many_at_once(directory.path()).await;
     write_one_at_a_time(directory.path()).await;
     write_many_at_once(directory.path()).await;
     memory_reads().await;
     stream(directory.path()).await;
-}
-
-fn read_line(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
 /// A journal that listens to every call, as a product would have it.
@@ -62,62 +44,6 @@ fn prepare(root: &Path) -> (Backend, Vec<String>, Vec<std::path::PathBuf>) {
     }
     let paths = names.iter().map(|name| root.join(name)).collect();
     (local(root), names, paths)
-}
-
-struct Row {
-    ours: Vec<f64>,
-    peer: Vec<f64>,
-}
-
-impl Row {
-    fn new() -> Self {
-        Self { ours: Vec::new(), peer: Vec::new() }
-    }
-
-    fn median(mut values: Vec<f64>) -> f64 {
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    }
-
-    fn print(self, what: &str, unit: &str, bar: &str) {
-        let ratios = self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours / peer).collect();
-        println!(
-            "{what:<34} {:>9.1} {unit} {:>9.1} {unit} {:>7.2}x  {bar}",
-            Self::median(self.ours),
-            Self::median(self.peer),
-            Self::median(ratios),
-        );
-    }
-}
-
-/// Median time of one step, in microseconds.
-async fn p50<F: Future>(count: usize, mut step: impl FnMut(usize) -> F) -> f64 {
-    let mut times = Vec::with_capacity(count);
-    for n in 0..count {
-        let start = Instant::now();
-        step(n).await;
-        times.push(start.elapsed().as_secs_f64() * 1e6);
-    }
-    Row::median(times)
-}
-
-/// Steps a second, 64 in flight.
-async fn rate<F: Future<Output = ()> + Send + 'static>(
-    count: usize,
-    mut step: impl FnMut(usize) -> F,
-) -> f64 {
-    let start = Instant::now();
-    let mut running = tokio::task::JoinSet::new();
-    for n in 0..count {
-        if running.len() == 64 {
-            running.join_next().await.unwrap().unwrap();
-        }
-        running.spawn(step(n));
-    }
-    while let Some(done) = running.join_next().await {
-        done.unwrap();
-    }
-    count as f64 / start.elapsed().as_secs_f64()
 }
 
 async fn read_one_at_a_time(root: &Path) {
@@ -237,9 +163,9 @@ async fn memory_reads() {
         rates.push(count as f64 / start.elapsed().as_secs_f64());
     }
     println!(
-        "{:<34} {:>9.0} /s  at least 800000",
+        "{:<36} {:>9.0} /s  at least 800000",
         "memory read 4 KiB, one core",
-        Row::median(rates)
+        crate::measure::median(rates)
     );
 }
 
@@ -271,7 +197,7 @@ async fn stream(root: &Path) {
         row.peer.push(1024.0 / start.elapsed().as_secs_f64());
     }
     row.print("stream 1 GiB, MiB/s", "  ", "no bar");
-    println!("{:<34} {:>9.1} MiB  under 32 MiB", "  peak memory of the process", peak_mib());
+    println!("{:<36} {:>9.1} MiB  under 32 MiB", "  peak memory of the process", peak_mib());
 }
 
 /// Starts the kernel's record of the largest resident size anew.

@@ -1,0 +1,304 @@
+//! `fs diff`: what differs between two files or two directories.
+
+mod comparison;
+mod pairs;
+
+use std::ffi::OsString;
+
+use ab_core::error::printable;
+use ab_core::metadata::Truncated;
+use ab_core::search::DEFAULT_MATCH_BYTES;
+use ab_core::{Backend, FileKind, WsPath};
+use anstyle::{AnsiColor, Style};
+use clap::Args;
+use serde_json::{Value, json};
+
+use self::comparison::{Bounds, Change, Comparison, Content, Depth, Diff as Text, Lines, Side};
+use super::ls::at_least_one;
+use super::patch;
+use crate::count::counted;
+use crate::failure::Failure;
+use crate::json;
+use crate::terminal::{Format, Terminal};
+use crate::workspace::path_text;
+
+/// Most entries of either directory unless the caller says otherwise.
+const DEFAULT_ENTRIES: usize = 100_000;
+/// Most bytes of diffs unless the caller says otherwise.
+const DEFAULT_BYTES: usize = DEFAULT_MATCH_BYTES;
+
+const CHANGED: Style = AnsiColor::Yellow.on_default();
+
+/// Compare two files, or two directories with all they hold
+///
+/// Changes in text are printed as unified diffs. For directories each change has a line of its own
+/// before that: added, removed or changed, and the path from the directories that are compared.
+/// Links are compared by where they lead. Permissions and times are not compared. Files that are
+/// binary or larger than 1 MiB are only said to differ.
+///
+/// The exit code is 0 when both are equal. It is 1 when they differ, and when something could not
+/// be compared.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agent-backend fs diff old.toml new.toml
+  agent-backend fs diff release-1 release-2 --stat
+  agent-backend fs diff before after > changes.diff")]
+pub(crate) struct Diff {
+    /// The file or directory as it was
+    #[arg(value_name = "FROM")]
+    from: OsString,
+
+    /// The file or directory as it is
+    #[arg(value_name = "TO")]
+    to: OsString,
+
+    /// Only name what differs
+    #[arg(long, conflicts_with = "stat")]
+    name_only: bool,
+
+    /// Only count the lines that were added and removed
+    #[arg(long)]
+    stat: bool,
+
+    /// Most entries to compare, in either directory
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_ENTRIES,
+        value_parser = at_least_one
+    )]
+    limit: usize,
+
+    /// Most bytes of diffs
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_BYTES,
+        value_parser = at_least_one
+    )]
+    bytes: usize,
+}
+
+impl Diff {
+    fn depth(&self) -> Depth {
+        match (self.name_only, self.stat) {
+            (true, _) => Depth::Name,
+            (false, true) => Depth::Lines,
+            (false, false) => Depth::Diff,
+        }
+    }
+}
+
+pub(crate) async fn run(
+    command: &Diff,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let (from, to) = (path_text(&command.from)?, path_text(&command.to)?);
+    let bounds = Bounds { depth: command.depth(), entries: command.limit, bytes: command.bytes };
+    let names = (backend.resolve(from)?, backend.resolve(to)?);
+    let mut comparison = Comparison::new(backend, from, to, bounds).await?;
+    let mut totals = Totals::default();
+    let mut values = Vec::new();
+    while let Some(change) = comparison.next().await {
+        totals.add(&change);
+        match terminal.format() {
+            Format::Json => values.push(value(&change)),
+            Format::Text => print(&change, &names, bounds.depth, terminal)?,
+        }
+    }
+    let complete = comparison.problems.is_empty() && comparison.truncated.is_none();
+    let equal = totals.is_zero() && complete;
+    match terminal.format() {
+        Format::Json => terminal.value(&json!({
+            "from": names.0.to_string(),
+            "to": names.1.to_string(),
+            "equal": equal,
+            "changes": values,
+            "truncated": comparison.truncated.map(|cut| cut.as_str()),
+            "problems": json::problems(&comparison.problems),
+        }))?,
+        Format::Text => tell(command, &comparison, &totals, terminal),
+    }
+    if equal { Ok(()) } else { Err(Failure::No) }
+}
+
+fn print(
+    change: &Change,
+    names: &(WsPath, WsPath),
+    depth: Depth,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let name = name(change, names);
+    // Among other lines, a name must not pass for one of them.
+    let plain = printable(&name);
+    let (word, style) = word(change);
+    match depth {
+        Depth::Name => terminal.line(&terminal.shown(&name)),
+        Depth::Lines => {
+            let word = terminal.painted(style, &format!("{word:<7}"));
+            terminal.line(&format!("{word}  {:<12}  {plain}", measure(change)))
+        }
+        Depth::Diff => {
+            let diff = diff_of(change);
+            // Two files that differ are named by their diff.
+            if !(change.path.is_root() && diff.is_some()) {
+                let word = terminal.painted(style, word);
+                terminal.line(&format!("{word} {plain}{}", aside(change)))?;
+            }
+            patch::print(diff.unwrap_or_default(), terminal)
+        }
+    }
+}
+
+/// Says what the printed changes cannot.
+fn tell(command: &Diff, comparison: &Comparison<'_>, totals: &Totals, terminal: &mut Terminal) {
+    for problem in &comparison.problems {
+        terminal.warn(&problem.error);
+    }
+    match comparison.truncated {
+        Some(Truncated::Count) => {
+            let entries = counted(command.limit as u64, "entry", "entries");
+            terminal.note(&format!("cut after {entries}; raise --limit to compare the rest"));
+        }
+        Some(Truncated::Bytes) => {
+            let bytes = counted(command.bytes as u64, "byte", "bytes");
+            terminal.note(&format!("diffs left out after {bytes}; raise --bytes to see them"));
+        }
+        Some(Truncated::Time) => terminal.note("cut: the time was up"),
+        None => {}
+    }
+    if totals.below {
+        terminal.note(&totals.text(command.depth()));
+    }
+}
+
+fn word(change: &Change) -> (&'static str, Style) {
+    match (&change.from, &change.to) {
+        (None, _) => ("added", patch::ADDED),
+        (_, None) => ("removed", patch::REMOVED),
+        (Some(_), Some(_)) => ("changed", CHANGED),
+    }
+}
+
+/// What changed: a path below what is compared, or the two things themselves.
+fn name(change: &Change, (from, to): &(WsPath, WsPath)) -> String {
+    let is_dir = |side: &Option<Side>| side.as_ref().is_none_or(|side| side.kind.is_dir());
+    match change.path.is_root() {
+        true => format!("{from} → {to}"),
+        false if is_dir(&change.from) && is_dir(&change.to) => format!("{}/", change.path),
+        false => change.path.to_string(),
+    }
+}
+
+fn diff_of(change: &Change) -> Option<&str> {
+    match &change.content {
+        Some(Content::Text { diff: Text::Shown(diff), .. }) => Some(diff),
+        Some(Content::Text { .. } | Content::Binary | Content::Large) | None => None,
+    }
+}
+
+/// Why there is no diff, where one might be expected.
+fn aside(change: &Change) -> String {
+    match (&change.content, &change.from, &change.to) {
+        (Some(Content::Binary), ..) => " (binary)".to_owned(),
+        (Some(Content::Large), ..) => " (larger than 1 MiB)".to_owned(),
+        (Some(Content::Text { diff: Text::LeftOut, .. }), ..) => " (diff left out)".to_owned(),
+        (Some(Content::Text { .. }), ..) => String::new(),
+        (None, Some(from), Some(to)) => format!(" ({} → {})", described(from), described(to)),
+        (None, Some(side), None) | (None, None, Some(side)) => match side.kind {
+            FileKind::Symlink | FileKind::Other => format!(" ({})", described(side)),
+            FileKind::File | FileKind::Dir => String::new(),
+        },
+        (None, None, None) => String::new(),
+    }
+}
+
+fn described(side: &Side) -> String {
+    match &side.target {
+        Some(target) => format!("link to {}", printable(target)),
+        None => side.kind.to_string(),
+    }
+}
+
+/// How much changed, in a few characters.
+fn measure(change: &Change) -> String {
+    match (&change.content, &change.from, &change.to) {
+        (Some(Content::Text { lines: Some(Lines { added, removed }), .. }), ..) => {
+            format!("+{added} -{removed}")
+        }
+        (Some(Content::Text { lines: None, .. } | Content::Large), ..) => "large".to_owned(),
+        (Some(Content::Binary), ..) => "binary".to_owned(),
+        (None, Some(side), _) | (None, None, Some(side)) => match &change.to {
+            Some(to) if to.kind != side.kind => "kind".to_owned(),
+            _ => side.kind.to_string(),
+        },
+        (None, None, None) => String::new(),
+    }
+}
+
+fn value(change: &Change) -> Value {
+    let side = |side: &Side| json!({ "kind": side.kind.as_str(), "size": side.size, "target": side.target });
+    let content = change.content.as_ref().map(|content| match content {
+        Content::Text { diff: Text::LeftOut, .. } => "left_out",
+        Content::Text { .. } => "text",
+        Content::Binary => "binary",
+        Content::Large => "large",
+    });
+    let lines = match &change.content {
+        Some(Content::Text { lines, .. }) => *lines,
+        Some(Content::Binary | Content::Large) | None => None,
+    };
+    json!({
+        "path": change.path.to_string(),
+        "change": word(change).0,
+        "from": change.from.as_ref().map(side),
+        "to": change.to.as_ref().map(side),
+        "content": content,
+        "insertions": lines.map(|lines| lines.added),
+        "deletions": lines.map(|lines| lines.removed),
+        "diff": diff_of(change),
+    })
+}
+
+/// What all changes come to.
+#[derive(Debug, Default)]
+struct Totals {
+    added: u64,
+    removed: u64,
+    changed: u64,
+    lines: Lines,
+    /// Whether the changes are in directories.
+    below: bool,
+}
+
+impl Totals {
+    fn add(&mut self, change: &Change) {
+        match (&change.from, &change.to) {
+            (None, _) => self.added += 1,
+            (_, None) => self.removed += 1,
+            (Some(_), Some(_)) => self.changed += 1,
+        }
+        if let Some(Content::Text { lines: Some(lines), .. }) = &change.content {
+            self.lines.added += lines.added;
+            self.lines.removed += lines.removed;
+        }
+        self.below |= !change.path.is_root();
+    }
+
+    fn is_zero(&self) -> bool {
+        self.added + self.removed + self.changed == 0
+    }
+
+    fn text(&self, depth: Depth) -> String {
+        let Totals { added, removed, changed, lines, .. } = self;
+        let counts = format!("{added} added, {changed} changed, {removed} removed");
+        match depth {
+            Depth::Name => counts,
+            Depth::Lines | Depth::Diff => {
+                format!("{counts}; lines +{} -{}", lines.added, lines.removed)
+            }
+        }
+    }
+}

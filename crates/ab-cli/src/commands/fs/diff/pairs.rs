@@ -1,0 +1,157 @@
+//! Two listings side by side: what stands under the same path in each.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::iter::Peekable;
+
+use ab_core::{Entry, Listing, WsPath};
+
+/// A directory and what was listed below it.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// By path from the directory, in path order.
+    entries: Vec<(WsPath, Entry)>,
+    /// What could not be looked at: whatever lies there or below may exist or not.
+    unknown: BTreeSet<WsPath>,
+    /// Where the listing was cut; beyond that nothing is known.
+    horizon: Option<WsPath>,
+}
+
+/// One path and what is there on either side; something is on at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// From what is compared; the root when that is meant itself.
+    pub(super) path: WsPath,
+    pub(super) from: Option<Entry>,
+    pub(super) to: Option<Entry>,
+}
+
+impl Tree {
+    /// `troubled` are the paths of the listing's problems.
+    pub(super) fn new(top: &WsPath, listing: Listing, troubled: &[WsPath]) -> Tree {
+        let below = |path: &WsPath| path.strip_prefix(top);
+        let mut unknown: BTreeSet<WsPath> = troubled.iter().filter_map(below).collect();
+        let mut entries = Vec::with_capacity(listing.entries.len());
+        let mut last = WsPath::root();
+        for entry in listing.entries {
+            let Some(path) = below(&entry.path) else { continue };
+            last = path.clone();
+            match entry.stat {
+                Some(_) => entries.push((path, entry)),
+                None => drop(unknown.insert(path)),
+            }
+        }
+        Tree { entries, unknown, horizon: listing.truncated.map(|_| last) }
+    }
+
+    fn knows(&self, path: &WsPath) -> bool {
+        let within = self.horizon.as_ref().is_none_or(|horizon| path <= horizon);
+        let above = std::iter::successors(Some(path.clone()), WsPath::parent);
+        within
+            && (self.unknown.is_empty() || !above.into_iter().any(|at| self.unknown.contains(&at)))
+    }
+}
+
+/// The paths of both trees in order, without those about which one side knows nothing.
+pub(super) fn pairs(from: Tree, to: Tree) -> Vec<Pair> {
+    let mut pairs = Vec::with_capacity(from.entries.len().max(to.entries.len()));
+    let (mut lefts, mut rights) = (from.entries.iter().peekable(), to.entries.iter().peekable());
+    while let Some(order) = next_side(&mut lefts, &mut rights) {
+        let left = if order.is_le() { lefts.next() } else { None };
+        let right = if order.is_ge() { rights.next() } else { None };
+        let Some((path, _)) = left.or(right) else { break };
+        if from.knows(path) && to.knows(path) {
+            let entry = |side: Option<&(WsPath, Entry)>| side.map(|(_, entry)| entry.clone());
+            pairs.push(Pair { path: path.clone(), from: entry(left), to: entry(right) });
+        }
+    }
+    pairs
+}
+
+/// Which side has the next path; equal means both do.
+fn next_side<'e>(
+    lefts: &mut Peekable<impl Iterator<Item = &'e (WsPath, Entry)>>,
+    rights: &mut Peekable<impl Iterator<Item = &'e (WsPath, Entry)>>,
+) -> Option<Ordering> {
+    match (lefts.peek(), rights.peek()) {
+        (Some((left, _)), Some((right, _))) => Some(left.cmp(right)),
+        (Some(_), None) => Some(Ordering::Less),
+        (None, Some(_)) => Some(Ordering::Greater),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use ab_core::metadata::Truncated;
+    use ab_core::{FileKind, PathRules, Stat, Version};
+
+    use super::*;
+
+    fn path(text: &str) -> WsPath {
+        PathRules::lenient().parse(text).unwrap()
+    }
+
+    fn tree(top: &str, names: &[&str], cut: Option<Truncated>, troubled: &[&str]) -> Tree {
+        let stat = Stat {
+            kind: FileKind::File,
+            size: 0,
+            modified: UNIX_EPOCH,
+            accessed: None,
+            created: None,
+            mode: None,
+            version: Version::new(0),
+        };
+        let entry = |name: &&str| Entry {
+            path: path(&format!("{top}/{name}")),
+            kind: FileKind::File,
+            stat: Some(stat.clone()),
+        };
+        let entries = names.iter().map(entry).collect();
+        let listing = Listing { entries, truncated: cut, problems: Vec::new() };
+        let troubled: Vec<WsPath> =
+            troubled.iter().map(|name| path(&format!("{top}/{name}"))).collect();
+        Tree::new(&path(top), listing, &troubled)
+    }
+
+    /// Each path with `<` or `>` where it is on one side only.
+    fn shown(from: Tree, to: Tree) -> Vec<String> {
+        let sign = |pair: &Pair| match (&pair.from, &pair.to) {
+            (Some(_), Some(_)) => "=",
+            (Some(_), None) => "<",
+            (None, _) => ">",
+        };
+        pairs(from, to).iter().map(|pair| format!("{}{}", sign(pair), pair.path)).collect()
+    }
+
+    #[test]
+    fn paths_meet_in_order() {
+        let from = tree("a", &["b", "d", "d/x", "d.txt"], None, &[]);
+        let to = tree("t/o", &["a", "b", "d", "d/y", "e"], None, &[]);
+        assert_eq!(shown(from, to), [">a", "=b", "=d", "<d/x", ">d/y", "<d.txt", ">e"]);
+        let empty = || tree("a", &[], None, &[]);
+        assert_eq!(shown(empty(), tree("b", &["x"], None, &[])), [">x"]);
+        assert_eq!(shown(tree("b", &["x"], None, &[]), empty()), ["<x"]);
+        assert!(shown(empty(), empty()).is_empty());
+    }
+
+    #[test]
+    fn beyond_a_cut_nothing_is_claimed() {
+        let cut = Some(Truncated::Count);
+        let from = tree("a", &["b", "d"], cut, &[]);
+        let to = tree("t", &["b", "c", "e"], None, &[]);
+        assert_eq!(shown(from, to), ["=b", ">c", "<d"]);
+        let from = tree("a", &["b", "d"], cut, &[]);
+        let to = tree("t", &["b"], cut, &[]);
+        assert_eq!(shown(from, to), ["=b"]);
+    }
+
+    #[test]
+    fn below_what_cannot_be_read_nothing_is_claimed() {
+        let from = tree("a", &["b", "c"], None, &["b"]);
+        let to = tree("t", &["b", "b/x", "bx", "c"], None, &[]);
+        assert_eq!(shown(from, to), [">bx", "=c"]);
+    }
+}

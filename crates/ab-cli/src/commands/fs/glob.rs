@@ -1,0 +1,93 @@
+//! `fs glob`: find names by a pattern.
+
+use std::ffi::OsString;
+
+use ab_core::backend::GlobOptions;
+use ab_core::search::{Kinds, SearchLimits};
+use ab_core::{Backend, Entry, Listing};
+use clap::Args;
+
+use super::search::{Gaps, SearchFlags, pattern_text, verdict};
+use crate::count::counted;
+use crate::failure::Failure;
+use crate::json;
+use crate::terminal::{Format, Terminal};
+use crate::workspace::path_text;
+
+/// Find names by a pattern
+///
+/// `*` and `?` stay within a name, `**` is any number of directories, `[a-z]` and `{a,b}` work as
+/// usual. A pattern without a slash matches names at any depth, one with a slash paths from where
+/// the search begins. What is printed counts from the root of the workspace, in path order. Links
+/// are found, never followed.
+///
+/// The exit code is 0 when something was found and 1 when there is nothing to find. A search that
+/// was cut before it found anything ends with 4.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  agent-backend fs glob '*.rs'
+  agent-backend fs glob 'src/**/*.{c,h}' --exclude vendor --gitignore
+  agent-backend fs glob '*.log' logs -0 | xargs -0 agent-backend fs rm")]
+pub(crate) struct Glob {
+    /// The pattern
+    #[arg(value_name = "PATTERN")]
+    pattern: OsString,
+
+    /// The directory to begin in
+    #[arg(value_name = "PATH", default_value = ".")]
+    path: OsString,
+
+    /// Also find directories; they end in a slash
+    #[arg(long)]
+    all_kinds: bool,
+
+    /// End each name with a NUL character instead of a line end
+    #[arg(short = '0', long)]
+    null: bool,
+
+    #[command(flatten)]
+    flags: SearchFlags,
+}
+
+pub(crate) async fn run(
+    command: &Glob,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let path = path_text(&command.path)?;
+    let root = backend.resolve(path)?;
+    let options = GlobOptions {
+        root: path.to_owned(),
+        kinds: if command.all_kinds { Kinds::All } else { Kinds::Files },
+        exclude: command.flags.exclude(&root)?,
+        hidden: command.flags.hidden(),
+        ignore_files: command.flags.ignore_files(),
+        // Names are bounded by their number: each is at most a path long.
+        limits: SearchLimits { bytes: usize::MAX, ..command.flags.limits() },
+    };
+    let names = backend.glob(pattern_text(&command.pattern, &root)?, options).await?;
+    let (entries, truncated, problems) = (names.entries, names.truncated, names.problems);
+    let listing = Listing { entries, truncated, problems };
+    match terminal.format() {
+        Format::Json => terminal.value(&json::listing(&root.to_string(), &listing))?,
+        Format::Text => print(command, &listing.entries, terminal)?,
+    }
+    let shown = counted(listing.entries.len() as u64, "name", "names");
+    Gaps { shown, truncated, problems: &listing.problems }.tell(terminal);
+    verdict(!listing.entries.is_empty(), truncated)
+}
+
+fn print(command: &Glob, entries: &[Entry], terminal: &mut Terminal) -> Result<(), Failure> {
+    for entry in entries {
+        let slash = if entry.kind.is_dir() { "/" } else { "" };
+        let name = format!("{}{slash}", entry.path);
+        if command.null {
+            terminal.bytes(name.as_bytes())?;
+            terminal.bytes(b"\0")?;
+        } else {
+            terminal.line(&terminal.shown(&name))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Matches as lines of text: for people under a heading and with colours, for pipes as grep does.
+
+use std::fmt::Display;
+
+use ab_core::WsPath;
+use ab_core::search::{Case, LineRole, Match, Syntax};
+use anstyle::{AnsiColor, Style};
+
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+const PATH: Style = AnsiColor::Magenta.on_default();
+const NUMBER: Style = AnsiColor::Green.on_default();
+const HIT: Style = AnsiColor::Red.on_default().bold();
+const ASIDE: Style = Style::new().dimmed();
+
+/// Between lines that do not follow each other.
+const GAP: &str = "--";
+/// Longest text that is highlighted: looking for it costs its length for each character of a line.
+const MAX_NEEDLE_BYTES: usize = 256;
+
+/// Text to highlight where it occurs. What a regular expression matched is not looked for again.
+#[derive(Debug)]
+pub(super) struct Needle<'p> {
+    text: &'p str,
+    case: Case,
+}
+
+impl<'p> Needle<'p> {
+    pub(super) fn of(pattern: &'p str, syntax: Syntax, case: Case) -> Option<Needle<'p>> {
+        let fits = syntax == Syntax::Literal && (1..=MAX_NEEDLE_BYTES).contains(&pattern.len());
+        fits.then_some(Needle { text: pattern, case })
+    }
+
+    /// The line in pieces, every second one an occurrence.
+    fn pieces<'t>(&self, line: &'t str) -> Vec<&'t str> {
+        let mut pieces = Vec::new();
+        let (mut start, mut at) = (0, 0);
+        while let Some(c) = line[at..].chars().next() {
+            match self.length_at(&line[at..]) {
+                Some(length) => {
+                    pieces.extend([&line[start..at], &line[at..at + length]]);
+                    at += length;
+                    start = at;
+                }
+                None => at += c.len_utf8(),
+            }
+        }
+        pieces.push(&line[start..]);
+        pieces
+    }
+
+    /// Bytes of the occurrence that `text` begins with.
+    fn length_at(&self, text: &str) -> Option<usize> {
+        let mut rest = text.chars();
+        for wanted in self.text.chars() {
+            let c = rest.next()?;
+            let same = match self.case {
+                Case::Sensitive => c == wanted,
+                Case::Insensitive => c == wanted || c.to_lowercase().eq(wanted.to_lowercase()),
+            };
+            if !same {
+                return None;
+            }
+        }
+        Some(text.len() - rest.as_str().len())
+    }
+}
+
+/// Prints one match after the other.
+#[derive(Debug)]
+pub(super) struct Printer<'p> {
+    needle: Option<Needle<'p>>,
+    /// Whether lines around the matches were asked for.
+    around: bool,
+    last: Option<(WsPath, u64)>,
+}
+
+impl<'p> Printer<'p> {
+    pub(super) fn new(needle: Option<Needle<'p>>, around: bool) -> Printer<'p> {
+        Printer { needle, around, last: None }
+    }
+
+    pub(super) fn print(&mut self, found: &Match, terminal: &mut Terminal) -> Result<(), Failure> {
+        match found {
+            Match::Name(entry) => terminal.line(&shown_path(&entry.path, terminal)),
+            Match::File { path } => terminal.line(&shown_path(path, terminal)),
+            Match::Count { path, lines } => {
+                let path = shown_path(path, terminal);
+                terminal.line(&format!("{path}:{}", shown_number(lines, terminal)))
+            }
+            Match::Line { path, line, text, cut, role } => {
+                self.separate(path, *line, terminal)?;
+                let text = self.shown_text(text, *cut, *role, terminal);
+                let number = shown_number(line, terminal);
+                let sign = match role {
+                    LineRole::Match => ':',
+                    LineRole::Context => '-',
+                };
+                self.last = Some((path.clone(), *line));
+                if terminal.is_watched() {
+                    return terminal.line(&format!("{number}{sign}{text}"));
+                }
+                terminal.line(&format!("{path}{sign}{number}{sign}{text}"))
+            }
+        }
+    }
+
+    /// Prints what stands between the last line and this one.
+    fn separate(&self, path: &WsPath, line: u64, terminal: &mut Terminal) -> Result<(), Failure> {
+        let same_file = self.last.as_ref().is_some_and(|(last, _)| last == path);
+        let follows = same_file && self.last.as_ref().is_some_and(|(_, last)| last + 1 == line);
+        if terminal.is_watched() && !same_file {
+            if self.last.is_some() {
+                terminal.line("")?;
+            }
+            return terminal.line(&shown_path(path, terminal));
+        }
+        if self.around && self.last.is_some() && !follows {
+            return terminal.line(GAP);
+        }
+        Ok(())
+    }
+
+    fn shown_text(
+        &self,
+        text: &str,
+        cut: Option<u64>,
+        role: LineRole,
+        terminal: &Terminal,
+    ) -> String {
+        let mut shown = match (&self.needle, role) {
+            (Some(needle), LineRole::Match) if terminal.is_watched() => {
+                let styles = [Style::new(), HIT].into_iter().cycle();
+                let pieces = needle.pieces(text).into_iter().zip(styles);
+                pieces
+                    .map(|(piece, style)| terminal.painted(style, &terminal.shown(piece)))
+                    .collect()
+            }
+            _ => terminal.shown(text).into_owned(),
+        };
+        if let (Some(bytes), true) = (cut, terminal.is_watched()) {
+            let aside = format!(" [cut: the line has {bytes} bytes]");
+            shown.push_str(&terminal.painted(ASIDE, &aside));
+        }
+        shown
+    }
+}
+
+fn shown_path(path: &WsPath, terminal: &Terminal) -> String {
+    terminal.painted(PATH, &terminal.shown(&path.to_string()))
+}
+
+fn shown_number(number: impl Display, terminal: &Terminal) -> String {
+    terminal.painted(NUMBER, &number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, case: Case, line: &str, expect: &[&str]) {
+        let needle = Needle::of(pattern, Syntax::Literal, case).unwrap();
+        assert_eq!(needle.pieces(line), expect, "{pattern:?} in {line:?}");
+    }
+
+    #[test]
+    fn occurrences_are_every_second_piece() {
+        check("b", Case::Sensitive, "abcb", &["a", "b", "c", "b", ""]);
+        check("aa", Case::Sensitive, "aaa", &["", "aa", "a"]);
+        check("x", Case::Sensitive, "abc", &["abc"]);
+        check("x", Case::Sensitive, "", &[""]);
+        check("grün", Case::Insensitive, "so GRÜN!", &["so ", "GRÜN", "!"]);
+        check("ab", Case::Insensitive, "äAB", &["ä", "AB", ""]);
+        check("abc", Case::Sensitive, "ab", &["ab"]);
+    }
+
+    #[test]
+    fn only_short_literals_are_highlighted() {
+        let long = "x".repeat(MAX_NEEDLE_BYTES + 1);
+        assert!(Needle::of(&long, Syntax::Literal, Case::Sensitive).is_none());
+        assert!(Needle::of(&long[1..], Syntax::Literal, Case::Sensitive).is_some());
+        assert!(Needle::of("x.", Syntax::Regex, Case::Sensitive).is_none());
+    }
+}

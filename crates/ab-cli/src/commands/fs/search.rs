@@ -1,0 +1,148 @@
+//! What `fs glob` and `fs grep` share: which files they look at, how far they go, and what they say
+//! about an answer that is not the whole one.
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use ab_core::metadata::{Problem, Truncated};
+use ab_core::search::{DEFAULT_MATCH_LIMIT, IgnoreFiles, SearchLimits, Visibility};
+use ab_core::{Error, Kind, Verb, WsPath};
+use clap::Args;
+
+use super::ls::at_least_one;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::{Format, Terminal};
+
+/// Longest search that may be asked for, in seconds: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Search")]
+pub(crate) struct SearchFlags {
+    /// Leave out what matches, directories with all they hold; may be given more than once
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<OsString>,
+
+    /// Also look at names that begin with a dot
+    #[arg(long)]
+    hidden: bool,
+
+    /// Leave out what .gitignore files name
+    #[arg(long)]
+    gitignore: bool,
+
+    /// Most matches
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_MATCH_LIMIT,
+        value_parser = at_least_one
+    )]
+    limit: usize,
+
+    /// Longest time to search
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    time: Duration,
+}
+
+impl SearchFlags {
+    pub(crate) fn exclude(&self, root: &WsPath) -> Result<Vec<String>, Error> {
+        patterns(&self.exclude, root)
+    }
+
+    pub(crate) fn hidden(&self) -> Visibility {
+        if self.hidden { Visibility::All } else { Visibility::Visible }
+    }
+
+    pub(crate) fn ignore_files(&self) -> IgnoreFiles {
+        if self.gitignore { IgnoreFiles::Honour } else { IgnoreFiles::Disregard }
+    }
+
+    pub(crate) fn limits(&self) -> SearchLimits {
+        SearchLimits { matches: self.limit, time: self.time, ..SearchLimits::default() }
+    }
+}
+
+/// Pattern arguments as text, refused as the search itself refuses what is no pattern.
+pub(crate) fn patterns(patterns: &[OsString], root: &WsPath) -> Result<Vec<String>, Error> {
+    patterns.iter().map(|pattern| Ok(pattern_text(pattern, root)?.to_owned())).collect()
+}
+
+pub(crate) fn pattern_text<'p>(pattern: &'p OsStr, root: &WsPath) -> Result<&'p str, Error> {
+    pattern.to_str().ok_or_else(|| {
+        let message = format!("pattern '{}': not valid UTF-8", pattern.to_string_lossy());
+        Error::on(Verb::Search, root, Kind::Invalid, message)
+    })
+}
+
+/// Why an answer may not be the whole one.
+#[derive(Debug)]
+pub(crate) struct Gaps<'a> {
+    /// What there is of it, in words.
+    pub(crate) shown: String,
+    pub(crate) truncated: Option<Truncated>,
+    pub(crate) problems: &'a [Problem],
+}
+
+impl Gaps<'_> {
+    /// Says what the text form of an answer cannot.
+    pub(crate) fn tell(&self, terminal: &mut Terminal) {
+        if terminal.format() == Format::Json {
+            return;
+        }
+        for problem in self.problems {
+            terminal.warn(&problem.error);
+        }
+        if let Some(cut) = self.truncated {
+            let flag = match cut {
+                Truncated::Count => "--limit",
+                Truncated::Bytes => "--bytes",
+                Truncated::Time => "--time",
+            };
+            terminal.note(&format!("cut after {}; raise {flag} to see more", self.shown));
+        }
+    }
+}
+
+/// How a search ends. One that was cut before it found anything does not know the answer.
+pub(crate) fn verdict(found: bool, truncated: Option<Truncated>) -> Result<(), Failure> {
+    match (found, truncated) {
+        (true, _) => Ok(()),
+        (false, None) => Err(Failure::No),
+        (false, Some(_)) => Err(Failure::Told(Exit::Unavailable)),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if !time.is_zero() && seconds <= MAX_SECONDS => Ok(time),
+        _ => Err(format!("must be more than 0 and at most {MAX_SECONDS}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::search::DEFAULT_SEARCH_TIME;
+
+    use super::*;
+
+    #[test]
+    fn time_is_positive_and_bounded() {
+        assert_eq!(seconds("30"), Ok(DEFAULT_SEARCH_TIME), "the default in the help");
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(seconds("86400"), Ok(Duration::from_hours(24)));
+        for text in ["0", "-1", "86401", "inf", "NaN", "1e-30", "", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_search_that_ended_says_no() {
+        assert!(verdict(true, None).is_ok() && verdict(true, Some(Truncated::Count)).is_ok());
+        let exit = |truncated| verdict(false, truncated).map_err(|failure| failure.exit());
+        assert_eq!(exit(None), Err(Exit::Failed));
+        assert_eq!(exit(Some(Truncated::Time)), Err(Exit::Unavailable));
+    }
+}

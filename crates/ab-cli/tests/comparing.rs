@@ -1,0 +1,244 @@
+//! `diff`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+
+use crate::stage::Stage;
+
+/// Two directories with one of each difference.
+fn versions() -> Stage {
+    let stage = Stage::with(&[
+        ("a/blob", "\0one"),
+        ("a/gone.txt", "gone\n"),
+        ("a/kind/x", ""),
+        ("a/same", "same\n"),
+        ("a/src/main.rs", "one\ntwo\n"),
+        ("b/blob", "\0two"),
+        ("b/kind", ""),
+        ("b/new/file.txt", "hello\n"),
+        ("b/same", "same\n"),
+        ("b/src/main.rs", "one\n2\nthree\n"),
+    ]);
+    symlink("x", stage.path("a/link")).unwrap();
+    symlink("y", stage.path("b/link")).unwrap();
+    stage
+}
+
+#[test]
+fn two_files_are_compared_by_line() {
+    let stage = versions();
+    let ran = stage.run(&["fs", "diff", "a/src/main.rs", "b/src/main.rs"]);
+    let diff = "--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1,2 +1,3 @@\n one\n-two\n+2\n+three\n";
+    assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (1, diff, ""));
+    let ran = stage.run(&["fs", "diff", "a/same", "b/same"]);
+    assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (0, "", ""));
+    let ran = stage.run(&["fs", "diff", "a/blob", "b/blob"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, "changed a/blob → b/blob (binary)\n"));
+    let ran = stage.run(&["fs", "diff", "a", "b/same"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, "changed a → b/same (directory → file)\n"));
+    let ran = stage.run(&["fs", "diff", "a/same", "b/blob", "--name-only"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, "a/same → b/blob\n"));
+}
+
+#[test]
+fn two_directories_are_compared_with_all_they_hold() {
+    let stage = versions();
+    let ran = stage.run(&["fs", "diff", "a", "b"]);
+    let expect = "\
+changed blob (binary)
+removed gone.txt
+--- a/gone.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+changed kind (directory → file)
+removed kind/x
+changed link (link to x → link to y)
+added new/
+added new/file.txt
+--- /dev/null
++++ b/new/file.txt
+@@ -0,0 +1 @@
++hello
+changed src/main.rs
+--- a/src/main.rs
++++ b/src/main.rs
+@@ -1,2 +1,3 @@
+ one
+-two
++2
++three
+";
+    assert_eq!((ran.code, ran.text().as_str()), (1, expect));
+    assert_eq!(ran.err, "note: 2 added, 4 changed, 2 removed; lines +3 -2\n");
+    let ran = stage.run(&["fs", "diff", "a", "/a/../a"]);
+    assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (0, "", ""));
+}
+
+#[test]
+fn a_diff_can_be_short() {
+    let stage = versions();
+    let ran = stage.run(&["fs", "diff", "a", "b", "--name-only"]);
+    let names = "blob\ngone.txt\nkind\nkind/x\nlink\nnew/\nnew/file.txt\nsrc/main.rs\n";
+    assert_eq!((ran.code, ran.text().as_str()), (1, names));
+    assert_eq!(ran.err, "note: 2 added, 4 changed, 2 removed\n");
+    let ran = stage.run(&["fs", "diff", "a", "b", "--stat"]);
+    let expect = "\
+changed  binary        blob
+removed  +0 -1         gone.txt
+changed  kind          kind
+removed  +0 -0         kind/x
+changed  symlink       link
+added    directory     new/
+added    +1 -0         new/file.txt
+changed  +2 -1         src/main.rs
+";
+    assert_eq!((ran.code, ran.text().as_str()), (1, expect));
+    stage.run(&["fs", "diff", "a", "b", "--stat", "--name-only"]).expect_error(2, "cannot be used");
+}
+
+#[test]
+fn a_diff_as_json_is_one_object() {
+    let stage = versions();
+    let ran = stage.run(&["fs", "diff", "a/src", "b/src", "--json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    let diff = "--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1,2 +1,3 @@\n one\n-two\n+2\n+three\n";
+    assert_eq!(
+        ran.value(),
+        json!({
+            "from": "a/src",
+            "to": "b/src",
+            "equal": false,
+            "changes": [{
+                "path": "main.rs",
+                "change": "changed",
+                "from": { "kind": "file", "size": 8, "target": null },
+                "to": { "kind": "file", "size": 12, "target": null },
+                "content": "text",
+                "insertions": 2,
+                "deletions": 1,
+                "diff": diff,
+            }],
+            "truncated": null,
+            "problems": [],
+        })
+    );
+    let all = stage.run(&["fs", "diff", "a", "b", "--json"]).value();
+    let of = |path: &str| {
+        let changes = all["changes"].as_array().unwrap();
+        changes.iter().find(|change| change["path"] == path).unwrap().clone()
+    };
+    assert_eq!((&of("blob")["content"], &of("blob")["diff"]), (&json!("binary"), &json!(null)));
+    assert_eq!((&of("new")["change"], &of("new")["from"]), (&json!("added"), &json!(null)));
+    assert_eq!(
+        (&of("gone.txt")["change"], &of("gone.txt")["to"]),
+        (&json!("removed"), &json!(null))
+    );
+    assert_eq!(of("link")["to"], json!({ "kind": "symlink", "size": 1, "target": "y" }));
+    let short = stage.run(&["fs", "diff", "a/src", "b/src", "--stat", "--json"]).value();
+    let change = &short["changes"][0];
+    assert_eq!((&change["insertions"], &change["diff"]), (&json!(2), &json!(null)));
+    let file = stage.run(&["fs", "diff", "a/same", "b/blob", "--json"]).value();
+    assert_eq!(file["changes"][0]["path"], ".");
+    let same = stage.json(&["fs", "diff", "a/same", "b/same", "--json"]);
+    assert_eq!((&same["equal"], &same["changes"]), (&json!(true), &json!([])));
+}
+
+#[test]
+fn large_files_are_only_said_to_differ() {
+    let stage = Stage::new();
+    let text = "line\n".repeat(300_000);
+    for name in ["a", "b", "c", "d"] {
+        fs::write(stage.path(name), &text).unwrap();
+    }
+    fs::write(stage.path("c"), text.replacen("line", "lime", 1)).unwrap();
+    fs::write(stage.path("d"), &text[1..]).unwrap();
+    let diff = |other: &str| {
+        let ran = stage.run(&["fs", "diff", "a", other]);
+        assert_eq!(ran.err, "");
+        (ran.code, ran.text())
+    };
+    assert_eq!(diff("b"), (0, String::new()));
+    assert_eq!(diff("c"), (1, "changed a → c (larger than 1 MiB)\n".to_owned()));
+    assert_eq!(diff("d"), (1, "changed a → d (larger than 1 MiB)\n".to_owned()));
+    let limit = "x".repeat(1024 * 1024);
+    fs::write(stage.path("e"), &limit).unwrap();
+    fs::write(stage.path("f"), &limit[1..]).unwrap();
+    assert!(stage.run(&["fs", "diff", "e", "f"]).text().starts_with("--- e\n+++ f\n"));
+}
+
+#[test]
+fn a_diff_that_was_cut_says_so() {
+    let stage = Stage::with(&[("a/1", ""), ("a/2", ""), ("b/1", ""), ("b/2", "x"), ("b/3", "y")]);
+    let ran = stage.run(&["fs", "diff", "a", "b", "--limit", "1"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, ""), "nobody knows whether they are equal");
+    assert_eq!(ran.err, "note: cut after 1 entry; raise --limit to compare the rest\n");
+    let value = stage.run(&["fs", "diff", "a", "b", "--limit", "1", "--json"]).value();
+    assert_eq!((&value["equal"], &value["truncated"]), (&json!(false), &json!("count")));
+    let ran = stage.run(&["fs", "diff", "a", "b", "--bytes", "80"]);
+    let text = ran.text();
+    assert!(text.contains("\n+x\n") && text.contains("added 3 (diff left out)\n"), "{text}");
+    assert!(
+        ran.err.starts_with("note: diffs left out after 80 bytes; raise --bytes"),
+        "{}",
+        ran.err
+    );
+    let value = stage.run(&["fs", "diff", "a", "b", "--bytes", "80", "--json"]).value();
+    assert_eq!(
+        (&value["changes"][1]["content"], &value["truncated"]),
+        (&json!("left_out"), &json!("bytes"))
+    );
+    stage.run(&["fs", "diff", "a", "b", "--limit", "0"]).expect_error(2, "at least 1");
+}
+
+#[test]
+fn what_cannot_be_compared_is_told() {
+    let stage = Stage::with(&[("a/x", ""), ("b/x", "")]);
+    fs::write(stage.path("a").join(OsStr::from_bytes(b"bad\xff")), "").unwrap();
+    let ran = stage.run(&["fs", "diff", "a", "b"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, ""));
+    assert!(ran.err.starts_with("warning: ") && ran.err.contains("UTF-8"), "{}", ran.err);
+    let fifo = |path: &str| {
+        let made = std::process::Command::new("mkfifo").arg(stage.path(path)).status().unwrap();
+        assert!(made.success());
+    };
+    fifo("p");
+    fifo("q");
+    let ran = stage.run(&["fs", "diff", "p", "q"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, ""));
+    assert!(ran.err.starts_with("warning: read 'q': special files"), "{}", ran.err);
+    let value = stage.run(&["fs", "diff", "p", "q", "--json"]).value();
+    assert_eq!(value["problems"][0]["error"]["kind"], "special_file", "{value}");
+}
+
+#[test]
+fn what_is_not_there_cannot_be_compared() {
+    let stage = Stage::with(&[("a", "")]);
+    stage.run(&["fs", "diff", "a", "gone"]).expect_error(1, "'gone'");
+    stage.run(&["fs", "diff", "gone", "a"]).expect_error(1, "'gone'");
+    stage.run(&["fs", "diff", "a"]).expect_error(2, "<TO>");
+}
+
+#[test]
+fn a_name_cannot_forge_a_change() {
+    let stage = Stage::with(&[("a/x", ""), ("b/x", ""), ("b/y\nremoved x", "1\n")]);
+    let text = stage.run(&["fs", "diff", "a", "b"]).text();
+    let head = "added y\\nremoved x\n--- /dev/null\n+++ \"b/y\\nremoved x\"\n";
+    assert!(text.starts_with(head), "{text}");
+}
+
+#[test]
+fn links_are_compared_and_not_followed() {
+    let stage = Stage::with(&[("a/x", "1"), ("b/x", "2")]);
+    fs::write(stage.outside("secret"), "secret").unwrap();
+    symlink("../../secret", stage.path("a/link")).unwrap();
+    symlink("../../secret", stage.path("b/link")).unwrap();
+    let ran = stage.run(&["fs", "diff", "a", "b", "--name-only"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, "x\n"));
+    symlink("a/x", stage.path("way")).unwrap();
+    assert_eq!(stage.run(&["fs", "diff", "a/x", "way"]).code, 0, "the path itself is followed");
+}

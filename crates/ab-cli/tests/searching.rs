@@ -1,0 +1,343 @@
+//! `glob` and `grep`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::stage::{Ran, Stage};
+
+fn project() -> Stage {
+    Stage::with(&[
+        (".env", "secret needle\n"),
+        (".gitignore", "target\n"),
+        ("README.md", "# Needle\n\nA needle in a haystack.\n"),
+        ("src/lib.rs", "one\ntwo\nneedle 3\nfour\nfive\nsix\nneedle 7\n"),
+        ("src/deep/er.rs", "no hay\n"),
+        ("target/out.rs", "needle\n"),
+    ])
+}
+
+/// An answer of no: nothing at all is said.
+#[track_caller]
+fn expect_no(ran: &Ran) {
+    assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (1, "", ""));
+}
+
+fn glob(stage: &Stage, arguments: &[&str]) -> Vec<String> {
+    let out = stage.out(&[&["fs", "glob"], arguments].concat());
+    out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn glob_finds_names_from_the_root_of_the_workspace() {
+    let stage = project();
+    assert_eq!(glob(&stage, &["*.rs"]), ["src/deep/er.rs", "src/lib.rs", "target/out.rs"]);
+    assert_eq!(glob(&stage, &["*.rs", "src"]), ["src/deep/er.rs", "src/lib.rs"]);
+    assert_eq!(glob(&stage, &["/*.rs", "src"]), ["src/lib.rs"]);
+    assert_eq!(glob(&stage, &["src/*.{rs,md}"]), ["src/lib.rs"]);
+    expect_no(&stage.run(&["fs", "glob", "*.py"]));
+    symlink("nowhere", stage.path("src/dangling.rs")).unwrap();
+    assert_eq!(glob(&stage, &["dang*"]), ["src/dangling.rs"]);
+}
+
+#[test]
+fn glob_options_choose_what_is_looked_at() {
+    let stage = project();
+    let all = ["README.md", "src/", "src/deep/", "src/deep/er.rs", "src/lib.rs"];
+    assert_eq!(glob(&stage, &["**", "--all-kinds", "--exclude", "target"]), all);
+    assert_eq!(glob(&stage, &["**", "--all-kinds", "--gitignore"]), all);
+    let few = ["**", "--exclude", "target", "--exclude", "*.md"];
+    assert_eq!(glob(&stage, &few), ["src/deep/er.rs", "src/lib.rs"]);
+    assert_eq!(glob(&stage, &["*", "--hidden"])[..2], [".env", ".gitignore"]);
+    assert_eq!(glob(&stage, &[".e*"]), [".env"]);
+    assert_eq!(stage.out(&["fs", "glob", "-0", "*.rs", "src"]), "src/deep/er.rs\0src/lib.rs\0");
+    assert_eq!(stage.out(&["fs", "glob", "--null", "de*", "--all-kinds"]), "src/deep/\0");
+}
+
+#[test]
+fn glob_says_when_it_cut() {
+    let stage = project();
+    let ran = stage.run(&["fs", "glob", "*.rs", "--limit", "1"]);
+    assert_eq!((ran.code, ran.text().as_str()), (0, "src/deep/er.rs\n"));
+    assert_eq!(ran.err, "note: cut after 1 name; raise --limit to see more\n");
+    let ran = stage.run(&["fs", "glob", "*.rs", "--time", "0.000000001"]);
+    assert_eq!((ran.code, ran.text().as_str()), (4, ""), "the answer is not known");
+    assert_eq!(ran.err, "note: cut after 0 names; raise --time to see more\n");
+    assert_eq!(glob(&stage, &["*.md", "--time", "1e3"]), ["README.md"]);
+}
+
+#[test]
+fn glob_as_json_is_a_listing() {
+    let stage = project();
+    assert_eq!(
+        stage.json(&["fs", "glob", "{deep,er.rs}", "src", "--all-kinds", "--json"]),
+        json!({
+            "path": "src",
+            "entries": [
+                { "path": "src/deep", "name": "deep", "kind": "directory" },
+                { "path": "src/deep/er.rs", "name": "er.rs", "kind": "file" },
+            ],
+            "truncated": null,
+            "problems": [],
+        })
+    );
+    let ran = stage.run(&["fs", "glob", "*.py", "--json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    assert_eq!(ran.value()["entries"], json!([]));
+    let cut = stage.json(&["fs", "glob", "*", "--limit", "1", "--json"]);
+    assert_eq!(cut["truncated"], "count");
+}
+
+#[test]
+fn grep_prints_path_line_and_text() {
+    let stage = project();
+    assert_eq!(
+        stage.out(&["fs", "grep", "needle"]),
+        "README.md:3:A needle in a haystack.\n\
+         src/lib.rs:3:needle 3\n\
+         src/lib.rs:7:needle 7\n\
+         target/out.rs:1:needle\n"
+    );
+    assert_eq!(stage.out(&["fs", "grep", "needle 7", "src/lib.rs"]), "src/lib.rs:7:needle 7\n");
+    expect_no(&stage.run(&["fs", "grep", "thimble"]));
+    expect_no(&stage.run(&["fs", "grep", "needle .", "src"]));
+    let ran = stage.run(&["fs", "grep", "--", "-x"]);
+    expect_no(&ran);
+}
+
+#[test]
+fn grep_options_choose_what_matches() {
+    let stage = project();
+    let regex = "src/lib.rs:3:needle 3\nsrc/lib.rs:7:needle 7\n";
+    assert_eq!(stage.out(&["fs", "grep", "-e", r"^needle \d$"]), regex);
+    assert_eq!(stage.out(&["fs", "grep", "--regex", "needle .", "src"]), regex);
+    let any_case = "README.md:1:# Needle\nREADME.md:3:A needle in a haystack.\n";
+    assert_eq!(stage.out(&["fs", "grep", "-i", "NEEDLE", "README.md"]), any_case);
+    assert_eq!(stage.out(&["fs", "grep", "--ignore-case", "NEEDLE", "README.md"]), any_case);
+}
+
+#[test]
+fn grep_options_choose_where_to_look() {
+    let stage = project();
+    let files = |arguments: &[&str]| {
+        let out = stage.out(&[&["fs", "grep", "-l", "needle"], arguments].concat());
+        out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(files(&[]), ["README.md", "src/lib.rs", "target/out.rs"]);
+    assert_eq!(files(&["--gitignore"]), ["README.md", "src/lib.rs"]);
+    assert_eq!(files(&["--exclude", "target", "--exclude", "*.md"]), ["src/lib.rs"]);
+    assert_eq!(files(&["--include", "*.md"]), ["README.md"]);
+    assert_eq!(files(&["--include", "*.md", "--include", "src/*"]), ["README.md", "src/lib.rs"]);
+    assert_eq!(files(&["--hidden", "--exclude", "[!.]*"]), [".env"]);
+    assert_eq!(files(&["src"]), ["src/lib.rs"]);
+    let short = stage.out(&["fs", "grep", "-c", "needle"]);
+    assert_eq!(short, "README.md:1\nsrc/lib.rs:2\ntarget/out.rs:1\n");
+    assert_eq!(stage.out(&["fs", "grep", "--count", "needle", "src"]), "src/lib.rs:2\n");
+    let long = stage.out(&["fs", "grep", "--files-with-matches", "needle", "src"]);
+    assert_eq!(long, "src/lib.rs\n");
+    stage.run(&["fs", "grep", "-l", "-c", "x"]).expect_error(2, "cannot be used with");
+}
+
+#[test]
+fn grep_shows_lines_around_as_grep_does() {
+    let stage = project();
+    let grep =
+        |arguments: &[&str]| stage.out(&[&["fs", "grep", "needle", "src"], arguments].concat());
+    let both = "src/lib.rs-2-two\nsrc/lib.rs:3:needle 3\nsrc/lib.rs-4-four\n\
+                --\nsrc/lib.rs-6-six\nsrc/lib.rs:7:needle 7\n";
+    assert_eq!(grep(&["-C", "1"]), both);
+    assert_eq!(grep(&["--context", "1"]), both);
+    let after = "src/lib.rs:3:needle 3\nsrc/lib.rs-4-four\n--\nsrc/lib.rs:7:needle 7\n";
+    assert_eq!(grep(&["-A", "1"]), after);
+    assert_eq!(grep(&["-C1", "-B0"]), after);
+    assert_eq!(grep(&["--after-context", "1"]), after);
+    let before = "src/lib.rs-2-two\nsrc/lib.rs:3:needle 3\n\
+                  --\nsrc/lib.rs-6-six\nsrc/lib.rs:7:needle 7\n";
+    assert_eq!(grep(&["--before-context", "1"]), before);
+    assert_eq!(grep(&["-C", "3"]).lines().count(), 7, "one group has no gap");
+    let files = stage.out(&["fs", "grep", "needle", "-C", "0", "--exclude", "src"]);
+    assert_eq!(files, "README.md:3:A needle in a haystack.\ntarget/out.rs:1:needle\n");
+    let files = stage.out(&["fs", "grep", "needle", "-A", "1", "--exclude", "src"]);
+    assert_eq!(files, "README.md:3:A needle in a haystack.\n--\ntarget/out.rs:1:needle\n");
+    stage.run(&["fs", "grep", "x", "-C", "1001"]).expect_error(2, "at most 1000");
+}
+
+#[test]
+fn grep_says_what_it_did_not_show() {
+    let stage = project();
+    let ran = stage.run(&["fs", "grep", "needle", "--limit", "2"]);
+    assert_eq!((ran.code, ran.text().lines().count()), (0, 2));
+    assert_eq!(ran.err, "note: cut after 2 matches; raise --limit to see more\n");
+    let ran = stage.run(&["fs", "grep", "-l", "needle", "--limit", "1"]);
+    assert_eq!(ran.err, "note: cut after 1 file; raise --limit to see more\n");
+    let ran = stage.run(&["fs", "grep", "needle", "src", "--bytes", "20"]);
+    assert_eq!((ran.code, ran.text().as_str()), (0, "src/lib.rs:3:needle 3\n"));
+    assert_eq!(ran.err, "note: cut after 1 match; raise --bytes to see more\n");
+    let ran = stage.run(&["fs", "grep", "needle", "--bytes", "1"]);
+    assert_eq!((ran.code, ran.text().as_str()), (4, ""), "found, and nothing of it fits");
+    let ran = stage.run(&["fs", "grep", "needle", "--time", "0.000000001"]);
+    assert_eq!((ran.code, ran.text().as_str()), (4, ""), "the answer is not known");
+    assert!(ran.err.contains("raise --time to see more"), "{}", ran.err);
+}
+
+#[test]
+fn grep_counts_binary_files_and_cut_lines() {
+    let stage = Stage::with(&[("blob", "x\0needle"), ("other", "\0"), ("text", "needle\n")]);
+    let ran = stage.run(&["fs", "grep", "needle"]);
+    assert_eq!((ran.code, ran.text().as_str()), (0, "text:1:needle\n"));
+    assert_eq!(ran.err, "note: 2 binary files were not searched\n");
+    let ran = stage.run(&["fs", "grep", "needle", "blob"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, ""));
+    assert_eq!(ran.err, "note: 1 binary file was not searched\n");
+    fs::write(stage.path("long"), format!("needle{}", "x".repeat(10_000))).unwrap();
+    let ran = stage.run(&["fs", "grep", "needle", "long"]);
+    assert_eq!(ran.text().len(), "long:1:\n".len() + 8192);
+    assert_eq!(ran.err, "note: 1 line was cut after 8192 bytes\n");
+    let value = stage.json(&["fs", "grep", "needle", "long", "--json"]);
+    assert_eq!(value["matches"][0]["cut"], 10_006);
+}
+
+#[test]
+fn grep_as_json_is_one_object() {
+    let stage = project();
+    let line = |line: u64, text: &str, role: &str| json!({ "path": "src/lib.rs", "line": line, "text": text, "role": role, "cut": null });
+    assert_eq!(
+        stage.json(&["fs", "grep", "needle 3", "src", "-B", "1", "--json"]),
+        json!({
+            "path": "src",
+            "matches": [line(2, "two", "context"), line(3, "needle 3", "match")],
+            "truncated": null,
+            "searched": 2,
+            "skipped_binary": 0,
+            "problems": [],
+        })
+    );
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let files = stage.json(&["fs", "grep", "needle", "-l", "--json"]);
+    assert_eq!(files["matches"][1], json!({ "path": "src/lib.rs" }));
+    let counts = stage.json(&["fs", "grep", "needle", "-c", "--json"]);
+    assert_eq!(counts["matches"][1], json!({ "path": "src/lib.rs", "lines": 2 }));
+    assert_eq!(keys(&files), keys(&counts));
+    let ran = stage.run(&["fs", "grep", "thimble", "--json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    assert_eq!(
+        (ran.value()["matches"].clone(), ran.value()["searched"].clone()),
+        (json!([]), json!(4))
+    );
+    let cut = stage.json(&["fs", "grep", "needle", "--bytes", "40", "--json"]);
+    assert_eq!(cut["truncated"], "bytes");
+}
+
+#[test]
+fn a_search_stays_in_its_scope() {
+    let stage = project();
+    symlink("../README.md", stage.path("src/link.md")).unwrap();
+    let scoped = |line: &[&str]| stage.run(&[&["fs", "--scope", "src"], line].concat());
+    assert_eq!(scoped(&["grep", "needle"]).text(), "lib.rs:3:needle 3\nlib.rs:7:needle 7\n");
+    assert_eq!(scoped(&["glob", "*.{rs,md}"]).text(), "deep/er.rs\nlib.rs\nlink.md\n");
+    for line in [["grep", "needle", ".."], ["grep", "needle", "link.md"], ["glob", "*", "../src"]] {
+        let ran = scoped(&line);
+        assert_eq!((ran.code, ran.text().as_str()), (3, ""), "{line:?}: {}", ran.err);
+    }
+    let ran = scoped(&["glob", "../*"]);
+    ran.expect_error(1, "climbs out");
+}
+
+#[test]
+fn senseless_patterns_are_refused() {
+    let stage = project();
+    let long = "x".repeat(100_000);
+    let braces = "{a,b}".repeat(20);
+    for (line, reason) in [
+        (&["grep", ""][..], "it is empty"),
+        (&["grep", "a\nb"], "line break"),
+        (&["grep", &long], "longer than"),
+        (&["grep", "-e", "("], "unclosed group"),
+        (&["grep", "-e", "(a{1000}){1000}{1000}"], "size limit"),
+        (&["grep", "x", "--include", "{a"], "a brace is not closed"),
+        (&["grep", "x", "--exclude", "[z-a]"], "wrong way round"),
+        (&["glob", ""], "the pattern is empty"),
+        (&["glob", "[a"], "a bracket is not closed"),
+        (&["glob", "a/../b"], "climbs out"),
+        (&["glob", &long], "longer than"),
+        (&["glob", &braces], "more than 1000"),
+        (&["glob", "*", "--exclude", ""], "the pattern is empty"),
+        (&["tree", "--exclude", "{a"], "a brace is not closed"),
+    ] {
+        let ran = stage.run(&[&["fs"], line].concat());
+        ran.expect_error(1, reason);
+        let error = stage.run(&[&["fs", "--json"], line].concat()).error();
+        assert_eq!(error["kind"], "invalid", "{reason}");
+    }
+    let slow_elsewhere = "a".repeat(200_000);
+    fs::write(stage.path("many"), slow_elsewhere).unwrap();
+    expect_no(&stage.run(&["fs", "grep", "-e", "(a*)*b", "many"]));
+}
+
+#[test]
+fn patterns_that_are_not_utf8_are_refused() {
+    let stage = project();
+    let broken = OsStr::from_bytes(b"caf\xe9");
+    for line in [
+        &["grep", "{}"][..],
+        &["grep", "x", "--include", "{}"],
+        &["grep", "x", "--exclude", "{}"],
+        &["glob", "{}"],
+        &["glob", "x", "--exclude", "{}"],
+        &["tree", "--exclude", "{}"],
+    ] {
+        let word = |word: &'static str| if word == "{}" { broken } else { OsStr::new(word) };
+        let words: Vec<&OsStr> =
+            [OsStr::new("fs")].into_iter().chain(line.iter().copied().map(word)).collect();
+        stage.run(&words).expect_error(1, "pattern 'caf\u{fffd}': not valid UTF-8");
+    }
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_usage_errors() {
+    let stage = project();
+    for line in [
+        &["glob", "*", "--limit", "0"][..],
+        &["glob", "*", "--time", "0"],
+        &["glob", "*", "--time", "soon"],
+        &["glob", "*", "--time", "1e9"],
+        &["glob"],
+        &["grep", "x", "--bytes", "0"],
+        &["grep", "x", "-A", "many"],
+        &["grep"],
+    ] {
+        stage.run(&[&["fs"], line].concat()).expect_error(2, "error: ");
+    }
+}
+
+#[test]
+fn roots_that_are_not_there_are_named() {
+    let stage = project();
+    stage.run(&["fs", "grep", "x", "gone"]).expect_error(1, "'gone'");
+    stage.run(&["fs", "glob", "x", "gone"]).expect_error(1, "'gone'");
+    stage.run(&["fs", "glob", "x", "README.md"]).expect_error(1, "'README.md'");
+}
+
+#[test]
+fn what_cannot_be_searched_is_told_and_hurts_nothing() {
+    let stage = Stage::with(&[("good", "needle\n")]);
+    fs::write(stage.root().join(OsStr::from_bytes(b"bad\xff")), "needle\n").unwrap();
+    for (line, out) in [(&["glob", "*"][..], "good\n"), (&["grep", "needle"], "good:1:needle\n")] {
+        let ran = stage.run(&[&["fs"], line].concat());
+        assert_eq!((ran.code, ran.text().as_str()), (0, out));
+        assert!(ran.err.starts_with("warning: ") && ran.err.contains("UTF-8"), "{}", ran.err);
+        let value = stage.json(&[&["fs", "--json"], line].concat());
+        assert_eq!(value["problems"][0]["error"]["code"], "INVALID_PATH", "{value}");
+    }
+}
+
+#[test]
+fn a_name_with_a_line_end_can_be_told_apart() {
+    let stage = Stage::with(&[("a\nb", "x\n"), ("c", "")]);
+    assert_eq!(stage.out(&["fs", "glob", "-0", "*"]), "a\nb\0c\0");
+    let value = stage.json(&["fs", "grep", "x", "--json"]);
+    assert_eq!(value["matches"][0]["path"], "a\nb");
+}

@@ -1,0 +1,196 @@
+//! Walking a directory tree by handles, in path order.
+//!
+//! Each directory is opened from the handle of its parent without following links, so a walk stays
+//! where it began whatever happens to names meanwhile. What is found goes to a [`Visitor`].
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use ab_core::path::{MAX_PATH_BYTES, RESERVED_PREFIX};
+use ab_core::{FileKind, WsPath};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, fstat, openat};
+use rustix::io::Errno;
+
+use super::describe;
+use crate::jail::open_plain;
+
+/// Directories on the way down that are kept open; deeper ones are opened from the top.
+const MAX_HELD: usize = 128;
+/// Bytes of directory entries read at once.
+const BUFFER: usize = 32 * 1024;
+
+/// What looks at the entries of a walk.
+pub(super) trait Visitor {
+    /// Looks at an entry and says how to go on. A link is an entry, never a way.
+    fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno>;
+
+    /// A directory is about to be listed.
+    fn entered(&mut self, path: &WsPath, directory: &OwnedFd);
+
+    /// All of the directory entered last has been visited.
+    fn left(&mut self);
+
+    /// Something could not be looked at.
+    fn trouble(&mut self, path: String, trouble: Trouble);
+}
+
+/// How to go on after an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Into it, if it is a directory.
+    Enter,
+    /// Past it.
+    Pass,
+    /// No further.
+    Stop,
+}
+
+/// Why something could not be looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    Os(Errno),
+    NotText,
+}
+
+/// An entry of a directory.
+pub(super) struct Visited<'a> {
+    pub(super) parent: &'a WsPath,
+    pub(super) directory: &'a Arc<OwnedFd>,
+    pub(super) name: &'a str,
+    pub(super) kind: FileKind,
+}
+
+impl Visited<'_> {
+    /// From the workspace's root. Nothing for a name that only a stranger could have made.
+    pub(super) fn path(&self) -> Option<WsPath> {
+        self.parent.child(self.name).ok()
+    }
+}
+
+/// Visits everything below `top`, which is at `root` in the workspace.
+pub(super) fn walk(
+    top: Arc<OwnedFd>,
+    root: &WsPath,
+    visitor: &mut dyn Visitor,
+) -> Result<(), Errno> {
+    let mut walk = Walk { top: top.clone(), root, buffer: vec![MaybeUninit::uninit(); BUFFER] };
+    let first = identity(&top)?;
+    let mut levels = vec![walk.level(root.clone(), top, first, visitor)?];
+    while let Some(level) = levels.last_mut() {
+        let Some(child) = level.children.pop() else {
+            levels.pop();
+            visitor.left();
+            continue;
+        };
+        let name = &level.names[child.start..child.end];
+        let entry =
+            Visited { parent: &level.path, directory: &level.directory, name, kind: child.kind };
+        match visitor.visit(&entry)? {
+            Flow::Stop => return Ok(()),
+            Flow::Enter if child.kind == FileKind::Dir => {}
+            Flow::Enter | Flow::Pass => continue,
+        }
+        let Some(path) = entry.path() else { continue };
+        let entered = match path.as_str().len() > MAX_PATH_BYTES {
+            true => Err(Errno::NAMETOOLONG),
+            false => walk.open(&levels, &path).and_then(|directory| {
+                let identity = identity(&directory)?;
+                match levels.iter().any(|level| level.identity == identity) {
+                    true => Err(Errno::LOOP),
+                    false => walk.level(path.clone(), Arc::new(directory), identity, visitor),
+                }
+            }),
+        };
+        match entered {
+            Ok(next) => levels.push(next),
+            // Someone removed it meanwhile, which is how it would have been a moment later.
+            Err(Errno::NOENT) => {}
+            Err(errno) => visitor.trouble(path.to_string(), Trouble::Os(errno)),
+        }
+    }
+    Ok(())
+}
+
+struct Walk<'a> {
+    top: Arc<OwnedFd>,
+    root: &'a WsPath,
+    buffer: Vec<MaybeUninit<u8>>,
+}
+
+/// A directory whose children are being visited.
+struct Level {
+    path: WsPath,
+    directory: Arc<OwnedFd>,
+    identity: (u64, u64),
+    /// All names, one after the other.
+    names: String,
+    /// Sorted backwards, so that the next one is at the end.
+    children: Vec<Child>,
+}
+
+struct Child {
+    start: usize,
+    end: usize,
+    kind: FileKind,
+}
+
+impl Walk<'_> {
+    fn open(&self, levels: &[Level], path: &WsPath) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match (levels.last(), path.name()) {
+            (Some(level), Some(name)) if levels.len() < MAX_HELD => {
+                openat(&level.directory, name, flags, Mode::empty())
+            }
+            _ => {
+                let below = path.strip_prefix(self.root).unwrap_or_else(WsPath::root);
+                open_plain(self.top.as_fd(), &below, flags)
+            }
+        }
+    }
+
+    fn level(
+        &mut self,
+        path: WsPath,
+        directory: Arc<OwnedFd>,
+        identity: (u64, u64),
+        visitor: &mut dyn Visitor,
+    ) -> Result<Level, Errno> {
+        let (mut names, mut children) = (String::new(), Vec::new());
+        let mut strangers = Vec::new();
+        let mut entries = RawDir::new(&directory, &mut self.buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let bytes = entry.file_name().to_bytes();
+            if matches!(bytes, b"." | b"..") || bytes.starts_with(RESERVED_PREFIX.as_bytes()) {
+                continue;
+            }
+            let Ok(name) = entry.file_name().to_str() else {
+                strangers.push(entry.file_name().to_string_lossy().into_owned());
+                continue;
+            };
+            let kind = match entry.file_type() {
+                FileType::Unknown => match describe::name(&directory, name) {
+                    Ok(described) => described.stat.kind,
+                    Err(_) => continue,
+                },
+                known => describe::kind(known),
+            };
+            let start = names.len();
+            names.push_str(name);
+            children.push(Child { start, end: names.len(), kind });
+        }
+        children.sort_unstable_by(|a, b| names[b.start..b.end].cmp(&names[a.start..a.end]));
+        visitor.entered(&path, &directory);
+        for name in strangers {
+            let shown = if path.is_root() { name } else { format!("{path}/{name}") };
+            visitor.trouble(shown, Trouble::NotText);
+        }
+        Ok(Level { path, directory, identity, names, children })
+    }
+}
+
+fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
+    let stat = fstat(directory)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
