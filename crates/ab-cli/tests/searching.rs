@@ -112,7 +112,7 @@ fn grep_prints_path_line_and_text() {
 fn grep_options_choose_what_matches() {
     let stage = project();
     let regex = "src/lib.rs:3:needle 3\nsrc/lib.rs:7:needle 7\n";
-    assert_eq!(stage.out(&["fs", "grep", "-e", r"^needle \d$"]), regex);
+    assert_eq!(stage.out(&["fs", "grep", "-e", r"n\w+ \d"]), regex);
     assert_eq!(stage.out(&["fs", "grep", "--regex", "needle .", "src"]), regex);
     let any_case = "README.md:1:# Needle\nREADME.md:3:A needle in a haystack.\n";
     assert_eq!(stage.out(&["fs", "grep", "-i", "NEEDLE", "README.md"]), any_case);
@@ -203,7 +203,10 @@ fn grep_counts_binary_files_and_cut_lines() {
 #[test]
 fn grep_as_json_is_one_object() {
     let stage = project();
-    let line = |line: u64, text: &str, role: &str| json!({ "path": "src/lib.rs", "line": line, "text": text, "role": role, "cut": null });
+    let line = |line: u64, text: &str, role: &str| {
+        let path = "src/lib.rs";
+        json!({ "path": path, "line": line, "text": text, "role": role, "cut": null })
+    };
     assert_eq!(
         stage.json(&["fs", "grep", "needle 3", "src", "-B", "1", "--json"]),
         json!({

@@ -106,8 +106,8 @@ fn an_interrupt_ends_the_command_and_leaves_nothing() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // The command waits for its input, so it is there until we stop it. Waiting for a child would
-        // close the input, and the end of it is as good as a word.
+        // The command waits for its input, so it is there until we stop it. To wait for a child
+        // closes its input, which the command would take for an empty one.
         let input = child.stdin.take();
         while !catches(&child, 2) || !catches(&child, 15) {
             std::thread::yield_now();

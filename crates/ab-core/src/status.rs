@@ -190,8 +190,10 @@ impl fmt::Debug for Subscription {
 mod tests {
     use super::*;
 
-    fn recorder(hub: &StatusHub) -> (Arc<Mutex<Vec<(Status, Status)>>>, Subscription) {
-        let seen = Arc::new(Mutex::new(Vec::new()));
+    type Seen = Arc<Mutex<Vec<(Status, Status)>>>;
+
+    fn recorder(hub: &StatusHub) -> (Seen, Subscription) {
+        let seen = Seen::default();
         let log = seen.clone();
         let subscription =
             hub.subscribe(move |change| log.lock().unwrap().push((change.from, change.to)));

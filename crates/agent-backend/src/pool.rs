@@ -23,7 +23,7 @@
 //! drop(lease); // and whoever asks for ada next finds the notes
 //!
 //! let other = Request::keyed("grace").with(|config: &mut Config| config.root = "/home".to_owned());
-//! pool.with(other, async |backend| backend.write("/home/notes.txt", "hi").await).await?;
+//! pool.with(other, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
 //!
 //! assert_eq!((pool.stats().idle, pool.stats().active), (2, 0));
 //! pool.destroy_all().await

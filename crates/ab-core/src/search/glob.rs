@@ -105,19 +105,15 @@ impl Glob {
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            match segments.get(index) {
-                None => {}
-                Some(Segment::Deep) => {
-                    if self.visible(name, false) {
-                        next |= 1 << index;
-                    }
-                }
+            let reached = match segments.get(index) {
+                None => None,
+                Some(Segment::Deep) => self.visible(name, false).then_some(index),
                 Some(Segment::Name { test, dotted }) => {
-                    if self.visible(name, *dotted) && test.matches(name) {
-                        next |= 1 << (index + 1);
-                    }
+                    let fits = self.visible(name, *dotted) && test.matches(name);
+                    fits.then_some(index + 1)
                 }
-            }
+            };
+            next |= reached.map_or(0, |index| 1 << index);
         }
         closure(segments, next)
     }

@@ -154,7 +154,8 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
         return needs_the_capability(backend).await;
     }
     plant(backend, &[("a", "x.y\nxzy\n"), ("b/c", "X.Y\r\n(x.y)"), ("d", "nothing")]).await;
-    let table: [(&str, Syntax, Case, &[(&str, u64)]); 7] = [
+    type Lines = &'static [(&'static str, u64)];
+    let table: [(&str, Syntax, Case, Lines); 7] = [
         ("x.y", Syntax::Literal, Case::Sensitive, &[("a", 1), ("b/c", 2)]),
         ("x.y", Syntax::Literal, Case::Insensitive, &[("a", 1), ("b/c", 1), ("b/c", 2)]),
         ("x.y", Syntax::Regex, Case::Sensitive, &[("a", 1), ("a", 2), ("b/c", 2)]),

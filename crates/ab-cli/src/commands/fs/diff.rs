@@ -13,7 +13,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::comparison::{Bounds, Change, Comparison, Content, Depth, Diff as Text, Lines, Side};
+use self::comparison::{Bounds, Change, Comparison, Content, Depth, DiffText, Lines, Side};
 use super::ls::at_least_one;
 use super::patch;
 use crate::count::counted;
@@ -194,7 +194,7 @@ fn name(change: &Change, (from, to): &(WsPath, WsPath)) -> String {
 
 fn diff_of(change: &Change) -> Option<&str> {
     match &change.content {
-        Some(Content::Text { diff: Text::Shown(diff), .. }) => Some(diff),
+        Some(Content::Text { diff: DiffText::Shown(diff), .. }) => Some(diff),
         Some(Content::Text { .. } | Content::Binary | Content::Large) | None => None,
     }
 }
@@ -204,7 +204,7 @@ fn aside(change: &Change) -> String {
     match (&change.content, &change.from, &change.to) {
         (Some(Content::Binary), ..) => " (binary)".to_owned(),
         (Some(Content::Large), ..) => " (larger than 1 MiB)".to_owned(),
-        (Some(Content::Text { diff: Text::LeftOut, .. }), ..) => " (diff left out)".to_owned(),
+        (Some(Content::Text { diff: DiffText::LeftOut, .. }), ..) => " (diff left out)".to_owned(),
         (Some(Content::Text { .. }), ..) => String::new(),
         (None, Some(from), Some(to)) => format!(" ({} → {})", described(from), described(to)),
         (None, Some(side), None) | (None, None, Some(side)) => match side.kind {
@@ -239,9 +239,12 @@ fn measure(change: &Change) -> String {
 }
 
 fn value(change: &Change) -> Value {
-    let side = |side: &Side| json!({ "kind": side.kind.as_str(), "size": side.size, "target": side.target });
+    let side = |side: &Side| {
+        let (kind, size) = (side.kind.as_str(), side.size);
+        json!({ "kind": kind, "size": size, "target": side.target })
+    };
     let content = change.content.as_ref().map(|content| match content {
-        Content::Text { diff: Text::LeftOut, .. } => "left_out",
+        Content::Text { diff: DiffText::LeftOut, .. } => "left_out",
         Content::Text { .. } => "text",
         Content::Binary => "binary",
         Content::Large => "large",

@@ -28,7 +28,7 @@ use crate::workspace::path_text;
 Examples:
   agent-backend fs glob '*.rs'
   agent-backend fs glob 'src/**/*.{c,h}' --exclude vendor --gitignore
-  agent-backend fs glob '*.log' logs -0 | xargs -0 agent-backend fs rm")]
+  agent-backend fs glob '*.log' logs -0 | xargs -0 agent-backend fs cat")]
 pub(crate) struct Glob {
     /// The pattern
     #[arg(value_name = "PATTERN")]

@@ -56,7 +56,7 @@ pub(super) struct Side {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// Lines were added and removed, unless they are too many to count.
-    Text { lines: Option<Lines>, diff: Diff },
+    Text { lines: Option<Lines>, diff: DiffText },
     /// Not UTF-8, or with NUL characters.
     Binary,
     /// Larger than [`MAX_TEXT_BYTES`].
@@ -70,7 +70,7 @@ pub(super) struct Lines {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Diff {
+pub(super) enum DiffText {
     Shown(String),
     NotWanted,
     /// There was no room for it any more.
@@ -204,7 +204,7 @@ impl<'b> Comparison<'b> {
             return Ok(Some(Content::Binary));
         };
         if self.depth == Depth::Name {
-            return Ok(Some(Content::Text { lines: None, diff: Diff::NotWanted }));
+            return Ok(Some(Content::Text { lines: None, diff: DiffText::NotWanted }));
         }
         let name = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.path.to_string());
         let diff = renamed(&unified_diff("", before, after), name(&pair.from), name(&pair.to));
@@ -250,19 +250,19 @@ impl<'b> Comparison<'b> {
     }
 
     /// The diff, as long as there is room for all of it.
-    fn fitted(&mut self, diff: String) -> Diff {
+    fn fitted(&mut self, diff: String) -> DiffText {
         if self.depth == Depth::Lines {
-            return Diff::NotWanted;
+            return DiffText::NotWanted;
         }
         match self.room.checked_sub(diff.len()) {
             Some(room) => {
                 self.room = room;
-                Diff::Shown(diff)
+                DiffText::Shown(diff)
             }
             None => {
                 self.room = 0;
                 self.truncated.get_or_insert(Truncated::Bytes);
-                Diff::LeftOut
+                DiffText::LeftOut
             }
         }
     }
