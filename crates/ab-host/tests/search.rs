@@ -63,6 +63,8 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
         .await
         .unwrap();
     assert_eq!(found.truncated, Some(Truncated::Time));
+    let one = GrepOptions { root: "0000".to_owned(), limits: none, ..GrepOptions::default() };
+    assert_eq!(backend.grep("needle", one).await.unwrap().truncated, Some(Truncated::Time));
     let found =
         backend.glob("*", GlobOptions { limits: none, ..GlobOptions::default() }).await.unwrap();
     assert_eq!(found.truncated, Some(Truncated::Time));

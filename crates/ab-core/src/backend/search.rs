@@ -160,7 +160,7 @@ impl Backend {
     /// The names of a directory and of those below it, nested.
     pub async fn tree(&self, path: &str, options: TreeOptions) -> Result<Tree> {
         let root = self.parse(Verb::List, path)?;
-        let (entries, truncated, problems) = if options.exclude.is_empty() {
+        let (entries, mut truncated, problems) = if options.exclude.is_empty() {
             let list = ListOptions {
                 depth: options.depth,
                 limit: options.limit,
@@ -174,7 +174,12 @@ impl Backend {
         };
         let above = root.segments().count();
         let deep = |entry: &Entry| entry.path.segments().count() - above;
-        let shallow = entries.into_iter().filter(|entry| deep(entry) <= options.depth);
+        let mut shallow: Vec<Entry> =
+            entries.into_iter().filter(|entry| deep(entry) <= options.depth).collect();
+        if shallow.len() > options.limit {
+            shallow.truncate(options.limit);
+            truncated = Some(Truncated::Count);
+        }
         Ok(Tree { nodes: nest(shallow, above), truncated, problems })
     }
 
@@ -194,7 +199,7 @@ impl Backend {
 }
 
 /// Nests entries in path order, each `above` segments and more below the root.
-fn nest(entries: impl Iterator<Item = Entry>, above: usize) -> Vec<Node> {
+fn nest(entries: Vec<Entry>, above: usize) -> Vec<Node> {
     let mut top = Vec::new();
     let mut open: Vec<Node> = Vec::new();
     let close = |open: &mut Vec<Node>, top: &mut Vec<Node>, depth: usize| {

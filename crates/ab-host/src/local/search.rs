@@ -47,7 +47,9 @@ pub(super) fn search(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let top = match (shared.jail.open(act.path, flags, Final::Follow), &text) {
         (Ok(top), _) => Arc::new(top),
-        (Err(Fault::Os(Errno::NOTDIR)), Some(text)) => return one_file(shared, act, text, query),
+        (Err(Fault::Os(Errno::NOTDIR)), Some(text)) => {
+            return one_file(shared, act, text, query, cancel);
+        }
         (Err(fault), _) => return Err(act.failed(fault)),
     };
     let ground = ground_at(shared, act.path, &selection);
@@ -99,20 +101,28 @@ fn find_names(
 }
 
 /// A text search whose root is a file looks into that file, whatever its name.
-fn one_file(shared: &Shared, act: Act<'_>, text: &TextSearch, query: &Query) -> Result<Found> {
+fn one_file(
+    shared: &Shared,
+    act: Act<'_>,
+    text: &TextSearch,
+    query: &Query,
+    cancel: &Cancel,
+) -> Result<Found> {
     let file = shared.jail.open(act.path, read::read_flags(), Final::Follow);
     let file = file.map_err(|fault| act.failed(fault))?;
     let described = describe::handle(&file).map_err(|errno| act.failed(errno))?;
     read::check_regular(act, &described)?;
     let mut answering = Answering::new(&query.root, query.limits);
-    let most = query.limits.matches.saturating_add(1);
-    let hits = text.look(&mut text.looker(), std::fs::File::from(file), most);
-    match hits {
+    let deadline = answering.deadline();
+    let stopped = || cancel.is_set() || Instant::now() > deadline;
+    let watched = Watched { file: file.into(), stopped: &stopped };
+    match text.look(&mut text.looker(), watched, query.limits.matches.saturating_add(1)) {
         Ok(hits) => {
             answering.file(act.path, hits, text.answer());
         }
         Err(error) => answering.problem(act.path.to_string(), unreadable(act.path, &error)),
     }
+    answering.check_time();
     Ok(answering.finish())
 }
 

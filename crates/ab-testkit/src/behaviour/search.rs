@@ -155,13 +155,14 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
     }
     plant(backend, &[("a", "x.y\nxzy\n"), ("b/c", "X.Y\r\n(x.y)"), ("d", "nothing")]).await;
     type Lines = &'static [(&'static str, u64)];
-    let table: [(&str, Syntax, Case, Lines); 7] = [
+    let table: [(&str, Syntax, Case, Lines); 8] = [
         ("x.y", Syntax::Literal, Case::Sensitive, &[("a", 1), ("b/c", 2)]),
         ("x.y", Syntax::Literal, Case::Insensitive, &[("a", 1), ("b/c", 1), ("b/c", 2)]),
         ("x.y", Syntax::Regex, Case::Sensitive, &[("a", 1), ("a", 2), ("b/c", 2)]),
         ("(x.y)", Syntax::Literal, Case::Sensitive, &[("b/c", 2)]),
         ("^x", Syntax::Regex, Case::Insensitive, &[("a", 1), ("a", 2), ("b/c", 1)]),
         ("Y$", Syntax::Regex, Case::Sensitive, &[("b/c", 1)]),
+        ("y$", Syntax::Regex, Case::Sensitive, &[("a", 1), ("a", 2)]),
         ("absent", Syntax::Literal, Case::Sensitive, &[]),
     ];
     for (pattern, syntax, case, expect) in table {
