@@ -6,6 +6,7 @@
 mod exec;
 mod search;
 mod text;
+mod views;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,7 @@ use crate::guarded::Guarded;
 use crate::journal::Journal;
 use crate::life::{Closeable, Life, TrackId};
 use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::mounts::Mounts;
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteMode, WriteOptions,
@@ -35,6 +37,7 @@ use crate::status::{Status, StatusChange, Subscription};
 pub use exec::ExecOutput;
 pub use search::{GlobOptions, GrepOptions, Names, Node, Tree, TreeOptions};
 pub use text::{CHUNK, Chunks, LineRange, TextWindow, WINDOW_BYTES};
+pub use views::Overlaid;
 
 /// Files of a batch that are worked on at a time.
 const BATCH_CONCURRENCY: usize = 16;
@@ -49,6 +52,8 @@ pub struct Backend {
     /// The guards of this handle and of those it was made from: they hear of refused paths, which
     /// never become calls.
     guards: Arc<[Arc<dyn Guard>]>,
+    /// The driver, where it is a tree of mounts: one more joins the others.
+    mounts: Option<Arc<Mounts>>,
 }
 
 /// What is bound to a handle when it is made.
@@ -83,7 +88,7 @@ impl Backend {
         let Assembly { actor, guards } = assembly;
         let guards: Arc<[Arc<dyn Guard>]> = guards.in_order().into();
         let driver = guarded(driver, &actor, &guards);
-        Self { driver, rules: Arc::new(rules), actor, life, guards }
+        Self { driver, rules: Arc::new(rules), actor, life, guards, mounts: None }
     }
 
     /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
@@ -104,6 +109,7 @@ impl Backend {
             actor: self.actor.clone(),
             life: Life::scope(&self.life),
             guards: own.into_iter().chain(self.guards.iter().cloned()).collect(),
+            mounts: None,
         }
     }
 

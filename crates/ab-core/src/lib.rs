@@ -15,14 +15,19 @@ pub mod journal;
 mod life;
 pub mod memory;
 pub mod metadata;
+mod mounts;
 pub mod options;
+pub mod overlay;
 pub mod path;
 pub mod process;
 mod scoped;
 pub mod search;
 pub mod status;
+mod transfer;
 
-pub use backend::{Assembly, Backend, Body, ExecOutput, LineRange, ScopeOptions, TextWindow};
+pub use backend::{
+    Assembly, Backend, Body, ExecOutput, LineRange, Overlaid, ScopeOptions, TextWindow,
+};
 pub use call::{Actor, Call, Outcome, Verb};
 pub use driver::{BackendKind, Capabilities, Driver, File, Info};
 pub use edit::{Edit, EditOptions, Edited};
@@ -31,5 +36,6 @@ pub use guard::{Guard, Guards};
 pub use life::{Closeable, TrackId};
 pub use memory::{Memory, MemoryOptions};
 pub use metadata::{Content, Entry, FileKind, Listing, Stat, Version};
+pub use overlay::{Change, ChangeKind};
 pub use path::{PathRules, WsPath};
 pub use status::{Status, StatusChange, Subscription};

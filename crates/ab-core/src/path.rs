@@ -17,6 +17,11 @@ pub const MAX_NAME_BYTES: usize = 255;
 pub const MAX_STRICT_CHARS: usize = 255;
 /// Names that begin so belong to writes in flight: never listed, never accepted from a caller.
 pub const RESERVED_PREFIX: &str = ".ab-tmp-";
+/// Names that begin so are an overlay's whiteouts in its upper layer: listed there, never accepted
+/// from a caller.
+pub const WHITEOUT_PREFIX: &str = ".ab-wh-";
+/// The name by which an overlay keeps a directory in an upper layer that has no empty ones.
+pub const KEEPER: &str = ".ab-keep";
 
 /// A parsed path: UTF-8, `/`-separated, relative to the workspace root.
 ///
@@ -347,6 +352,9 @@ impl PathRules {
 
     fn check_segment(&self, name: &str, raw: &str) -> Result<()> {
         check_name(name, raw)?;
+        if is_mark(name) {
+            return Err(invalid(raw, "the name is reserved for the marks of overlays"));
+        }
         if self.platform == Platform::Windows {
             check_windows_name(name, raw)?;
         }
@@ -366,6 +374,11 @@ impl PathRules {
         };
         self.aliases.iter().filter_map(covered).max()
     }
+}
+
+/// Whether an overlay keeps something under this name. Drivers take it like any other.
+pub(crate) fn is_mark(name: &str) -> bool {
+    name.starts_with(WHITEOUT_PREFIX) || name == KEEPER
 }
 
 fn check_name(name: &str, raw: &str) -> Result<()> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::journal::{Journal, MemoryWriter, Mode};
+use ab_core::options::RemoveOptions;
 use ab_core::{Assembly, Backend, Guard, Guards, Memory, ScopeOptions};
 use ab_testkit::{Gate, Log, World, behaviour_suite};
 
@@ -63,7 +64,62 @@ async fn guarded_scoped_guarded() -> World {
     World::new(with_guards().scope("tenants/a", options).unwrap())
 }
 
+/// A workspace that is mounted into another, seen through the view and nowhere else.
+async fn mounted() -> World {
+    let whole = plain().mount("mnt/data", &plain()).unwrap();
+    below(whole, "mnt/data").await
+}
+
+/// Beside a mount, in the workspace that others are mounted into.
+async fn beside_a_mount() -> World {
+    let whole = plain().mount("other/mnt", &plain()).unwrap();
+    below(whole, "work").await
+}
+
+/// In a mount that has another one beside what is looked at, and lies in a third.
+async fn mounted_in_a_mount() -> World {
+    let whole = plain().mount("outer", &plain()).unwrap();
+    let whole = whole.mount("outer/inner", &plain()).unwrap();
+    below(whole.mount("outer/inner/deep", &plain()).unwrap(), "outer/inner/work").await
+}
+
+/// Laid over a workspace with nothing in it.
+async fn overlay() -> World {
+    let overlaid = plain().overlay(&plain()).unwrap();
+    World::keeping(overlaid.backend().clone(), overlaid)
+}
+
+/// Laid over a workspace whose content was all removed, so that marks are everywhere.
+async fn overlay_emptied() -> World {
+    let lower = plain();
+    for path in ["file", "dir/file", "a/b/c", "from/old", "b/inner/deep/old", "log"] {
+        lower.write(path, "removed").await.unwrap();
+    }
+    let overlaid = lower.overlay(&plain()).unwrap();
+    for name in lower.readdir(".").await.unwrap() {
+        overlaid.backend().rm(&name, RemoveOptions::recursive()).await.unwrap();
+    }
+    World::keeping(overlaid.backend().clone(), (overlaid, lower))
+}
+
+/// An overlay over an overlay over something.
+async fn overlay_over_overlay() -> World {
+    let lower = plain();
+    lower.write("tenants/a/old", "removed").await.unwrap();
+    let first = lower.overlay(&plain()).unwrap();
+    first.backend().rm("tenants/a/old", RemoveOptions::default()).await.unwrap();
+    let second = first.backend().overlay(&plain()).unwrap();
+    let world = below(second.backend().clone(), "tenants/a").await;
+    World::keeping(world.backend.clone(), (world, first, second))
+}
+
 behaviour_suite! { on_memory => memory }
+behaviour_suite! { on_overlay => overlay }
+behaviour_suite! { on_overlay_emptied => overlay_emptied }
+behaviour_suite! { on_overlay_over_overlay => overlay_over_overlay }
+behaviour_suite! { on_mounted => mounted }
+behaviour_suite! { on_beside_a_mount => beside_a_mount }
+behaviour_suite! { on_mounted_in_a_mount => mounted_in_a_mount }
 behaviour_suite! { on_memory_scoped => memory_scoped }
 behaviour_suite! { on_memory_scoped_twice => memory_scoped_twice }
 behaviour_suite! { on_memory_scoped_at_root => memory_scoped_at_root }

@@ -39,9 +39,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use crate::World;
 use lockstep::Tally;
 
-pub use operation::{Expect, Operation, SLOTS, Slot};
+pub use operation::{Expect, GLOBS, Operation, SLOTS, Slot};
 pub use strategy::{LONGEST, operation, sequence};
-pub use tree::{EmptyDirs, Traits, Tree};
+pub use tree::{EmptyDirs, Search, Traits, Tree};
 
 /// How many sequences to run, when not the [default](DEFAULT_SEQUENCES). A run that was asked for
 /// says what it did, also when it passes.
@@ -137,8 +137,12 @@ async fn traits(world: &World) -> Traits {
         true => EmptyDirs::Kept,
         false => EmptyDirs::Vanish,
     };
+    let search = match capabilities.search {
+        true => Search::Offered,
+        false => Search::Unsupported,
+    };
     let made = world.write("any", "").await.unwrap();
-    Traits { empty_dirs, file_mode: made.mode.filter(|_| capabilities.modes) }
+    Traits { empty_dirs, search, file_mode: made.mode.filter(|_| capabilities.modes) }
 }
 
 fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
@@ -157,6 +161,12 @@ mod tests {
 
     use super::*;
 
+    /// Two bytes fit, which the model knows nothing of.
+    async fn tight() -> World {
+        let options = MemoryOptions { limit: 2, ..MemoryOptions::default() };
+        World::new(Backend::new(Memory::with(options).unwrap()))
+    }
+
     async fn with_something_in_it() -> World {
         let data = vec![("b/a".to_owned(), "x".into())];
         let options = MemoryOptions { data, ..MemoryOptions::default() };
@@ -165,16 +175,22 @@ mod tests {
 
     #[test]
     fn a_difference_is_found_and_made_small() {
-        let difference = search(&with_something_in_it, 100, 1).unwrap_err();
-        let steps = difference.lines().filter(|line| !line.starts_with("    ")).count();
-        assert!(steps <= 2, "not small:\n{difference}");
-        assert!(difference.contains("the model: "), "{difference}");
-        assert!(difference.contains("the backend: "), "{difference}");
+        let difference = search(&tight, 1000, 1).unwrap_err();
+        let lines: Vec<&str> = difference.lines().collect();
+        assert_eq!(lines.len(), 3, "not small:\n{difference}");
+        assert!(lines[1].contains("the model:   file of 3 bytes"), "{difference}");
+        assert!(lines[2].contains("the backend: NoSpace on "), "{difference}");
     }
 
     #[test]
     fn a_seed_brings_the_same_sequences_back() {
-        let find = || search(&with_something_in_it, 100, 2).unwrap_err();
-        assert_eq!(find(), find());
+        let find = |seed| search(&tight, 1000, seed).unwrap_err();
+        assert_eq!(find(2), find(2));
+    }
+
+    #[test]
+    fn what_a_fixture_put_there_is_given() {
+        let tally = search(&with_something_in_it, 100, 3).unwrap();
+        assert!(tally.done > 0 && tally.operations > tally.done, "{tally:?}");
     }
 }

@@ -44,6 +44,13 @@ pub(super) enum Answer {
         cut: bool,
         problems: usize,
     },
+    /// Files with the number of their lines that match, in order.
+    Lines {
+        counts: Vec<(String, u64)>,
+        searched: u64,
+        binary: u64,
+        problems: usize,
+    },
     Many(Vec<Answer>),
     /// The slot held no open file.
     NoFile,
@@ -109,6 +116,9 @@ impl fmt::Display for Answer {
                     write!(f, " with {problems} problems")?;
                 }
                 Ok(())
+            }
+            Answer::Lines { counts, searched, binary, problems } => {
+                write!(f, "{counts:?}, {searched} searched, {binary} binary, {problems} problems")
             }
             Answer::Many(answers) => {
                 for (at, answer) in answers.iter().enumerate() {

@@ -35,8 +35,10 @@ pub(super) async fn run(
     traits: Traits,
     operations: &[Operation],
 ) -> Result<Tally, Box<Difference>> {
+    let mut oracle = Oracle::new(traits);
+    given(backend, &mut oracle).await;
     let mut pair = Pair {
-        oracle: Oracle::new(traits),
+        oracle,
         subject: Subject::new(backend.clone()),
         versions: Vec::new(),
         agreed: Vec::new(),
@@ -52,6 +54,22 @@ pub(super) async fn run(
     }
     Ok(tally)
 }
+
+/// Shows the model what the fixture put there: the part of a view that lies below it, say.
+async fn given(backend: &Backend, oracle: &mut Oracle) {
+    let start = backend.list(".", EVERYTHING).await.unwrap();
+    for entry in start.entries {
+        let path = entry.path.to_string();
+        let mode = entry.stat.and_then(|stat| stat.mode);
+        match entry.kind.is_dir() {
+            true => oracle.give_dir(&path),
+            false => oracle.give_file(&path, &backend.read(&path).await.unwrap(), mode),
+        }
+    }
+}
+
+const EVERYTHING: ListOptions =
+    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Stat };
 
 struct Pair {
     oracle: Oracle,
@@ -103,8 +121,7 @@ impl Pair {
 
     /// Everything that can be seen: the tree with details, every file, every open file.
     fn whole(&self) -> Vec<Operation> {
-        let everything = ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Stat };
-        let mut all = vec![Operation::List(".".to_owned(), everything)];
+        let mut all = vec![Operation::List(".".to_owned(), EVERYTHING)];
         let files = self.oracle.tree().files().into_iter();
         all.extend(files.map(|path| Operation::Read(path, ReadOptions::default())));
         all.extend((0..SLOTS).map(|slot| Operation::ReadAt { slot, offset: 0, length: 1000 }));

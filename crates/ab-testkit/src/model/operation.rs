@@ -18,6 +18,17 @@ pub enum Operation {
     List(String, ListOptions),
     Read(String, ReadOptions),
     ReadMany(Vec<String>),
+    /// Names of every kind that match one of the [`GLOBS`].
+    Glob {
+        root: String,
+        pattern: &'static str,
+        limit: usize,
+    },
+    /// How many lines of each file hold a text.
+    Grep {
+        root: String,
+        text: &'static str,
+    },
     Write {
         path: String,
         bytes: Vec<u8>,
@@ -63,6 +74,9 @@ pub enum Operation {
     /// Describes the open file.
     Describe(Slot),
 }
+
+/// Every name, one name at any depth, the end of a name, and a name in one directory.
+pub const GLOBS: &[&str] = &["**", "a", "*b", "a/*"];
 
 /// Which of the [`SLOTS`] open files.
 pub type Slot = usize;
@@ -113,6 +127,11 @@ impl fmt::Display for Operation {
                 bounded(f, "limit", limit)
             }
             Operation::ReadMany(paths) => write!(f, "read_many {paths:?}"),
+            Operation::Glob { root, pattern, limit } => {
+                write!(f, "glob {pattern:?} below {root:?}")?;
+                bounded(f, "limit", *limit)
+            }
+            Operation::Grep { root, text } => write!(f, "grep {text:?} below {root:?}"),
             Operation::Write { path, bytes, mode, expect, permissions } => {
                 write!(f, "write {path:?} {}", Shown(bytes))?;
                 if *mode != WriteMode::CreateOrReplace {

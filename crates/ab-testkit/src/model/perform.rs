@@ -1,8 +1,10 @@
 //! What a backend answers to an operation.
 
+use ab_core::backend::{GlobOptions, GrepOptions, Names};
 use ab_core::edit::EditOptions;
 use ab_core::options::{Attributes, RenameOptions, WriteOptions};
-use ab_core::{Backend, Error, File, Kind, Listing, Result, Stat, Version};
+use ab_core::search::{Answer as Count, Found, Kinds, Match, SearchLimits};
+use ab_core::{Backend, Error, File, Listing, Result, Stat, Version};
 use bytes::Bytes;
 
 use super::answer::{Answer, Facts, Listed, Refusal, Reply};
@@ -54,6 +56,24 @@ impl Subject {
                 };
                 let all = backend.read_many(&paths).await.into_iter().map(one).collect();
                 Reply::new(Answer::Many(all))
+            }
+            Operation::Glob { root, pattern, limit } => {
+                let options = GlobOptions {
+                    root: root.clone(),
+                    kinds: Kinds::All,
+                    limits: SearchLimits { matches: *limit, ..SearchLimits::default() },
+                    ..GlobOptions::default()
+                };
+                let Names { entries, truncated, problems } = backend.glob(pattern, options).await?;
+                Reply::new(listing(&Listing { entries, truncated, problems }))
+            }
+            Operation::Grep { root, text } => {
+                let options = GrepOptions {
+                    root: root.clone(),
+                    answer: Count::Counts,
+                    ..GrepOptions::default()
+                };
+                Reply::new(counted(&backend.grep(text, options).await?))
             }
             Operation::Write { path, bytes, mode, expect, permissions } => {
                 let options = WriteOptions {
@@ -157,7 +177,19 @@ fn listing(listing: &Listing) -> Answer {
     }
 }
 
+fn counted(found: &Found) -> Answer {
+    let count = |found: &Match| match found {
+        Match::Count { path, lines } => (path.to_string(), *lines),
+        other => panic!("asked for counts, got {other:?}"),
+    };
+    Answer::Lines {
+        counts: found.matches.iter().map(count).collect(),
+        searched: found.searched,
+        binary: found.skipped_binary,
+        problems: found.problems.len(),
+    }
+}
+
 fn refusal(error: &Error) -> Refusal {
-    let kind: Kind = error.kind();
-    Refusal { kind, path: error.path().map(str::to_owned) }
+    Refusal { kind: error.kind(), path: error.path().map(str::to_owned) }
 }

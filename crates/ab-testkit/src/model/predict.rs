@@ -7,7 +7,7 @@ use ab_core::options::{Detail, ListOptions, ReadOptions, WriteMode};
 use super::answer::{Answer, Listed, Refusal, Reply, State};
 use super::operation::{Expect, Operation, SLOTS, Slot};
 use super::place::Place;
-use super::tree::{Condition, FileId, Handle, Node, Traits, Tree, Writing};
+use super::tree::{Condition, FileId, Handle, Node, Search, Traits, Tree, Writing};
 
 /// The model with its open files.
 #[derive(Debug)]
@@ -21,6 +21,18 @@ type Outcome<T = Reply<State>> = Result<T, Refusal>;
 impl Oracle {
     pub(super) fn new(traits: Traits) -> Self {
         Self { tree: Tree::new(traits), slots: [const { None }; SLOTS] }
+    }
+
+    /// Takes a directory as given.
+    pub(super) fn give_dir(&mut self, path: &str) {
+        self.outcome(&Operation::Mkdir(path.to_owned())).unwrap();
+    }
+
+    /// Takes a file as given.
+    pub(super) fn give_file(&mut self, path: &str, bytes: &[u8], mode: Option<u32>) {
+        let (permissions, mode) = (mode, WriteMode::CreateNew);
+        let writing = Writing { mode, condition: Condition::None, permissions };
+        self.tree.write(&Place::parse(path).unwrap(), bytes, writing).unwrap();
     }
 
     pub(super) fn tree(&self) -> &Tree {
@@ -61,6 +73,8 @@ impl Oracle {
                 };
                 Ok(Reply::new(Answer::Many(paths.iter().map(one).collect())))
             }
+            Operation::Glob { root, pattern, limit } => self.glob(root, pattern, *limit),
+            Operation::Grep { root, text } => self.grep(root, text),
             Operation::Write { path, bytes, mode, expect, permissions } => {
                 let (mode, condition) = (*mode, condition(*expect));
                 let writing = Writing { mode, condition, permissions: *permissions };
@@ -133,6 +147,53 @@ impl Oracle {
         Ok(Reply::new(Answer::Listing { entries, cut, problems: 0 }))
     }
 
+    fn glob(&self, root: &str, pattern: &str, limit: usize) -> Outcome {
+        let root = Place::parse(root)?;
+        self.check_search()?;
+        let (mut found, _) = self.tree.list(&root, EVERYTHING)?;
+        found.retain(|(place, _)| matches(pattern, &place.0[root.0.len()..]));
+        let cut = found.len() > limit;
+        found.truncate(limit);
+        let listed = |(place, node): (Place, Node)| {
+            let kind = self.tree.facts(node).kind;
+            Listed { path: place.to_string(), kind, facts: None }
+        };
+        let entries = found.into_iter().map(listed).collect();
+        Ok(Reply::new(Answer::Listing { entries, cut, problems: 0 }))
+    }
+
+    fn grep(&self, root: &str, text: &str) -> Outcome {
+        let root = Place::parse(root)?;
+        self.check_search()?;
+        let found = match self.tree.find(&root)? {
+            Node::File(file) => vec![(root, Node::File(file))],
+            Node::Dir => self.tree.list(&root, EVERYTHING)?.0,
+        };
+        let (mut counts, mut searched, mut binary) = (Vec::new(), 0, 0);
+        for (place, node) in found {
+            let Node::File(file) = node else { continue };
+            let bytes = self.tree.bytes(file);
+            searched += 1;
+            if bytes.contains(&0) {
+                binary += 1;
+                continue;
+            }
+            let holds = |line: &&[u8]| line.windows(text.len()).any(|w| w == text.as_bytes());
+            match bytes.split(|byte| *byte == b'\n').filter(holds).count() {
+                0 => {}
+                lines => counts.push((place.to_string(), lines as u64)),
+            }
+        }
+        Ok(Reply::new(Answer::Lines { counts, searched, binary, problems: 0 }))
+    }
+
+    fn check_search(&self) -> Result<(), Refusal> {
+        match self.tree.traits().search {
+            Search::Offered => Ok(()),
+            Search::Unsupported => Err(Refusal { kind: Kind::Unsupported, path: None }),
+        }
+    }
+
     fn edit(&mut self, path: &str, edits: &[Edit], expect: Expect, dry_run: bool) -> Outcome {
         let place = Place::parse(path)?;
         let (bytes, file) = self.read_whole(path)?;
@@ -169,6 +230,21 @@ fn condition(expect: Expect) -> Condition {
         Expect::Nothing => Condition::None,
         Expect::Current => Condition::IfFile,
         Expect::Former | Expect::Foreign => Condition::Never,
+    }
+}
+
+const EVERYTHING: ListOptions =
+    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Kind };
+
+/// Whether one of the [`GLOBS`](super::operation::GLOBS) matches what is below the search's root.
+fn matches(pattern: &str, below: &[String]) -> bool {
+    let last = below.last().map_or("", String::as_str);
+    match pattern {
+        "**" => true,
+        "a" => last == "a",
+        "*b" => last.ends_with('b'),
+        "a/*" => below.len() == 2 && below[0] == "a",
+        other => panic!("the model does not know the glob {other:?}"),
     }
 }
 

@@ -2,17 +2,20 @@
 //!
 //! Every alternative has its plainest form first: that is what a failing sequence shrinks to.
 
+use std::fmt;
+
 use ab_core::edit::{Edit, Which};
 use ab_core::options::{
     Access, ByteRange, Creation, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, Detail, Existing,
     ListOptions, Missing, OpenOptions, Overwrite, Reach, ReadOptions, RemoveOptions, WriteMode,
 };
+use ab_core::search::DEFAULT_MATCH_LIMIT;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::operation::{Expect, Operation, Slot};
+use super::operation::{Expect, GLOBS, Operation, Slot};
 
 /// Most operations of one sequence.
 pub const LONGEST: usize = 40;
@@ -32,7 +35,10 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         8 => rename(),
         4 => (path(), reading()).prop_map(|(path, options)| Operation::Read(path, options)),
         1 => vec(path(), 0..4).prop_map(Operation::ReadMany),
-        4 => (path(), listing()).prop_map(|(path, options)| Operation::List(path, options)),
+        4 => (root(), listing()).prop_map(|(path, options)| Operation::List(path, options)),
+        2 => glob(),
+        2 => (searched(), select(&["a", "b", "ab"][..]))
+            .prop_map(|(root, text)| Operation::Grep { root, text }),
         3 => path().prop_map(Operation::Stat),
         1 => path().prop_map(Operation::Exists),
         2 => (plain(), mode()).prop_map(|(path, mode)| Operation::SetMode(path, mode)),
@@ -48,7 +54,12 @@ pub fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn write() -> impl Strategy<Value = Operation> {
-    (path(), content(), select(WRITE_MODES), expect(), permissions()).prop_map(
+    let modes = mostly(
+        WriteMode::CreateOrReplace,
+        4,
+        &[WriteMode::CreateNew, WriteMode::Replace, WriteMode::CreateIfMissing],
+    );
+    (path(), content(), modes, expect(), permissions()).prop_map(
         |(path, bytes, mode, expect, permissions)| Operation::Write {
             path,
             bytes,
@@ -59,16 +70,6 @@ fn write() -> impl Strategy<Value = Operation> {
     )
 }
 
-const WRITE_MODES: &[WriteMode] = &[
-    WriteMode::CreateOrReplace,
-    WriteMode::CreateOrReplace,
-    WriteMode::CreateOrReplace,
-    WriteMode::CreateOrReplace,
-    WriteMode::CreateNew,
-    WriteMode::Replace,
-    WriteMode::CreateIfMissing,
-];
-
 fn edit() -> impl Strategy<Value = Operation> {
     let text =
         || select(&["a", "b", "ab", "aa", "ba", "\n", "a\n", ""][..]).prop_map(str::to_owned);
@@ -78,6 +79,15 @@ fn edit() -> impl Strategy<Value = Operation> {
         .prop_map(|(path, edits, expect, dry_run)| Operation::Edit { path, edits, expect, dry_run })
 }
 
+fn glob() -> impl Strategy<Value = Operation> {
+    let limit = mostly(DEFAULT_MATCH_LIMIT, 4, &[0, 1, 3]);
+    (searched(), select(GLOBS), limit).prop_map(|(root, pattern, limit)| Operation::Glob {
+        root,
+        pattern,
+        limit,
+    })
+}
+
 fn rename() -> impl Strategy<Value = Operation> {
     (path(), path(), select(&[Overwrite::Refuse, Overwrite::Replace][..]))
         .prop_map(|(from, to, overwrite)| Operation::Rename { from, to, overwrite })
@@ -85,9 +95,9 @@ fn rename() -> impl Strategy<Value = Operation> {
 
 fn open() -> impl Strategy<Value = Operation> {
     let options = (
-        select(&[Access::ReadWrite, Access::ReadWrite, Access::Read, Access::Write][..]),
-        select(&[Creation::Never, Creation::IfMissing, Creation::IfMissing, Creation::Always][..]),
-        select(&[Existing::Keep, Existing::Keep, Existing::Truncate][..]),
+        mostly(Access::ReadWrite, 2, &[Access::Read, Access::Write]),
+        mostly(Creation::IfMissing, 2, &[Creation::Never, Creation::Always]),
+        mostly(Existing::Keep, 2, &[Existing::Truncate]),
         permissions(),
     );
     (slot(), path(), options).prop_map(|(slot, path, options)| {
@@ -104,34 +114,21 @@ fn removal() -> impl Strategy<Value = RemoveOptions> {
 
 fn reading() -> impl Strategy<Value = ReadOptions> {
     let range = (0u64..8, 0u64..8).prop_map(|(start, length)| ByteRange { start, length });
-    let limit = select(&[DEFAULT_READ_LIMIT, DEFAULT_READ_LIMIT, 0, 1, 2, 4][..]);
+    let limit = mostly(DEFAULT_READ_LIMIT, 6, &[0, 1, 2, 4]);
     (option::of(range), limit).prop_map(|(range, limit)| ReadOptions { range, limit })
 }
 
 fn listing() -> impl Strategy<Value = ListOptions> {
     let depth = select(&[1, 1, usize::MAX, usize::MAX, 0, 2, 3][..]);
-    let limit = select(&[DEFAULT_LIST_LIMIT, DEFAULT_LIST_LIMIT, 0, 1, 3][..]);
+    let limit = mostly(DEFAULT_LIST_LIMIT, 4, &[0, 1, 3]);
     (depth, limit, select(&[Detail::Kind, Detail::Stat][..]))
         .prop_map(|(depth, limit, detail)| ListOptions { depth, limit, detail })
 }
 
 fn expect() -> impl Strategy<Value = Expect> {
-    select(EXPECTATIONS)
+    let others = [Expect::Current, Expect::Current, Expect::Former, Expect::Foreign];
+    mostly(Expect::Nothing, 7, &others)
 }
-
-const EXPECTATIONS: &[Expect] = &[
-    Expect::Nothing,
-    Expect::Nothing,
-    Expect::Nothing,
-    Expect::Nothing,
-    Expect::Nothing,
-    Expect::Nothing,
-    Expect::Nothing,
-    Expect::Current,
-    Expect::Current,
-    Expect::Former,
-    Expect::Foreign,
-];
 
 /// Bits that let the owner of a file or directory go on working with it.
 fn mode() -> impl Strategy<Value = u32> {
@@ -140,11 +137,11 @@ fn mode() -> impl Strategy<Value = u32> {
 
 /// More than most hosts let a new file have by itself, and less.
 fn permissions() -> impl Strategy<Value = Option<u32>> {
-    select(&[None, None, None, None, Some(0o600), Some(0o666), Some(0o755)][..])
+    mostly(None, 4, &[Some(0o600), Some(0o666), Some(0o755)])
 }
 
 fn slot() -> impl Strategy<Value = Slot> {
-    select(&[0, 0, 1][..])
+    mostly(0, 2, &[1])
 }
 
 /// Text that repeats itself, and now and then bytes that are no text.
@@ -154,17 +151,29 @@ fn content() -> impl Strategy<Value = Vec<u8>> {
 
 /// A path as a caller may write it.
 fn path() -> impl Strategy<Value = String> {
-    (plain(), name(), select(SPELLINGS)).prop_map(|(path, name, spelling)| match spelling {
-        Spelling::Plain => path,
-        Spelling::FromHere => format!("./{path}"),
-        Spelling::FromTheRoot => format!("/{path}"),
-        Spelling::Trailing => format!("{path}/"),
-        Spelling::TrailingDot => format!("{path}/."),
-        Spelling::Doubled => path.replace('/', "//"),
-        Spelling::Detour => format!("{name}/../{path}"),
-        Spelling::Sideways => format!("{path}/../{name}"),
-        Spelling::Exactly(text) => text.to_owned(),
-    })
+    (plain(), name(), mostly(Spelling::Plain, 144, ODD_SPELLINGS)).prop_map(
+        |(path, name, spelling)| match spelling {
+            Spelling::Plain => path,
+            Spelling::FromHere => format!("./{path}"),
+            Spelling::FromTheRoot => format!("/{path}"),
+            Spelling::Trailing => format!("{path}/"),
+            Spelling::TrailingDot => format!("{path}/."),
+            Spelling::Doubled => path.replace('/', "//"),
+            Spelling::Detour => format!("{name}/../{path}"),
+            Spelling::Sideways => format!("{path}/../{name}"),
+            Spelling::Exactly(text) => text.to_owned(),
+        },
+    )
+}
+
+/// Where a walk begins: often at the top, where there is something to walk over.
+fn root() -> impl Strategy<Value = String> {
+    prop_oneof![Just(".".to_owned()), path()]
+}
+
+/// Where a search begins. Not at the root: a scope that nobody wrote to yet has none to search.
+fn searched() -> impl Strategy<Value = String> {
+    plain()
 }
 
 /// One, two or three names.
@@ -192,31 +201,31 @@ enum Spelling {
     Exactly(&'static str),
 }
 
-/// Mostly plain.
-const SPELLINGS: &[Spelling] = &{
-    let mut all = [Spelling::Plain; 160];
-    let others = [
-        Spelling::FromHere,
-        Spelling::FromTheRoot,
-        Spelling::Trailing,
-        Spelling::TrailingDot,
-        Spelling::Doubled,
-        Spelling::Detour,
-        Spelling::Sideways,
-        Spelling::Exactly("."),
-        Spelling::Exactly("/"),
-        Spelling::Exactly("a/.."),
-        Spelling::Exactly(""),
-        Spelling::Exactly(".."),
-        Spelling::Exactly("/../a"),
-        Spelling::Exactly("a/../../b"),
-        Spelling::Exactly("a/.ab-tmp-b"),
-        Spelling::Exactly("a\0b"),
-    ];
-    let mut at = 0;
-    while at < others.len() {
-        all[all.len() - others.len() + at] = others[at];
-        at += 1;
-    }
-    all
-};
+const ODD_SPELLINGS: &[Spelling] = &[
+    Spelling::FromHere,
+    Spelling::FromTheRoot,
+    Spelling::Trailing,
+    Spelling::TrailingDot,
+    Spelling::Doubled,
+    Spelling::Detour,
+    Spelling::Sideways,
+    Spelling::Exactly("."),
+    Spelling::Exactly("/"),
+    Spelling::Exactly("a/.."),
+    Spelling::Exactly(""),
+    Spelling::Exactly(".."),
+    Spelling::Exactly("/../a"),
+    Spelling::Exactly("a/../../b"),
+    Spelling::Exactly("a/.ab-tmp-b"),
+    Spelling::Exactly("a\0b"),
+];
+
+/// One that is `weight` times as likely as each of the others. One draw, which is much cheaper than
+/// a choice between strategies.
+fn mostly<T: Clone + fmt::Debug + 'static>(
+    usual: T,
+    weight: usize,
+    others: &[T],
+) -> impl Strategy<Value = T> + use<T> {
+    select([vec![usual; weight], others.to_vec()].concat())
+}

@@ -16,6 +16,7 @@ use super::place::Place;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     pub empty_dirs: EmptyDirs,
+    pub search: Search,
     /// The permission bits of a file that is made without any, where there are such bits.
     pub file_mode: Option<u32>,
 }
@@ -25,6 +26,12 @@ pub enum EmptyDirs {
     Kept,
     /// A directory is there as long as there is a file below it.
     Vanish,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    Offered,
+    Unsupported,
 }
 
 /// A workspace that starts empty.
@@ -83,6 +90,10 @@ type Outcome<T> = Result<T, Refusal>;
 impl Tree {
     pub fn new(traits: Traits) -> Self {
         Self { traits, nodes: BTreeMap::new(), files: Vec::new(), states: 0 }
+    }
+
+    pub(super) fn traits(&self) -> Traits {
+        self.traits
     }
 
     /// Every file there is, in path order.

@@ -12,6 +12,7 @@
 
 mod files;
 mod measure;
+mod overlay;
 mod search;
 mod tree;
 
@@ -22,6 +23,7 @@ fn main() {
     on_one_thread(files::run());
     on_one_thread(search::run());
     on_one_thread(tree::run());
+    on_one_thread(overlay::run());
 }
 
 /// Drives from one worker thread; what blocks has threads of its own.

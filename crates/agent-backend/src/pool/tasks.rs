@@ -74,3 +74,30 @@ impl Tasks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn finished_tasks_are_sorted_out() {
+        let tasks = Tasks::new().unwrap();
+        for _ in 0..SORT_AT_LEAST * 4 {
+            tasks.spawn(async {});
+            tokio::task::yield_now().await;
+            assert!(tasks.lock().running.len() <= SORT_AT_LEAST);
+        }
+        tasks.spawn(std::future::pending());
+        tasks.join().await;
+        assert!(tasks.lock().running.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_starts_after_the_end() {
+        let tasks = Tasks::new().unwrap();
+        tasks.join().await;
+        let (sender, started) = tokio::sync::oneshot::channel();
+        tasks.spawn(async move { sender.send(()).unwrap_or_default() });
+        assert!(started.await.is_err());
+    }
+}

@@ -83,16 +83,44 @@ async fn a_dead_one_that_nobody_uses_goes_when_it_is_found() {
 
 #[tokio::test]
 async fn the_end_of_a_dead_one_holds_nobody_up() {
-    let shop = Workshop::default();
-    let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
-    let closing = shop.plan_closing(Manner::Fine);
-    drop(pool.acquire(keyed("ada")).await.unwrap());
-    shop.driver(0).status().set(Disconnected, None);
-    let _next = pool.acquire(keyed("ada")).await.unwrap();
-    assert_eq!(pool.stats().destroying, 1);
-    closing.allow();
-    turns().await;
-    assert_eq!((shop.closes(), pool.stats().destroying), (vec![1, 0], 0));
+    /// Who finds out that it is dead.
+    #[derive(Debug)]
+    enum Finder {
+        NextCaller,
+        LastUser,
+        Cleanup,
+    }
+    for finder in [Finder::NextCaller, Finder::LastUser, Finder::Cleanup] {
+        let shop = Workshop::default();
+        let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
+        let closing = shop.plan_closing(Manner::Fine);
+        let lease = pool.acquire(keyed("ada")).await.unwrap();
+        let lose = || shop.driver(0).status().set(Disconnected, None);
+        match finder {
+            Finder::NextCaller => {
+                drop(lease);
+                lose();
+            }
+            Finder::LastUser => {
+                lose();
+                drop(lease);
+            }
+            Finder::Cleanup => {
+                drop(lease);
+                lose();
+                let own = pool.clone();
+                tokio::spawn(async move { own.cleanup().await });
+                turns().await;
+            }
+        }
+        let next = ask(&pool, keyed("ada"));
+        turns().await;
+        assert!(next.is_finished(), "{finder:?}");
+        assert_eq!(pool.stats().destroying, 1);
+        closing.allow();
+        turns().await;
+        assert_eq!((shop.closes(), pool.stats().destroying), (vec![1, 0], 0));
+    }
 }
 
 #[tokio::test]

@@ -169,6 +169,19 @@ fn a_pool_whose_runtime_has_ended_refuses() {
     });
 }
 
+#[test]
+fn a_pool_whose_runtime_has_ended_makes_nothing() {
+    let shop = Workshop::default();
+    let runtime = || Builder::new_current_thread().enable_time().build().unwrap();
+    let pool = runtime().block_on(async { shop.pool(options()) });
+    runtime().block_on(async {
+        for request in [keyed("ada"), Request::fresh()] {
+            failure(pool.acquire(request).await, Kind::Destroyed);
+        }
+        assert_eq!((pool.cleanup().await, shop.calls()), (0, 0));
+    });
+}
+
 #[tokio::test]
 async fn pool_and_lease_can_be_shown() {
     let shop = Workshop::default();

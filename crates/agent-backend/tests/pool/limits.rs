@@ -1,13 +1,15 @@
 //! A full pool: who makes room, who waits, for how long, and in which order.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ab_testkit::crowd;
 use ab_testkit::expect::failure;
 use agent_backend::pool::{
     ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, Cleanup, DESTROY_TIMEOUT, IDLE_TIMEOUT,
     MAX_BACKENDS, MAX_WAITING, Pool, PoolOptions, Request, Stats,
 };
-use agent_backend::{Code, Kind, Status};
+use agent_backend::{Backend, Code, Kind, Status};
 use tokio::time::{Instant, advance};
 
 use super::{Config, Manner, Plan, Workshop, ask, keyed, options, turns};
@@ -272,4 +274,40 @@ async fn a_backend_that_fails_to_end_gives_its_place_back() {
     drop(pool.acquire(keyed("ada")).await.unwrap());
     drop(pool.acquire(keyed("grace")).await.unwrap());
     assert_eq!((shop.closes(), pool.stats().failed_destroys), (vec![1, 0], 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_in_a_small_pool_never_exceeds_it() {
+    const ROUNDS: usize = 50;
+    let made = Arc::<Mutex<Vec<(usize, Backend)>>>::default();
+    let book = made.clone();
+    let factory = move |key: usize| {
+        let backend = agent_backend::memory();
+        let mut made = book.lock().unwrap();
+        made.retain(|(_, backend)| backend.status() != Status::Destroyed);
+        let keys: Vec<usize> = made.iter().map(|(key, _)| *key).collect();
+        made.push((key, backend.clone()));
+        std::future::ready(match keys.len() < 3 && !keys.contains(&key) {
+            true => Ok(backend),
+            false => Err(super::failed(&format!("{keys:?} are there when {key} is made"))),
+        })
+    };
+    let pool = Arc::new(
+        Pool::new(factory, PoolOptions { max_backends: 3, ..Default::default() }).unwrap(),
+    );
+    crowd::of(8, |number| {
+        let pool = pool.clone();
+        async move {
+            for round in 0..ROUNDS {
+                let key = (number * 7 + round * 5) % 6;
+                let request = Request::keyed(key.to_string()).with(move |own| *own = key);
+                let lease = pool.acquire(request).await.unwrap();
+                lease.touch(&format!("{number}-{round}")).await.unwrap();
+            }
+        }
+    })
+    .await;
+    assert_eq!((pool.stats().active, pool.stats().waiting), (0, 0));
+    pool.destroy_all().await.unwrap();
+    assert!(made.lock().unwrap().iter().all(|(_, made)| made.status() == Status::Destroyed));
 }

@@ -1,0 +1,366 @@
+//! The view of several workspaces as one tree: a base, and others mounted at paths in it.
+//!
+//! - The longest mount point that a path lies under owns it, by whole segments.
+//! - A mount point, and each directory on the way to it, is there whatever the base has in its
+//!   place; what the base has at or below a mount point cannot be named.
+//! - A link is resolved by the driver that holds it, so it never leads into another mount.
+//! - [`Capabilities`] are those that hold everywhere; one part may do more than the whole promises.
+//! - Mounted workspaces belong to whoever made them: the view opens and ends none of them.
+
+mod list;
+mod parts;
+mod processes;
+mod relocate;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::call::Verb;
+use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::error::{Code, Error, Kind, Result};
+use crate::life::Life;
+use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat, Version};
+use crate::options::{
+    Attributes, Links, ListOptions, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
+    RenameOptions, StatOptions, WriteMode, WriteOptions,
+};
+use crate::path::WsPath;
+use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use crate::search::{Found, IgnoreFiles, Query};
+use crate::status::StatusHub;
+
+use parts::{MountedFile, Part};
+
+const KEEP: StatOptions = StatOptions { links: Links::Keep };
+const HOLDS_A_MOUNT: &str = "it holds a mount";
+
+#[derive(Debug)]
+pub(crate) struct Mounts {
+    base: Arc<dyn Driver>,
+    /// In path order.
+    mounts: Vec<Mount>,
+    /// Where the base is mounted, so to speak.
+    root: WsPath,
+}
+
+/// A workspace and where it is mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct Mount {
+    pub(crate) point: WsPath,
+    pub(crate) driver: Arc<dyn Driver>,
+    /// Of the handle that was mounted: what its owner has ended is not served here either.
+    pub(crate) life: Arc<Life>,
+}
+
+impl Mounts {
+    pub(crate) fn new(base: Arc<dyn Driver>, mount: Mount) -> Result<Self> {
+        Self { base, mounts: Vec::new(), root: WsPath::root() }.with(mount)
+    }
+
+    /// The same view with one more mount. Which was mounted first makes no difference.
+    pub(crate) fn with(&self, mount: Mount) -> Result<Self> {
+        let refused = |message: &str| {
+            let path = mount.point.to_string();
+            Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_path(path))
+        };
+        if mount.point.is_root() {
+            return refused("the root of the workspace is no place for a mount");
+        }
+        if self.mounts.iter().any(|other| other.point == mount.point) {
+            return refused("something is mounted there already");
+        }
+        let mut mounts: Vec<Mount> = self.mounts.iter().cloned().chain([mount]).collect();
+        mounts.sort_by(|a, b| a.point.cmp(&b.point));
+        Ok(Self { base: self.base.clone(), mounts, root: WsPath::root() })
+    }
+
+    /// Who owns `path`, if it is still alive.
+    fn part(&self, verb: Verb, path: &WsPath) -> Result<Part<'_>> {
+        let part = self.owner(path);
+        part.check(verb)?;
+        Ok(part)
+    }
+
+    fn owner(&self, path: &WsPath) -> Part<'_> {
+        let over = self.mounts.iter().filter(|mount| path.starts_with(&mount.point));
+        let nearest = over.max_by_key(|mount| mount.point.as_str().len());
+        nearest.map_or_else(|| self.base_part(), Part::of)
+    }
+
+    fn base_part(&self) -> Part<'_> {
+        Part { driver: &*self.base, point: &self.root, life: None }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        [self.base_part()].into_iter().chain(self.mounts.iter().map(Part::of))
+    }
+
+    /// The mounts strictly below `path`.
+    fn below<'a>(&'a self, path: &'a WsPath) -> impl Iterator<Item = &'a Mount> {
+        self.mounts.iter().filter(move |m| m.point != *path && m.point.starts_with(path))
+    }
+
+    /// Whether `path` is a directory on the way to a mount point.
+    fn leads_to_a_mount(&self, path: &WsPath) -> bool {
+        self.below(path).next().is_some()
+    }
+
+    /// Whether `path` is a mount point, or a directory on the way to one.
+    fn holds_a_mount(&self, path: &WsPath) -> bool {
+        self.mounts.iter().any(|mount| mount.point.starts_with(path))
+    }
+
+    /// A directory that is there because of a mount is no file, whatever the part has in its place.
+    fn refuse_dir(&self, verb: Verb, path: &WsPath) -> Result<()> {
+        match self.leads_to_a_mount(path) {
+            true => Err(Error::on(verb, path, Kind::IsADirectory, "is a directory")),
+            false => Ok(()),
+        }
+    }
+
+    fn virtual_dir(&self) -> Stat {
+        Stat {
+            kind: FileKind::Dir,
+            size: 0,
+            modified: SystemTime::UNIX_EPOCH,
+            accessed: None,
+            created: None,
+            mode: self.base.info().capabilities.modes.then_some(0o755),
+            version: Version::new(0),
+        }
+    }
+
+    /// Refuses what a rename must not do to mounts; nothing when there is nothing to refuse.
+    async fn refuse_moving_mounts(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<()> {
+        let verb = Verb::Rename;
+        if let Some(root) = [from, to].into_iter().find(|path| path.is_root()) {
+            let message = "the root of the workspace stays where it is";
+            return Err(Error::on(verb, root, Kind::Invalid, message));
+        }
+        if self.holds_a_mount(from) && from != to {
+            return Err(Error::on(verb, from, Kind::Invalid, HOLDS_A_MOUNT));
+        }
+        if !self.holds_a_mount(to) || from == to {
+            return Ok(());
+        }
+        let source = self.stat(from, KEEP).await.map_err(|error| error.with_verb(verb))?;
+        Err(match (options.overwrite, source.kind) {
+            (Overwrite::Refuse, _) => {
+                Error::on(verb, to, Kind::AlreadyExists, "something is there already")
+            }
+            (Overwrite::Replace, FileKind::Dir) => {
+                Error::on(verb, to, Kind::Invalid, HOLDS_A_MOUNT)
+            }
+            (Overwrite::Replace, FileKind::File | FileKind::Symlink | FileKind::Other) => {
+                Error::on(verb, to, Kind::IsADirectory, "the target is a directory")
+            }
+        })
+    }
+}
+
+fn nothing_there(error: &Error) -> bool {
+    matches!(error.kind(), Kind::NotFound | Kind::NotADirectory)
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Mounts {
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
+        let part = self.part(Verb::Stat, path)?;
+        let inward = part.inward(path);
+        if !self.leads_to_a_mount(path) {
+            return part.shown(part.driver.stat(&inward, options).await);
+        }
+        match part.driver.stat(&inward, KEEP).await {
+            Ok(stat) if stat.kind.is_dir() => Ok(stat),
+            Ok(_) => Ok(self.virtual_dir()),
+            Err(error) if nothing_there(&error) => Ok(self.virtual_dir()),
+            Err(error) => part.shown(Err(error)),
+        }
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        let part = self.part(Verb::List, path)?;
+        if self.leads_to_a_mount(path) {
+            return list::merged(self, part, path, options).await;
+        }
+        let listing = part.driver.list(&part.inward(path), options).await;
+        part.shown(listing).map(|listing| part.shown_listing(listing))
+    }
+
+    async fn search(&self, query: &Query) -> Result<Found> {
+        let part = self.part(Verb::Search, &query.root)?;
+        // Ignore files count from the root of this workspace down, which only the base starts at.
+        let ignores_begin_there = match query.ignore_files {
+            IgnoreFiles::Disregard => true,
+            IgnoreFiles::Honour => part.point.is_root(),
+        };
+        let whole = ignores_begin_there && !self.leads_to_a_mount(&query.root);
+        if !whole || !part.driver.info().capabilities.search {
+            return crate::search::over(self, query).await;
+        }
+        let inward = Query { root: part.inward(&query.root), ..query.clone() };
+        let mut found = part.shown(part.driver.search(&inward).await)?;
+        for item in &mut found.matches {
+            *item.path_mut() = part.outward(item.path());
+        }
+        part.show_problems(&mut found.problems);
+        Ok(found)
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        self.refuse_dir(Verb::Read, path)?;
+        let part = self.part(Verb::Read, path)?;
+        part.shown(part.driver.read(&part.inward(path), options).await)
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        let verb = match options.mode {
+            WriteMode::CreateIfMissing => Verb::Touch,
+            WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
+        };
+        self.refuse_dir(verb, path)?;
+        let part = self.part(verb, path)?;
+        part.shown(part.driver.write(&part.inward(path), content, options).await)
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        self.refuse_dir(Verb::Open, path)?;
+        let part = self.part(Verb::Open, path)?;
+        let inner = part.shown(part.driver.open(&part.inward(path), options).await)?;
+        if part.point.is_root() {
+            return Ok(inner);
+        }
+        Ok(Box::new(MountedFile { inner, point: part.point.clone() }))
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        let verb = Verb::SetAttributes;
+        let part = self.part(verb, path)?;
+        let inward = part.inward(path);
+        match part.driver.set_attributes(&inward, attributes).await {
+            Err(error) if nothing_there(&error) && self.leads_to_a_mount(path) => {
+                let message = "it is there only because of a mount, and keeps nothing";
+                Err(Error::on(verb, path, Kind::Unsupported, message))
+            }
+            result => part.shown(result),
+        }
+    }
+
+    async fn read_link(&self, path: &WsPath) -> Result<String> {
+        let part = self.part(Verb::ReadLink, path)?;
+        if self.leads_to_a_mount(path) {
+            return Err(Error::on(Verb::ReadLink, path, Kind::Invalid, "not a link"));
+        }
+        part.shown(part.driver.read_link(&part.inward(path)).await)
+    }
+
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
+        let part = self.part(Verb::Symlink, path)?;
+        if self.leads_to_a_mount(path) {
+            let message = "something is there already";
+            return Err(Error::on(Verb::Symlink, path, Kind::AlreadyExists, message));
+        }
+        part.shown(part.driver.symlink(&part.inward(path), target).await)
+    }
+
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        let part = self.part(Verb::Mkdir, path)?;
+        match part.driver.create_dir(&part.inward(path)).await {
+            // Hidden by the mount below it, which makes it a directory here.
+            Err(error)
+                if matches!(error.kind(), Kind::AlreadyExists | Kind::NotADirectory)
+                    && self.leads_to_a_mount(path) =>
+            {
+                Ok(())
+            }
+            result => part.shown(result),
+        }
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        let part = self.part(Verb::Delete, path)?;
+        if self.holds_a_mount(path) && !path.is_root() {
+            return Err(Error::on(Verb::Delete, path, Kind::Invalid, HOLDS_A_MOUNT));
+        }
+        part.shown(part.driver.remove(&part.inward(path), options).await)
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        let (source, target) = (self.part(Verb::Rename, from)?, self.part(Verb::Rename, to)?);
+        self.refuse_moving_mounts(from, to, options).await?;
+        if from == to {
+            self.stat(from, KEEP).await.map_err(|error| error.with_verb(Verb::Rename))?;
+            return Ok(Renamed { atomic: true });
+        }
+        let (inward_from, inward_to) = (source.inward(from), target.inward(to));
+        if source.point != target.point {
+            return relocate::run((source, &inward_from), (target, &inward_to), options).await;
+        }
+        source.shown(source.driver.rename(&inward_from, &inward_to, options).await)
+    }
+
+    /// The room in the base; each mount has its own.
+    async fn space(&self) -> Result<Space> {
+        self.base.space().await
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<Process> {
+        processes::exec(self, request).await
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        processes::all(self).await
+    }
+
+    async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
+        processes::attach(self, id, from).await
+    }
+
+    fn info(&self) -> Info {
+        let base = self.base.info();
+        let everywhere = |a: Capabilities, b: Capabilities| Capabilities {
+            // A command runs in the part that owns its directory, which is the base's unless said.
+            exec: a.exec,
+            // What a part cannot search is searched from here.
+            search: true,
+            links: a.links && b.links,
+            modes: a.modes && b.modes,
+            empty_dirs: a.empty_dirs && b.empty_dirs,
+            jail: a.jail && b.jail,
+            atomic_write: a.atomic_write && b.atomic_write,
+            exact_kinds: a.exact_kinds && b.exact_kinds,
+        };
+        let capabilities = self
+            .mounts
+            .iter()
+            .map(|mount| mount.driver.info().capabilities)
+            .fold(base.capabilities, everywhere);
+        Info { kind: BackendKind::Mounts, root_aliases: base.root_aliases, capabilities }
+    }
+
+    fn status(&self) -> &StatusHub {
+        self.base.status()
+    }
+
+    async fn connect(&self) -> Result<()> {
+        for part in self.parts() {
+            part.check(Verb::Connect)?;
+            part.driver.connect().await?;
+        }
+        Ok(())
+    }
+
+    /// A view holds nothing of its own, and must not end what it was made from.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

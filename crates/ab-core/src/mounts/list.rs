@@ -1,0 +1,155 @@
+//! A listing of a directory with mounts below it: every part lists its own, in one order.
+
+use std::collections::BTreeMap;
+
+use super::parts::Part;
+use super::{KEEP, Mount, Mounts, nothing_there};
+use crate::call::Verb;
+use crate::error::{Error, Result};
+use crate::metadata::{Entry, FileKind, Listing, Problem, Truncated};
+use crate::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
+use crate::path::WsPath;
+
+/// Lists `path`, which `part` owns and which has mounts below it.
+pub(super) async fn merged(
+    mounts: &Mounts,
+    part: Part<'_>,
+    path: &WsPath,
+    options: ListOptions,
+) -> Result<Listing> {
+    let mut merge = Merge::new(mounts, options);
+    match merge.take(part, part.inward(path), options.depth).await {
+        Err(error) if !nothing_there(&error) => return Err(part.shown_error(error)),
+        Ok(()) | Err(_) => {}
+    }
+    // A mount comes after the one that it lies in, whose entries it may cover.
+    for mount in mounts.below(path) {
+        merge.mount(path, mount).await;
+    }
+    Ok(merge.finish())
+}
+
+struct Merge<'a> {
+    mounts: &'a Mounts,
+    options: ListOptions,
+    entries: BTreeMap<WsPath, Entry>,
+    problems: Vec<Problem>,
+    truncated: Option<Truncated>,
+    /// Beyond this path a part that was cut may have had more.
+    horizon: Option<WsPath>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(mounts: &'a Mounts, options: ListOptions) -> Self {
+        Self {
+            mounts,
+            options,
+            entries: BTreeMap::new(),
+            problems: Vec::new(),
+            truncated: None,
+            horizon: None,
+        }
+    }
+
+    /// Takes what a part has at `path` down to `depth`, except where another part covers it.
+    async fn take(&mut self, part: Part<'_>, path: WsPath, depth: usize) -> Result<()> {
+        let wanted = self.options.limit;
+        let most = wanted.saturating_add(DEFAULT_LIST_LIMIT);
+        let mut limit = wanted;
+        let listing = loop {
+            let options = ListOptions { depth, limit, ..self.options };
+            let listing = part.shown_listing(part.driver.list(&path, options).await?);
+            let seen = listing.entries.iter().filter(|e| self.is_seen(part, &e.path)).count();
+            let covered = listing.entries.len() - seen;
+            // What is covered must not use up the room of what is seen.
+            if listing.truncated.is_none() || seen >= wanted || covered == 0 || limit >= most {
+                break listing;
+            }
+            limit = limit.saturating_mul(2).clamp(1, most);
+        };
+        if listing.truncated.is_some() {
+            self.truncated = self.truncated.or(listing.truncated);
+            let last = listing.entries.last().map_or_else(WsPath::root, |e| e.path.clone());
+            self.horizon = Some(self.horizon.take().map_or(last.clone(), |h| h.min(last)));
+        }
+        let seen: Vec<Entry> =
+            listing.entries.into_iter().filter(|e| self.is_seen(part, &e.path)).collect();
+        self.entries.extend(seen.into_iter().map(|entry| (entry.path.clone(), entry)));
+        self.problems.extend(listing.problems);
+        Ok(())
+    }
+
+    fn is_seen(&self, part: Part<'_>, path: &WsPath) -> bool {
+        self.mounts.owner(path).point == part.point
+    }
+
+    /// Adds a mount below `top`: the directories on the way to it, its point, its entries.
+    async fn mount(&mut self, top: &WsPath, mount: &Mount) {
+        let Some(below) = mount.point.strip_prefix(top) else { return };
+        let names: Vec<&str> = below.segments().collect();
+        let mut path = top.clone();
+        for (level, name) in names.iter().enumerate().take(self.options.depth) {
+            path = path.join(&WsPath::from_key(name));
+            if level + 1 < names.len() {
+                self.way(&path);
+            }
+        }
+        let Some(depth) = self.options.depth.checked_sub(names.len()) else { return };
+        let part = Part::of(mount);
+        let root = match self.point(part).await {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.problem(part, error);
+                Entry { path: mount.point.clone(), kind: FileKind::Dir, stat: None }
+            }
+        };
+        self.entries.insert(root.path.clone(), root);
+        if depth == 0 {
+            return;
+        }
+        let taken = match part.check(Verb::List) {
+            Ok(()) => self.take(part, WsPath::root(), depth).await,
+            Err(_) => return,
+        };
+        if let Err(error) = taken {
+            self.problem(part, part.shown_error(error));
+        }
+    }
+
+    /// A directory on the way to a mount is there, also where its own part has none.
+    fn way(&mut self, path: &WsPath) {
+        let is_dir = self.entries.get(path).is_some_and(|entry| entry.kind.is_dir());
+        if !is_dir {
+            let stat = match self.options.detail {
+                Detail::Kind => None,
+                Detail::Stat => Some(self.mounts.virtual_dir()),
+            };
+            let entry = Entry { path: path.clone(), kind: FileKind::Dir, stat };
+            self.entries.insert(path.clone(), entry);
+        }
+    }
+
+    async fn point(&self, part: Part<'_>) -> Result<Entry> {
+        part.check(Verb::List)?;
+        let stat = match self.options.detail {
+            Detail::Kind => None,
+            Detail::Stat => Some(part.shown(part.driver.stat(&WsPath::root(), KEEP).await)?),
+        };
+        Ok(Entry { path: part.point.clone(), kind: FileKind::Dir, stat })
+    }
+
+    fn problem(&mut self, part: Part<'_>, error: Error) {
+        self.problems.push(Problem { path: part.point.to_string(), error });
+    }
+
+    fn finish(mut self) -> Listing {
+        if let Some(horizon) = &self.horizon {
+            self.entries.retain(|path, _| path <= horizon);
+        }
+        if self.entries.len() > self.options.limit {
+            self.truncated = self.truncated.or(Some(Truncated::Count));
+        }
+        let entries = self.entries.into_values().take(self.options.limit).collect();
+        Listing { entries, truncated: self.truncated, problems: self.problems }
+    }
+}

@@ -1,0 +1,123 @@
+//! One part of a mounted tree: how paths go into its driver, and how they come out again.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::Mount;
+use crate::call::Verb;
+use crate::driver::{Driver, File};
+use crate::error::{Error, Result};
+use crate::life::Life;
+use crate::metadata::{Listing, Problem, Stat};
+use crate::path::WsPath;
+
+/// The base or a mount.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) driver: &'a dyn Driver,
+    /// The root for the base.
+    pub(super) point: &'a WsPath,
+    /// Absent for the base, whose life is that of the view.
+    pub(super) life: Option<&'a Life>,
+}
+
+impl<'a> Part<'a> {
+    pub(super) fn of(mount: &'a Mount) -> Self {
+        Self { driver: &*mount.driver, point: &mount.point, life: Some(&mount.life) }
+    }
+
+    /// Fails when the workspace's owner has ended it.
+    pub(super) fn check(&self, verb: Verb) -> Result<()> {
+        let Some(life) = self.life else { return Ok(()) };
+        life.check(verb).map_err(|error| {
+            let hint = format!("the backend that is mounted at '{}' was destroyed", self.point);
+            error.with_path(self.point.to_string()).with_hint(hint)
+        })
+    }
+
+    /// A path of the view as the driver knows it. Its fence moves along; one at the mount point or
+    /// above it holds by itself, since nothing inside leads out of the mount.
+    pub(super) fn inward(&self, path: &WsPath) -> WsPath {
+        path.strip_prefix(self.point).unwrap_or_else(|| path.clone())
+    }
+
+    pub(super) fn outward(&self, path: &WsPath) -> WsPath {
+        self.point.join(path)
+    }
+
+    /// An answer whose error names the path as the view has it.
+    pub(super) fn shown<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.shown_error(error))
+    }
+
+    pub(super) fn shown_error(&self, error: Error) -> Error {
+        shown_error(self.point, error)
+    }
+
+    pub(super) fn shown_listing(&self, mut listing: Listing) -> Listing {
+        for entry in &mut listing.entries {
+            entry.path = self.outward(&entry.path);
+        }
+        self.show_problems(&mut listing.problems);
+        listing
+    }
+
+    pub(super) fn show_problems(&self, problems: &mut [Problem]) {
+        for problem in problems {
+            if let Some(path) = outward_text(self.point, &problem.path) {
+                problem.path = path;
+            }
+            problem.error = self.shown_error(problem.error.clone());
+        }
+    }
+}
+
+fn shown_error(point: &WsPath, error: Error) -> Error {
+    error.map_path(|path| outward_text(point, path))
+}
+
+/// The text of a path with the mount point before it; nothing when there is none to put there.
+fn outward_text(point: &WsPath, text: &str) -> Option<String> {
+    match (point.is_root(), text) {
+        (true, _) => None,
+        (false, ".") => Some(point.to_string()),
+        (false, below) => Some(format!("{point}/{below}")),
+    }
+}
+
+/// An open file whose errors get the mount point back too.
+#[derive(Debug)]
+pub(super) struct MountedFile {
+    pub(super) inner: Box<dyn File>,
+    pub(super) point: WsPath,
+}
+
+impl MountedFile {
+    fn shown<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| shown_error(&self.point, error))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl File for MountedFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.shown(self.inner.read_at(offset, length).await)
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        self.shown(self.inner.write_at(offset, bytes).await)
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        self.shown(self.inner.set_len(length).await)
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        self.shown(self.inner.stat().await)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.shown(self.inner.sync().await)
+    }
+}

@@ -1,0 +1,319 @@
+//! A rename from one part of a mounted tree to another: a copy, then the removal of the source.
+//!
+//! Until the copy is complete and the source was seen unchanged, every failure takes the copy away
+//! again and leaves the source whole. That also saves the source where two mounts are, under
+//! different names, the same files. Nobody cleans up after a caller who goes away in the middle,
+//! but the source is whole then too.
+
+use std::collections::BTreeMap;
+
+use super::KEEP;
+use super::parts::Part;
+use crate::call::Verb;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{Entry, FileKind, Renamed, Stat, Version};
+use crate::options::{
+    DEFAULT_LIST_LIMIT, Detail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+};
+use crate::path::WsPath;
+use crate::transfer::{self, End, Failure, Onto};
+
+const VERB: Verb = Verb::Rename;
+
+/// Moves what is at `from` to `to`, which another part owns.
+pub(super) async fn run(
+    from: (Part<'_>, &WsPath),
+    to: (Part<'_>, &WsPath),
+    options: RenameOptions,
+) -> Result<Renamed> {
+    let (from, to) = (Place::new(from), Place::new(to));
+    let source =
+        from.stat().await?.ok_or_else(|| from.error(Kind::NotFound, "nothing is there"))?;
+    let target = to.stat().await?;
+    if let Some(target) = &target {
+        if options.overwrite == Overwrite::Refuse {
+            return Err(to.error(Kind::AlreadyExists, "something is there already"));
+        }
+        if is_same(&source, target) {
+            return Ok(Renamed { atomic: true });
+        }
+        check_kinds(&to, source.kind, target.kind).await?;
+    }
+    match source.kind {
+        FileKind::File => move_file(&from, &to, &source, target).await?,
+        FileKind::Dir => move_dir(&from, &to, &source, target).await?,
+        FileKind::Symlink => return Err(from.error(Kind::Invalid, LEADS_OUT)),
+        FileKind::Other => return Err(from.error(Kind::SpecialFile, SPECIAL)),
+    }
+    Ok(Renamed { atomic: false })
+}
+
+const LEADS_OUT: &str = "a link cannot go to another mount without what it leads to";
+const SPECIAL: &str = "only files, directories and links can go to another mount";
+
+/// A path inside a part.
+struct Place<'a> {
+    part: Part<'a>,
+    path: &'a WsPath,
+}
+
+impl<'a> Place<'a> {
+    fn new((part, path): (Part<'a>, &'a WsPath)) -> Self {
+        Self { part, path }
+    }
+
+    fn end(&self) -> End<'_> {
+        self.below(self.path)
+    }
+
+    fn below<'b>(&'b self, path: &'b WsPath) -> End<'b> {
+        End { driver: self.part.driver, path }
+    }
+
+    fn shown<T>(&self, result: Result<T>) -> Result<T> {
+        self.part.shown(result).map_err(|error| error.with_verb(VERB))
+    }
+
+    fn error(&self, kind: Kind, message: &str) -> Error {
+        Error::on(VERB, &self.part.outward(self.path), kind, message)
+    }
+
+    /// What is there, if anything.
+    async fn stat(&self) -> Result<Option<Stat>> {
+        match self.part.driver.stat(self.path, KEEP).await {
+            Ok(stat) => Ok(Some(stat)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => self.shown(Err(error)),
+        }
+    }
+
+    async fn remove(&self) -> Result<()> {
+        let options = RemoveOptions::recursive();
+        self.shown(self.part.driver.remove(self.path, options).await.map(drop))
+    }
+
+    /// Takes a copy away again. The failure that led here is the one to tell.
+    async fn clear(&self) {
+        let options = RemoveOptions::recursive().missing_ok();
+        let _ = self.part.driver.remove(self.path, options).await;
+    }
+
+    /// Everything below, with details; too much or not readable is an error.
+    async fn tree(&self) -> Result<Vec<Entry>> {
+        let options =
+            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: Detail::Stat };
+        let listing = self.shown(self.part.driver.list(self.path, options).await)?;
+        if listing.truncated.is_some() {
+            let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
+            return Err(self.error(Kind::TooLarge, &message));
+        }
+        match listing.problems.into_iter().next() {
+            Some(problem) => self.shown(Err(problem.error)),
+            None => Ok(listing.entries),
+        }
+    }
+}
+
+/// Whether two mounts show the same file here, which then already is where it should be. Where
+/// directories have no versions of their own, none is empty, so none is replaced.
+fn is_same(source: &Stat, target: &Stat) -> bool {
+    source.kind == target.kind
+        && source.version == target.version
+        && (source.kind != FileKind::Dir || source.version != Version::new(0))
+}
+
+/// Whether the source may replace the target: a file a file, a directory an empty one.
+async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Result<()> {
+    match (source.is_dir(), target.is_dir()) {
+        (false, false) => Ok(()),
+        (false, true) => Err(to.error(Kind::IsADirectory, "the target is a directory")),
+        (true, false) => Err(to.error(Kind::NotADirectory, "the target is a file")),
+        (true, true) => {
+            let one = ListOptions { depth: 1, limit: 1, detail: Detail::Kind };
+            let listing = to.shown(to.part.driver.list(to.path, one).await)?;
+            match listing.entries.is_empty() {
+                true => Ok(()),
+                false => Err(to.error(Kind::NotEmpty, "the target is not empty")),
+            }
+        }
+    }
+}
+
+async fn move_file(
+    from: &Place<'_>,
+    to: &Place<'_>,
+    source: &Stat,
+    target: Option<Stat>,
+) -> Result<()> {
+    let onto = match target {
+        Some(_) => Onto::File,
+        None => Onto::Nothing,
+    };
+    let copied = copy(from, from.end(), to, to.end(), source, onto).await?;
+    let moved = match from.stat().await {
+        Ok(Some(now)) if now.version == copied => from.remove().await,
+        Ok(_) => from.shown(Err(transfer::changed(from.path))),
+        Err(error) => Err(error),
+    };
+    if moved.is_err() && onto == Onto::Nothing {
+        to.clear().await;
+    }
+    moved
+}
+
+async fn copy(
+    from: &Place<'_>,
+    source: End<'_>,
+    to: &Place<'_>,
+    target: End<'_>,
+    stat: &Stat,
+    onto: Onto,
+) -> Result<Version> {
+    transfer::copy_file(source, target, stat, onto).await.or_else(|failure| match failure {
+        Failure::Source(error) => from.shown(Err(error)),
+        Failure::Target(error) => to.shown(Err(error)),
+    })
+}
+
+async fn move_dir(
+    from: &Place<'_>,
+    to: &Place<'_>,
+    source: &Stat,
+    target: Option<Stat>,
+) -> Result<()> {
+    let entries = from.tree().await?;
+    check_entries(from, to, &entries)?;
+    let copied = match copy_tree(from, to, source, &entries).await {
+        Ok(()) => is_unchanged(from, &entries).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = copied {
+        to.clear().await;
+        if target.is_some() {
+            let _ = to.part.driver.create_dir(to.path).await;
+        }
+        return Err(error);
+    }
+    // What a removal that failed in the middle has left of the source is less than the copy.
+    from.remove().await.map_err(|error| {
+        let target = to.part.outward(to.path);
+        error.with_hint(format!("the copy at '{target}' is complete"))
+    })
+}
+
+/// Refuses what cannot go to another driver, before anything is copied.
+fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[Entry]) -> Result<()> {
+    let links =
+        from.part.driver.info().capabilities.links && to.part.driver.info().capabilities.links;
+    for entry in entries {
+        let refused = |kind, message: &str| {
+            Err(Error::on(VERB, &from.part.outward(&entry.path), kind, message))
+        };
+        match entry.kind {
+            FileKind::File | FileKind::Dir => {}
+            FileKind::Symlink if links => {}
+            FileKind::Symlink => {
+                return refused(Kind::Unsupported, "there are no links where it goes");
+            }
+            FileKind::Other => return refused(Kind::SpecialFile, SPECIAL),
+        }
+    }
+    Ok(())
+}
+
+async fn copy_tree(
+    from: &Place<'_>,
+    to: &Place<'_>,
+    source: &Stat,
+    entries: &[Entry],
+) -> Result<()> {
+    let driver = to.part.driver;
+    to.shown(driver.create_dir(to.path).await)?;
+    let mut dirs: Vec<(WsPath, &Stat)> = vec![(to.path.clone(), source)];
+    for entry in entries {
+        let Some(below) = entry.path.strip_prefix(from.path) else { continue };
+        let target = to.path.join(&below);
+        let Some(stat) = &entry.stat else {
+            return from.shown(Err(transfer::changed(&entry.path)));
+        };
+        match entry.kind {
+            FileKind::Dir => {
+                to.shown(driver.create_dir(&target).await)?;
+                dirs.push((target, stat));
+            }
+            FileKind::Symlink => {
+                let text = from.shown(from.part.driver.read_link(&entry.path).await)?;
+                if !stays_below(&below, &text) {
+                    let path = from.part.outward(&entry.path);
+                    return Err(Error::on(VERB, &path, Kind::Invalid, LEADS_OUT));
+                }
+                to.shown(driver.symlink(&target, &text).await)?;
+            }
+            FileKind::File | FileKind::Other => {
+                let (source, target) = (from.below(&entry.path), to.below(&target));
+                copy(from, source, to, target, stat, Onto::Nothing).await?;
+            }
+        }
+    }
+    if !driver.info().capabilities.empty_dirs {
+        return Ok(());
+    }
+    // From the bottom up, since a directory that may not be written to takes no more files.
+    for (path, stat) in dirs.iter().rev() {
+        to.shown(transfer::dress(to.below(path), stat).await)?;
+    }
+    Ok(())
+}
+
+/// Whether a link at `link`, from the top of what is moved, leads to something that is moved too,
+/// as far as text can say.
+fn stays_below(link: &WsPath, text: &str) -> bool {
+    let mut depth = link.segments().count().saturating_sub(1);
+    for segment in text.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if depth == 0 => return false,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    !text.starts_with('/')
+}
+
+/// Fails unless the source is what was copied: nothing more, nothing less, nothing newer.
+async fn is_unchanged(from: &Place<'_>, before: &[Entry]) -> Result<()> {
+    let versions = |entries: &[Entry]| -> BTreeMap<WsPath, (FileKind, Option<Version>)> {
+        let version = |entry: &Entry| match entry.kind {
+            FileKind::Dir => None,
+            FileKind::File | FileKind::Symlink | FileKind::Other => {
+                entry.stat.as_ref().map(|stat| stat.version)
+            }
+        };
+        entries.iter().map(|e| (e.path.clone(), (e.kind, version(e)))).collect()
+    };
+    match versions(&from.tree().await?) == versions(before) {
+        true => Ok(()),
+        false => from.shown(Err(transfer::changed(from.path))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_stay_with_what_they_lead_to() {
+        for (link, text, expect) in [
+            ("link", "file", true),
+            ("link", "dir/../file", true),
+            ("link", ".", true),
+            ("link", "../file", false),
+            ("link", "/file", false),
+            ("dir/link", "../file", true),
+            ("dir/link", "../../file", false),
+            ("dir/link", "x/../../y/../../z", false),
+        ] {
+            assert_eq!(stays_below(&WsPath::from_key(link), text), expect, "{link} -> {text}");
+        }
+    }
+}

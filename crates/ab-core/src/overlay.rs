@@ -1,0 +1,306 @@
+//! The view of one workspace laid over another: what is read comes from the upper layer where that
+//! has it and from the lower one elsewhere; what is written goes to the upper layer only.
+//!
+//! - Making a view touches nothing, and no call costs more because the lower layer is large.
+//! - What hides a part of the lower layer is a [mark](marks) in the upper one, so a view that is
+//!   made again over the same two layers shows the same.
+//! - Links are resolved here, in the merged tree, whichever layer holds them. What a layer is
+//!   asked for never leads through a link.
+//! - Changes of one view take turns where they must: each check and the change it is for are one.
+//!   Two views over the same upper layer know nothing of each other.
+//! - A file that is open for reading in the lower layer stays what it was when a change brings it
+//!   to the upper layer.
+//! - Directories may be empty, whatever the layers say of theirs.
+//!
+//! See `docs/decisions/0003-overlay.md`.
+
+mod change;
+mod commit;
+mod diff;
+mod look;
+mod marks;
+mod rename;
+mod upper;
+mod walk;
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::{Mutex, MutexGuard, RwLock};
+
+use crate::call::Verb;
+use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::error::{Error, Kind, Result};
+use crate::life::Life;
+use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat};
+use crate::options::{
+    Attributes, Links, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteMode, WriteOptions,
+};
+use crate::path::WsPath;
+use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use crate::search::{Found, Query};
+use crate::status::StatusHub;
+
+pub use diff::{Change, ChangeKind, MAX_DIFF_BYTES, MAX_TEXT_BYTES};
+
+/// Files that can be changed at the same time without waiting for each other.
+const STRIPES: usize = 64;
+/// How often a read starts again because what it was about to read went to the other layer.
+const LAYER_CHANGES: usize = 4;
+
+pub(crate) struct Overlay {
+    lower: Arc<dyn Driver>,
+    upper: Arc<dyn Driver>,
+    /// Of the handle that became the upper layer.
+    upper_life: Arc<Life>,
+    capabilities: Capabilities,
+    root_aliases: Vec<String>,
+    /// Absolute paths that mean the root of either layer, as segments, for links that use them.
+    link_roots: Vec<Vec<String>>,
+    /// Whether either layer may hold links.
+    has_links: bool,
+    /// Whether the upper layer has empty directories; if not, keepers make them.
+    has_real_dirs: bool,
+    /// Shared by changes of one file, alone for changes of the tree.
+    tree: RwLock<()>,
+    /// By path: changes of one file take turns.
+    files: [Mutex<()>; STRIPES],
+}
+
+impl Overlay {
+    pub(crate) fn new(
+        lower: Arc<dyn Driver>,
+        upper: Arc<dyn Driver>,
+        upper_life: Arc<Life>,
+    ) -> Self {
+        let (below, above) = (lower.info(), upper.info());
+        let (l, u) = (below.capabilities, above.capabilities);
+        let capabilities = Capabilities {
+            exec: false,
+            search: true,
+            links: l.links && u.links,
+            modes: l.modes && u.modes,
+            empty_dirs: true,
+            jail: l.jail && u.jail,
+            atomic_write: u.atomic_write,
+            exact_kinds: l.exact_kinds && u.exact_kinds,
+        };
+        let segments = |alias: &String| -> Vec<String> {
+            alias.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect()
+        };
+        let link_roots =
+            below.root_aliases.iter().chain(&above.root_aliases).map(segments).collect();
+        Self {
+            lower,
+            upper,
+            upper_life,
+            capabilities,
+            root_aliases: below.root_aliases,
+            link_roots,
+            has_links: l.links || u.links,
+            has_real_dirs: u.empty_dirs,
+            tree: RwLock::default(),
+            files: [const { Mutex::const_new(()) }; STRIPES],
+        }
+    }
+
+    /// Fails when the owner of the upper layer has ended it.
+    fn alive(&self, verb: Verb) -> Result<()> {
+        let hint = "the backend that is the upper layer was destroyed";
+        self.upper_life.check(verb).map_err(|error| error.with_hint(hint))
+    }
+
+    fn lacks<T>(&self, verb: Verb) -> Result<T> {
+        Err(Error::unsupported(BackendKind::Overlay, verb))
+    }
+
+    fn layer(&self, layer: Layer) -> &dyn Driver {
+        match layer {
+            Layer::Upper => &*self.upper,
+            Layer::Lower => &*self.lower,
+        }
+    }
+
+    /// The turn of a change to one file.
+    async fn turn(&self, path: &WsPath) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        path.hash(&mut hasher);
+        self.files[hasher.finish() as usize % STRIPES].lock().await
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layer {
+    Upper,
+    Lower,
+}
+
+/// An error of a layer, about what the caller knows as `path`.
+fn named<T>(verb: Verb, path: &WsPath, result: Result<T>) -> Result<T> {
+    result.map_err(|error| error.with_verb(verb).with_path(path.to_string()))
+}
+
+fn missing(verb: Verb, path: &WsPath) -> Error {
+    Error::on(verb, path, Kind::NotFound, "no such file or directory")
+}
+
+fn exists(verb: Verb, path: &WsPath) -> Error {
+    Error::on(verb, path, Kind::AlreadyExists, "something is there already")
+}
+
+fn is_a_directory(verb: Verb, path: &WsPath) -> Error {
+    Error::on(verb, path, Kind::IsADirectory, "is a directory")
+}
+
+fn root_stays(verb: Verb, path: &WsPath) -> Result<()> {
+    if path.is_root() {
+        let message = "the root of the workspace stays where it is";
+        return Err(Error::on(verb, path, Kind::Invalid, message));
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overlay")
+            .field("upper", &self.upper)
+            .field("lower", &self.lower)
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Overlay {
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
+        let spot = self.look(Verb::Stat, path, options.links).await?;
+        match self.describe(&spot).await {
+            Ok(Some(stat)) => Ok(stat),
+            Ok(None) => Err(missing(Verb::Stat, path)),
+            Err(error) => named(Verb::Stat, path, Err(error)),
+        }
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        let spot = self.look(Verb::List, path, Links::Follow).await?;
+        match spot.kind() {
+            Some(FileKind::Dir) => {
+                named(Verb::List, path, self.list_dir(&spot, path, options).await)
+            }
+            Some(FileKind::File | FileKind::Symlink | FileKind::Other) => {
+                Err(Error::on(Verb::List, path, Kind::NotADirectory, "not a directory"))
+            }
+            None => Err(missing(Verb::List, path)),
+        }
+    }
+
+    async fn search(&self, query: &Query) -> Result<Found> {
+        crate::search::over(self, query).await
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        let verb = Verb::Read;
+        for _ in 0..LAYER_CHANGES {
+            let spot = self.look(verb, path, Links::Follow).await?;
+            let Some(layer) = spot.layer() else { break };
+            match self.layer(layer).read(&spot.path, options).await {
+                Err(error) if error.kind() == Kind::NotFound => {}
+                result => return named(verb, path, result),
+            }
+        }
+        Err(missing(verb, path))
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        let verb = match options.mode {
+            WriteMode::CreateIfMissing => Verb::Touch,
+            WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
+        };
+        self.write_file(verb, path, content, options).await
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        self.open_file(path, options).await
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        self.change_attributes(path, attributes).await
+    }
+
+    async fn read_link(&self, path: &WsPath) -> Result<String> {
+        let verb = Verb::ReadLink;
+        let spot = self.look(verb, path, Links::Keep).await?;
+        match (spot.kind(), spot.layer()) {
+            (Some(FileKind::Symlink), Some(layer)) => {
+                named(verb, path, self.layer(layer).read_link(&spot.path).await)
+            }
+            _ if !self.capabilities.links => self.lacks(verb),
+            (Some(_), _) => Err(Error::on(verb, path, Kind::Invalid, "not a link")),
+            (None, _) => Err(missing(verb, path)),
+        }
+    }
+
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
+        self.make_link(path, target).await
+    }
+
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        self.make_dir(path).await
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        root_stays(Verb::Delete, path)?;
+        self.take_away(path, options).await
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        root_stays(Verb::Rename, from)?;
+        root_stays(Verb::Rename, to)?;
+        self.move_within(from, to, options).await
+    }
+
+    /// The room in the upper layer, where everything is written.
+    async fn space(&self) -> Result<Space> {
+        self.alive(Verb::Space)?;
+        self.upper.space().await
+    }
+
+    async fn exec(&self, _: ExecRequest) -> Result<Process> {
+        self.lacks(Verb::Exec)
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        self.lacks(Verb::Processes)
+    }
+
+    async fn attach(&self, _: &ProcessId, _: u64) -> Result<Process> {
+        self.lacks(Verb::Attach)
+    }
+
+    fn info(&self) -> Info {
+        Info {
+            kind: BackendKind::Overlay,
+            root_aliases: self.root_aliases.clone(),
+            capabilities: self.capabilities,
+        }
+    }
+
+    fn status(&self) -> &StatusHub {
+        self.lower.status()
+    }
+
+    async fn connect(&self) -> Result<()> {
+        self.alive(Verb::Connect)?;
+        self.lower.connect().await?;
+        self.upper.connect().await
+    }
+
+    /// A view holds nothing of its own, and must not end what it was made from.
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,388 @@
+//! Changes through an overlay: each ends in the upper layer, which first gets from the lower one
+//! what the change needs.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::look::{Spot, as_dir};
+use super::{Overlay, exists, is_a_directory, marks, missing, named};
+use crate::call::Verb;
+use crate::driver::File;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{FileKind, Removed, Stat};
+use crate::options::{
+    Attributes, Creation, Detail, Existing, Links, ListOptions, Missing, OpenOptions, Reach,
+    RemoveOptions, WriteMode, WriteOptions,
+};
+use crate::path::WsPath;
+use crate::transfer::{self, End, Failure, Onto};
+
+/// The mode of directories that have no other.
+const DIR_MODE: u32 = 0o755;
+const PERMISSIONS: u32 = 0o777;
+
+impl Overlay {
+    pub(super) async fn write_file(
+        &self,
+        verb: Verb,
+        path: &WsPath,
+        content: Bytes,
+        options: WriteOptions,
+    ) -> Result<Stat> {
+        let _tree = self.tree.read().await;
+        let _file = self.file_turn(verb, path).await?;
+        let spot = self.look(verb, path, Links::Follow).await?;
+        must_be_file(verb, path, spot.kind())?;
+        let below = match (&spot.upper, &spot.lower) {
+            // The upper layer has the file, so it can judge for itself.
+            (Some(_), _) => {
+                return named(verb, path, self.upper.write(&spot.path, content, options).await);
+            }
+            (None, below) => below.as_ref(),
+        };
+        if let Some(expected) = options.expect
+            && below.is_none_or(|stat| stat.version != expected)
+        {
+            let message = "the file is not the expected version";
+            return Err(Error::on(verb, path, Kind::Conflict, message));
+        }
+        let options = match (below, options.mode) {
+            (Some(_), WriteMode::CreateNew) => return Err(exists(verb, path)),
+            (Some(stat), WriteMode::CreateIfMissing) => return Ok(stat.clone()),
+            (None, WriteMode::Replace) => return Err(missing(verb, path)),
+            (Some(stat), WriteMode::CreateOrReplace | WriteMode::Replace) => WriteOptions {
+                mode: WriteMode::CreateNew,
+                permissions: stat.mode,
+                expect: None,
+                ..options
+            },
+            (
+                None,
+                WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::CreateIfMissing,
+            ) => WriteOptions { expect: None, ..options },
+        };
+        named(verb, path, self.prepare(&spot).await)?;
+        named(verb, path, self.upper.write(&spot.path, content, options).await)
+    }
+
+    pub(super) async fn open_file(
+        &self,
+        path: &WsPath,
+        options: OpenOptions,
+    ) -> Result<Box<dyn File>> {
+        let verb = Verb::Open;
+        let (spot, inner) = if options.access.writes() || options.create != Creation::Never {
+            let _tree = self.tree.read().await;
+            let _file = self.file_turn(verb, path).await?;
+            let spot = self.look(verb, path, Links::Follow).await?;
+            let file = self.open_to_change(path, &spot, options).await?;
+            (spot, file)
+        } else {
+            let spot = self.look(verb, path, Links::Follow).await?;
+            must_be_file(verb, path, spot.kind())?;
+            let layer = spot.layer().ok_or_else(|| missing(verb, path))?;
+            let file = named(verb, path, self.layer(layer).open(&spot.path, options).await)?;
+            (spot, file)
+        };
+        if spot.path == *path {
+            return Ok(inner);
+        }
+        Ok(Box::new(NamedFile { inner, path: path.clone() }))
+    }
+
+    async fn open_to_change(
+        &self,
+        path: &WsPath,
+        spot: &Spot,
+        options: OpenOptions,
+    ) -> Result<Box<dyn File>> {
+        let verb = Verb::Open;
+        must_be_file(verb, path, spot.kind())?;
+        match (&spot.upper, &spot.lower, options.create) {
+            (None, None, Creation::Never) => return Err(missing(verb, path)),
+            (None, None, Creation::IfMissing | Creation::Always) => {
+                named(verb, path, self.prepare(spot).await)?;
+            }
+            (Some(_), _, _) => {}
+            (None, Some(_), Creation::Always) => return Err(exists(verb, path)),
+            (None, Some(_), Creation::Never | Creation::IfMissing) => {
+                if !options.access.writes() {
+                    return named(verb, path, self.lower.open(&spot.path, options).await);
+                }
+                let copied = match options.existing {
+                    Existing::Keep => self.copy_up(spot).await,
+                    Existing::Truncate => self.copy_up_empty(spot).await,
+                };
+                named(verb, path, copied)?;
+            }
+        }
+        named(verb, path, self.upper.open(&spot.path, options).await)
+    }
+
+    pub(super) async fn change_attributes(
+        &self,
+        path: &WsPath,
+        attributes: Attributes,
+    ) -> Result<Stat> {
+        let verb = Verb::SetAttributes;
+        match attributes.mode {
+            Some(_) if !self.capabilities.modes => return self.lacks(verb),
+            Some(mode) if mode > PERMISSIONS => {
+                let message = "only permission bits up to 777 can be set";
+                return Err(Error::on(verb, path, Kind::Invalid, message));
+            }
+            Some(_) | None => {}
+        }
+        let _tree = self.tree.read().await;
+        let _file = self.file_turn(verb, path).await?;
+        let spot = self.look(verb, path, Links::Follow).await?;
+        let now = named(verb, path, self.describe(&spot).await)?;
+        let now = now.ok_or_else(|| missing(verb, path))?;
+        if attributes == Attributes::default() {
+            return Ok(now);
+        }
+        named(verb, path, self.set_in_upper(&spot, &now, attributes).await)
+    }
+
+    async fn set_in_upper(&self, spot: &Spot, now: &Stat, attributes: Attributes) -> Result<Stat> {
+        if spot.upper.is_none() {
+            self.copy_up(spot).await?;
+        }
+        if self.has_real_dirs || !now.kind.is_dir() {
+            return self.upper.set_attributes(&spot.path, attributes).await;
+        }
+        self.keep(&spot.path, Some(now)).await?;
+        let keeper = marks::keeper_in(&spot.path);
+        self.upper.set_attributes(&keeper, attributes).await.map(as_dir)
+    }
+
+    pub(super) async fn make_link(&self, path: &WsPath, target: &str) -> Result<()> {
+        let verb = Verb::Symlink;
+        if !self.capabilities.links {
+            return self.lacks(verb);
+        }
+        let _tree = self.tree.read().await;
+        let _file = self.file_turn(verb, path).await?;
+        let spot = self.look(verb, path, Links::Keep).await?;
+        if spot.kind().is_some() {
+            return Err(exists(verb, path));
+        }
+        named(verb, path, self.prepare(&spot).await)?;
+        named(verb, path, self.upper.symlink(&spot.path, target).await)
+    }
+
+    pub(super) async fn make_dir(&self, path: &WsPath) -> Result<()> {
+        let verb = Verb::Mkdir;
+        let _tree = self.tree.read().await;
+        let spot = self.look(verb, path, Links::Follow).await?;
+        match spot.kind() {
+            Some(FileKind::Dir) => Ok(()),
+            Some(FileKind::File | FileKind::Symlink | FileKind::Other) => Err(exists(verb, path)),
+            None => {
+                named(verb, path, self.prepare(&spot).await)?;
+                named(verb, path, self.make_upper_dir(&spot.path, None).await)
+            }
+        }
+    }
+
+    pub(super) async fn take_away(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        let verb = Verb::Delete;
+        let _tree = self.tree.write().await;
+        let spot = match self.look(verb, path, Links::Keep).await {
+            Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
+                return Ok(Removed::default());
+            }
+            result => result?,
+        };
+        let count = match (spot.kind(), options.reach) {
+            (None, _) if options.missing == Missing::Ignore => return Ok(Removed::default()),
+            (None, _) => return Err(missing(verb, path)),
+            (Some(FileKind::Dir), Reach::One) => {
+                if !named(verb, path, self.is_empty(&spot).await)? {
+                    let message = "the directory is not empty";
+                    return Err(Error::on(verb, path, Kind::NotEmpty, message)
+                        .with_hint("remove it recursively"));
+                }
+                1
+            }
+            (Some(FileKind::Dir), Reach::Recursive) => {
+                let whole =
+                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Kind };
+                let below = named(verb, path, self.tree_below(&spot, whole).await)?;
+                below.nodes.len() as u64 + 1
+            }
+            (Some(FileKind::File | FileKind::Symlink | FileKind::Other), _) => 1,
+        };
+        named(verb, path, self.take_from_layers(&spot).await)?;
+        Ok(Removed { count })
+    }
+
+    /// Lets what is at a spot go. The lower layer's is hidden first, so that it never comes back
+    /// in between.
+    pub(super) async fn take_from_layers(&self, spot: &Spot) -> Result<()> {
+        self.hide_or_keep(spot).await?;
+        if spot.upper.is_some() {
+            // A directory may hold marks, also when it is empty for callers.
+            self.upper.remove(&spot.path, RemoveOptions::recursive().missing_ok()).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes ready for what the upper layer has at a spot to go: what the lower layer has there is
+    /// hidden, and the directory that it is in stays.
+    pub(super) async fn hide_or_keep(&self, spot: &Spot) -> Result<()> {
+        if spot.lower.is_some() {
+            return self.hide(spot).await;
+        }
+        match spot.path.parent() {
+            Some(parent) if !self.has_real_dirs && !spot.is_in_lower_dir && !parent.is_root() => {
+                self.keep(&parent, None).await
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Hides what the lower layer has at a spot. What the upper layer has there still shows.
+    pub(super) async fn hide(&self, spot: &Spot) -> Result<()> {
+        let Some((path, whiteout)) = marks::whiteout_of(&spot.path) else { return Ok(()) };
+        self.prepare(spot).await?;
+        self.upper.write(&path, whiteout.content.into(), WriteOptions::default()).await.map(drop)
+    }
+
+    /// Gives the upper layer the directories above a spot that only the lower layer has, with the
+    /// modes they have there.
+    pub(super) async fn prepare(&self, spot: &Spot) -> Result<()> {
+        if !self.has_real_dirs {
+            return Ok(());
+        }
+        for (path, stat) in &spot.above {
+            self.make_upper_dir(path, Some(stat)).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a directory in the upper layer, like the one that the lower layer has, if any.
+    pub(super) async fn make_upper_dir(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
+        if !self.has_real_dirs {
+            return self.keep(path, like).await;
+        }
+        self.upper.create_dir(path).await?;
+        let mode = like.and_then(|stat| stat.mode).filter(|_| self.capabilities.modes);
+        if mode.is_none() {
+            return Ok(());
+        }
+        self.upper
+            .set_attributes(path, Attributes { mode, ..Attributes::default() })
+            .await
+            .map(drop)
+    }
+
+    /// Keeps a directory in an upper layer that has no empty ones.
+    async fn keep(&self, path: &WsPath, like: Option<&Stat>) -> Result<()> {
+        let options = WriteOptions {
+            mode: WriteMode::CreateIfMissing,
+            permissions: like.and_then(|stat| stat.mode).or(Some(DIR_MODE)),
+            ..WriteOptions::default()
+        };
+        self.upper.write(&marks::keeper_in(path), Bytes::new(), options).await.map(drop)
+    }
+
+    /// Copies what only the lower layer has to the upper one, where it looks the same to callers.
+    pub(super) async fn copy_up(&self, spot: &Spot) -> Result<()> {
+        self.prepare(spot).await?;
+        let Some(stat) = &spot.lower else { return Ok(()) };
+        self.copy_one_up(&spot.path, stat).await
+    }
+
+    /// The same where the directories above are known to be there.
+    pub(super) async fn copy_one_up(&self, path: &WsPath, stat: &Stat) -> Result<()> {
+        match stat.kind {
+            FileKind::Dir => self.make_upper_dir(path, Some(stat)).await,
+            FileKind::File => {
+                let (source, target) =
+                    (End { driver: &*self.lower, path }, End { driver: &*self.upper, path });
+                let copied = transfer::copy_file(source, target, stat, Onto::Nothing).await;
+                copied.map(drop).map_err(Failure::into_error)
+            }
+            FileKind::Symlink => {
+                let text = self.lower.read_link(path).await?;
+                self.upper.symlink(path, &text).await
+            }
+            FileKind::Other => {
+                let message = "only files, directories and links can be copied up";
+                Err(Error::on(Verb::Write, path, Kind::SpecialFile, message))
+            }
+        }
+    }
+
+    /// The same without the bytes, which are about to go.
+    async fn copy_up_empty(&self, spot: &Spot) -> Result<()> {
+        self.prepare(spot).await?;
+        let options = WriteOptions {
+            mode: WriteMode::CreateNew,
+            permissions: spot.lower.as_ref().and_then(|stat| stat.mode),
+            ..WriteOptions::default()
+        };
+        self.upper.write(&spot.path, Bytes::new(), options).await.map(drop)
+    }
+
+    /// The turn of a change to what `path` leads to, whatever other names that has.
+    async fn file_turn(
+        &self,
+        verb: Verb,
+        path: &WsPath,
+    ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        if !self.has_links {
+            return Ok(self.turn(path).await);
+        }
+        let spot = self.look(verb, path, Links::Follow).await?;
+        Ok(self.turn(&spot.path).await)
+    }
+}
+
+fn must_be_file(verb: Verb, path: &WsPath, kind: Option<FileKind>) -> Result<()> {
+    match kind {
+        None | Some(FileKind::File) => Ok(()),
+        Some(FileKind::Dir) => Err(is_a_directory(verb, path)),
+        Some(FileKind::Symlink | FileKind::Other) => {
+            Err(Error::on(verb, path, Kind::SpecialFile, "not a regular file"))
+        }
+    }
+}
+
+/// An open file whose errors name the path that it was opened by, not where its links lead.
+#[derive(Debug)]
+struct NamedFile {
+    inner: Box<dyn File>,
+    path: WsPath,
+}
+
+impl NamedFile {
+    fn shown<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.with_path(self.path.to_string()))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl File for NamedFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.shown(self.inner.read_at(offset, length).await)
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        self.shown(self.inner.write_at(offset, bytes).await)
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        self.shown(self.inner.set_len(length).await)
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        self.shown(self.inner.stat().await)
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.shown(self.inner.sync().await)
+    }
+}

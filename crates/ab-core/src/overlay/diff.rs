@@ -1,0 +1,261 @@
+//! What an overlay has changed: a walk of the upper layer, with a look into the lower one for each
+//! thing found.
+//!
+//! Content that is the same again is no change, nor is a directory that the upper layer has only
+//! for what is in it. The root is not compared: each layer has its own.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::look::{KEEP, found};
+use super::{Layer, Overlay};
+use crate::call::Verb;
+use crate::driver::Driver;
+use crate::edit::unified_diff;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{Entry, FileKind, Stat};
+use crate::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions, ReadOptions};
+use crate::path::WsPath;
+use crate::transfer::{self, End};
+
+/// Most bytes of a file that is compared as text.
+pub const MAX_TEXT_BYTES: u64 = 1024 * 1024;
+/// Most bytes of text that all the diffs of one answer have together.
+pub const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
+
+/// One thing that is not as it is in the lower layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub path: WsPath,
+    pub kind: ChangeKind,
+    /// What the lower layer has there.
+    pub before: Option<Stat>,
+    /// What the overlay shows there.
+    pub after: Option<Stat>,
+    /// The change as a unified diff, of text files up to [`MAX_TEXT_BYTES`]; one that is left out
+    /// because the others are long already says so.
+    pub diff: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// A directory that was added is listed, and so is everything in it.
+    Added,
+    /// Other bytes, another mode, or another kind of thing.
+    Changed,
+    /// A directory that was removed is listed, and nothing of what was in it.
+    Removed,
+}
+
+impl ChangeKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChangeKind::Added => "added",
+            ChangeKind::Changed => "changed",
+            ChangeKind::Removed => "removed",
+        }
+    }
+}
+
+/// What the lower layer has in the place of a directory of the upper one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Below {
+    /// A directory that shows, except where marks hide it.
+    Shows,
+    /// A directory that was removed before the upper one was made.
+    WasRemoved,
+    Nothing,
+}
+
+impl Overlay {
+    /// Every change, in path order.
+    pub(crate) async fn diff(&self) -> Result<Vec<Change>> {
+        self.alive(Verb::List)?;
+        let _tree = self.tree.write().await;
+        let mut differ = Differ { overlay: self, changes: Vec::new(), text: 0 };
+        let mut dirs = vec![(WsPath::root(), Below::Shows)];
+        while let Some((path, below)) = dirs.pop() {
+            dirs.extend(differ.directory(&path, below).await?);
+        }
+        differ.finish().await
+    }
+
+    /// Whether a file of the upper layer is the lower layer's: the same bytes, the same mode.
+    pub(super) async fn is_same_file(
+        &self,
+        path: &WsPath,
+        upper: &Stat,
+        lower: &Stat,
+    ) -> Result<bool> {
+        if is_other_mode(upper, lower) || upper.size != lower.size {
+            return Ok(false);
+        }
+        let (one, other) = (End { driver: &*self.upper, path }, End { driver: &*self.lower, path });
+        transfer::same_bytes(one, other).await
+    }
+}
+
+/// Whether both have a mode, and not the same.
+pub(super) fn is_other_mode(one: &Stat, other: &Stat) -> bool {
+    matches!((one.mode, other.mode), (Some(one), Some(other)) if one != other)
+}
+
+struct Differ<'a> {
+    overlay: &'a Overlay,
+    changes: Vec<Change>,
+    /// Bytes of diffs so far.
+    text: usize,
+}
+
+impl Differ<'_> {
+    /// Compares one directory of the upper layer, and gives those in it that are to be compared.
+    async fn directory(&mut self, path: &WsPath, below: Below) -> Result<Vec<(WsPath, Below)>> {
+        let upper = self.overlay.upper_dir(path, Detail::Stat).await?;
+        if let Some(problem) = upper.problems.first() {
+            return Err(problem.error.clone());
+        }
+        let hidden = self.overlay.hidden_names(path, &upper).await?;
+        let mut lower = match below {
+            Below::Shows => BTreeMap::new(),
+            Below::WasRemoved => self.lower_dir(path).await?,
+            Below::Nothing => BTreeMap::new(),
+        };
+        if below == Below::Shows {
+            let own = upper.entries.iter().filter_map(|entry| entry.path.name());
+            for name in own.chain(hidden.iter().map(String::as_str)) {
+                let child = path.join(&WsPath::from_key(name));
+                if let Some(stat) = found(self.overlay.lower.stat(&child, KEEP).await)? {
+                    lower.insert(name.to_owned(), stat);
+                }
+            }
+        }
+        let mut dirs = Vec::new();
+        for entry in upper.entries {
+            let Some(name) = entry.path.name() else { continue };
+            let before = lower.remove(name);
+            let was_removed = below == Below::WasRemoved || hidden.contains(name);
+            if entry.kind.is_dir() {
+                let inside = match &before {
+                    Some(before) if before.kind.is_dir() && was_removed => Below::WasRemoved,
+                    Some(before) if before.kind.is_dir() => Below::Shows,
+                    Some(_) | None => Below::Nothing,
+                };
+                dirs.push((entry.path.clone(), inside));
+            }
+            self.entry(entry, before).await?;
+        }
+        // What is left is what the lower layer has and the overlay does not show.
+        for (name, before) in lower {
+            let path = path.join(&WsPath::from_key(&name));
+            self.note(path, ChangeKind::Removed, Some(before), None);
+        }
+        Ok(dirs)
+    }
+
+    async fn lower_dir(&self, path: &WsPath) -> Result<BTreeMap<String, Stat>> {
+        let options = ListOptions { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: Detail::Stat };
+        let listing = self.overlay.lower.list(path, options).await?;
+        if listing.truncated.is_some() {
+            let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
+            return Err(Error::on(Verb::List, path, Kind::TooLarge, message));
+        }
+        let named = |entry: Entry| Some((entry.path.name()?.to_owned(), entry.stat?));
+        Ok(listing.entries.into_iter().filter_map(named).collect())
+    }
+
+    async fn entry(&mut self, entry: Entry, before: Option<Stat>) -> Result<()> {
+        let Entry { path, stat: Some(after), .. } = entry else { return Ok(()) };
+        let after = match after.kind {
+            FileKind::Dir => self.overlay.describe_dir(&path, &after, before.as_ref()).await?,
+            FileKind::File | FileKind::Symlink | FileKind::Other => after,
+        };
+        let kind = match &before {
+            None => ChangeKind::Added,
+            Some(before) if self.is_same(&path, before, &after).await? => return Ok(()),
+            Some(_) => ChangeKind::Changed,
+        };
+        self.note(path, kind, before, Some(after));
+        Ok(())
+    }
+
+    async fn is_same(&self, path: &WsPath, before: &Stat, after: &Stat) -> Result<bool> {
+        match (after.kind, before.kind) {
+            (FileKind::Dir, FileKind::Dir) => Ok(!is_other_mode(before, after)),
+            (FileKind::File, FileKind::File) => {
+                self.overlay.is_same_file(path, after, before).await
+            }
+            (FileKind::Symlink, FileKind::Symlink) => {
+                let upper = self.overlay.upper.read_link(path).await?;
+                Ok(upper == self.overlay.lower.read_link(path).await?)
+            }
+            (FileKind::Other, FileKind::Other) => Ok(false),
+            (
+                FileKind::Dir | FileKind::File | FileKind::Symlink | FileKind::Other,
+                FileKind::Dir | FileKind::File | FileKind::Symlink | FileKind::Other,
+            ) => Ok(false),
+        }
+    }
+
+    fn note(&mut self, path: WsPath, kind: ChangeKind, before: Option<Stat>, after: Option<Stat>) {
+        self.changes.push(Change { path, kind, before, after, diff: None });
+    }
+
+    /// Sorts the changes and adds their diffs, the first ones first.
+    async fn finish(mut self) -> Result<Vec<Change>> {
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+        for change in &mut changes {
+            change.diff = self.text_diff(change).await?;
+        }
+        Ok(changes)
+    }
+
+    async fn text_diff(&mut self, change: &Change) -> Result<Option<String>> {
+        let Change { path, before, after, .. } = change;
+        let Some(old) = self.text(Layer::Lower, path, before.as_ref()).await? else {
+            return Ok(None);
+        };
+        let Some(new) = self.text(Layer::Upper, path, after.as_ref()).await? else {
+            return Ok(None);
+        };
+        if old == new {
+            return Ok(None);
+        }
+        if self.text >= MAX_DIFF_BYTES {
+            let most = MAX_DIFF_BYTES / (1024 * 1024);
+            return Ok(Some(format!("\\ Diff left out: those before it have {most} MiB\n")));
+        }
+        let diff = unified_diff(path.as_str(), &old, &new);
+        self.text += diff.len();
+        Ok(Some(diff))
+    }
+
+    /// The text of a file, empty where there is none; nothing when it is no text, or too long.
+    async fn text(
+        &self,
+        layer: Layer,
+        path: &WsPath,
+        stat: Option<&Stat>,
+    ) -> Result<Option<String>> {
+        match stat {
+            None => Ok(Some(String::new())),
+            Some(stat) if stat.kind != FileKind::File || stat.size > MAX_TEXT_BYTES => Ok(None),
+            Some(_) => Ok(as_text(read_small(self.overlay.layer(layer), path).await?)),
+        }
+    }
+}
+
+async fn read_small(driver: &dyn Driver, path: &WsPath) -> Result<Option<Bytes>> {
+    let options = ReadOptions { range: None, limit: MAX_TEXT_BYTES };
+    match driver.read(path, options).await {
+        Ok(content) => Ok(Some(content.bytes)),
+        Err(error) if error.kind() == Kind::TooLarge => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn as_text(bytes: Option<Bytes>) -> Option<String> {
+    let text = String::from_utf8(bytes?.into()).ok()?;
+    (!text.contains('\0')).then_some(text)
+}

@@ -1,0 +1,341 @@
+//! Where a path leads in the merged tree: one directory at a time from the root down, asking both
+//! layers, and resolving links on the way.
+
+use std::collections::VecDeque;
+
+use futures_util::future::join3;
+
+use super::{Layer, Overlay, marks};
+use crate::call::Verb;
+use crate::driver::Driver;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{FileKind, Stat, Version};
+use crate::options::{Links, StatOptions};
+use crate::path::WsPath;
+
+/// Links on the way to one file before it must be a circle, as Linux has it.
+const MAX_LINKS: usize = 40;
+pub(super) const KEEP: StatOptions = StatOptions { links: Links::Keep };
+
+/// A place in the merged tree, and what is there.
+#[derive(Debug)]
+pub(super) struct Spot {
+    /// Leads through no link, and is fenced like the path that was asked for.
+    pub(super) path: WsPath,
+    pub(super) upper: Option<Stat>,
+    /// Absent also where a mark hides it.
+    pub(super) lower: Option<Stat>,
+    /// The directories above that only the lower layer has, from the top down.
+    pub(super) above: Vec<(WsPath, Stat)>,
+    /// Whether the lower layer has the directory that this is in, and shows it.
+    pub(super) is_in_lower_dir: bool,
+}
+
+impl Spot {
+    pub(super) fn kind(&self) -> Option<FileKind> {
+        self.upper.as_ref().or(self.lower.as_ref()).map(|stat| stat.kind)
+    }
+
+    /// The layer that answers for what is here.
+    pub(super) fn layer(&self) -> Option<Layer> {
+        match (&self.upper, &self.lower) {
+            (Some(_), _) => Some(Layer::Upper),
+            (None, Some(_)) => Some(Layer::Lower),
+            (None, None) => None,
+        }
+    }
+
+    pub(super) fn is_dir_in_upper(&self) -> bool {
+        is_dir(self.upper.as_ref())
+    }
+
+    /// Whether what the lower layer has in this directory shows.
+    pub(super) fn shows_lower(&self) -> bool {
+        shows_lower(self.upper.as_ref(), self.lower.as_ref())
+    }
+}
+
+fn is_dir(stat: Option<&Stat>) -> bool {
+    stat.is_some_and(|stat| stat.kind.is_dir())
+}
+
+fn shows_lower(upper: Option<&Stat>, lower: Option<&Stat>) -> bool {
+    is_dir(lower) && (upper.is_none() || is_dir(upper))
+}
+
+impl Overlay {
+    /// Finds `path`. Nothing there is an answer, so that it can be made; a file on the way is an
+    /// error, and so is a link that leads nowhere, since nothing is made through a link.
+    pub(super) async fn look(&self, verb: Verb, path: &WsPath, last: Links) -> Result<Spot> {
+        self.alive(verb)?;
+        Walk::new(self, verb, path, last).run().await
+    }
+
+    /// What is at a spot, as callers see it.
+    pub(super) async fn describe(&self, spot: &Spot) -> Result<Option<Stat>> {
+        match (&spot.upper, &spot.lower) {
+            (Some(upper), lower) if upper.kind.is_dir() => {
+                self.describe_dir(&spot.path, upper, lower.as_ref()).await.map(Some)
+            }
+            (Some(stat), _) | (None, Some(stat)) => Ok(Some(stat.clone())),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// A directory that the upper layer has. Where that has no directories of their own, a keeper
+    /// speaks for it, or else the lower layer.
+    pub(super) async fn describe_dir(
+        &self,
+        path: &WsPath,
+        upper: &Stat,
+        lower: Option<&Stat>,
+    ) -> Result<Stat> {
+        if self.has_real_dirs {
+            return Ok(upper.clone());
+        }
+        let keeper = found(self.upper.stat(&marks::keeper_in(path), KEEP).await)?;
+        Ok(match (keeper, lower) {
+            (Some(keeper), _) => as_dir(keeper),
+            (None, Some(lower)) if lower.kind.is_dir() => lower.clone(),
+            (None, _) => upper.clone(),
+        })
+    }
+}
+
+/// A directory with the attributes of its keeper.
+pub(super) fn as_dir(keeper: Stat) -> Stat {
+    Stat { kind: FileKind::Dir, size: 0, version: Version::new(0), ..keeper }
+}
+
+/// What a layer has, if anything.
+pub(super) fn found(result: Result<Stat>) -> Result<Option<Stat>> {
+    match result {
+        Ok(stat) => Ok(Some(stat)),
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn ask(layer: &dyn Driver, path: &WsPath) -> Result<Option<Stat>> {
+    found(layer.stat(path, KEEP).await)
+}
+
+enum Step {
+    Name(String, Origin),
+    Up,
+    /// Nothing after this may climb above the place where it is.
+    Fence,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Caller,
+    Link,
+}
+
+struct Level {
+    path: WsPath,
+    upper: Option<Stat>,
+    lower: Option<Stat>,
+}
+
+impl Level {
+    fn kind(&self) -> Option<FileKind> {
+        self.upper.as_ref().or(self.lower.as_ref()).map(|stat| stat.kind)
+    }
+}
+
+struct Walk<'a> {
+    overlay: &'a Overlay,
+    verb: Verb,
+    path: &'a WsPath,
+    last: Links,
+    steps: VecDeque<Step>,
+    /// From the root down to where the walk is.
+    levels: Vec<Level>,
+    /// How many levels cannot be left by climbing.
+    floor: usize,
+    links: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(overlay: &'a Overlay, verb: Verb, path: &'a WsPath, last: Links) -> Self {
+        let name = |name: &str| Step::Name(name.to_owned(), Origin::Caller);
+        let mut steps: VecDeque<Step> = path.fence().segments().map(name).collect();
+        steps.extend(path.is_fenced().then_some(Step::Fence));
+        steps.extend(path.below_fence().split('/').filter(|s| !s.is_empty()).map(name));
+        let dir = Some(root());
+        let top = Level { path: WsPath::root(), upper: dir.clone(), lower: dir };
+        Self { overlay, verb, path, last, steps, levels: vec![top], floor: 1, links: 0 }
+    }
+
+    async fn run(mut self) -> Result<Spot> {
+        while let Some(step) = self.steps.pop_front() {
+            match step {
+                Step::Name(name, origin) => self.enter(&name, origin).await?,
+                Step::Up => self.climb()?,
+                Step::Fence => {
+                    self.floor = self.levels.len();
+                    if let Some(here) = self.levels.last_mut() {
+                        here.path = std::mem::take(&mut here.path).fenced();
+                    }
+                }
+            }
+        }
+        self.arrive().await
+    }
+
+    async fn arrive(mut self) -> Result<Spot> {
+        let Some(here) = self.levels.pop() else { return Err(self.escape()) };
+        let Level { path, mut upper, mut lower } = here;
+        if path.is_root() {
+            upper = self.told(ask(&*self.overlay.upper, &path).await)?;
+            lower = self.told(ask(&*self.overlay.lower, &path).await)?;
+        }
+        let parent = self.levels.last();
+        let is_in_lower_dir =
+            parent.is_some_and(|dir| shows_lower(dir.upper.as_ref(), dir.lower.as_ref()));
+        let only_in_lower = |level: Level| match (level.upper, level.lower) {
+            (None, Some(stat)) => Some((level.path, stat)),
+            (Some(_), _) | (None, None) => None,
+        };
+        let above = self.levels.into_iter().filter_map(only_in_lower).collect();
+        Ok(Spot { path, upper, lower, above, is_in_lower_dir })
+    }
+
+    async fn enter(&mut self, name: &str, origin: Origin) -> Result<()> {
+        let level = self.child(name).await?;
+        match level.kind() {
+            None if origin == Origin::Link => {
+                let message = "a link on the way leads to something that is missing";
+                return Err(self.error(Kind::NotFound, message));
+            }
+            Some(FileKind::Symlink) if self.must_follow() => self.follow(&level).await?,
+            None | Some(FileKind::File | FileKind::Dir | FileKind::Symlink | FileKind::Other) => {
+                self.levels.push(level);
+            }
+        }
+        Ok(())
+    }
+
+    fn climb(&mut self) -> Result<()> {
+        self.must_be_dir()?;
+        if self.levels.len() == self.floor {
+            return Err(self.escape());
+        }
+        self.levels.pop();
+        Ok(())
+    }
+
+    /// Nothing is below or beside what is no directory; where there is nothing, one can be made.
+    fn must_be_dir(&self) -> Result<()> {
+        match self.levels.last().and_then(Level::kind) {
+            None | Some(FileKind::Dir) => Ok(()),
+            Some(FileKind::File | FileKind::Symlink | FileKind::Other) => {
+                let message = "a parent is a file, not a directory";
+                Err(self.error(Kind::NotADirectory, message))
+            }
+        }
+    }
+
+    /// A link is kept only as the very last thing, by a caller who asked for that.
+    fn must_follow(&self) -> bool {
+        let goes_on = |step: &Step| match step {
+            Step::Name(..) | Step::Up => true,
+            Step::Fence => false,
+        };
+        self.last == Links::Follow || self.steps.iter().any(goes_on)
+    }
+
+    async fn child(&self, name: &str) -> Result<Level> {
+        if marks::is_reserved(name) {
+            let message = "the name is reserved for the marks of overlays";
+            return Err(self.error(Kind::InvalidPath, message));
+        }
+        self.must_be_dir()?;
+        let Some(here) = self.levels.last() else { return Err(self.escape()) };
+        let path = here.path.join(&WsPath::from_key(name));
+        let (u, l) = (&*self.overlay.upper, &*self.overlay.lower);
+        let in_lower = shows_lower(here.upper.as_ref(), here.lower.as_ref());
+        let (upper, lower) = match (is_dir(here.upper.as_ref()), in_lower) {
+            (true, true) => {
+                let whiteout = here.path.join(&WsPath::from_key(&marks::whiteout(name).name));
+                let (upper, lower, hidden) =
+                    join3(ask(u, &path), ask(l, &path), ask(u, &whiteout)).await;
+                let is_hidden = self.told(hidden)?.is_some();
+                (self.told(upper)?, self.told(lower)?.filter(|_| !is_hidden))
+            }
+            (true, false) => (self.told(ask(u, &path).await)?, None),
+            (false, true) => (None, self.told(ask(l, &path).await)?),
+            (false, false) => (None, None),
+        };
+        Ok(Level { path, upper, lower })
+    }
+
+    async fn follow(&mut self, link: &Level) -> Result<()> {
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            let message = "too many links, or links in a circle";
+            return Err(self.error(Kind::LinkLoop, message));
+        }
+        let holder = match link.upper {
+            Some(_) => &self.overlay.upper,
+            None => &self.overlay.lower,
+        };
+        let text = self.told(holder.read_link(&link.path).await)?;
+        let segments = if text.starts_with('/') {
+            let inside = self.inside(&text).ok_or_else(|| self.escape())?;
+            self.levels.truncate(self.floor);
+            inside
+        } else {
+            text.split('/').map(str::to_owned).collect()
+        };
+        for segment in segments.into_iter().rev() {
+            match segment.as_str() {
+                "" | "." => {}
+                ".." => self.steps.push_front(Step::Up),
+                _ => self.steps.push_front(Step::Name(segment, Origin::Link)),
+            }
+        }
+        Ok(())
+    }
+
+    /// An absolute target as segments below the fence, when it points there.
+    fn inside(&self, target: &str) -> Option<Vec<String>> {
+        let segments: Vec<&str> =
+            target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
+        let fence: Vec<&str> =
+            self.levels.get(self.floor - 1).map_or_else(Vec::new, |l| l.path.segments().collect());
+        self.overlay.link_roots.iter().find_map(|root| {
+            let length = root.len() + fence.len();
+            let whole = root.iter().map(String::as_str).chain(fence.iter().copied());
+            let matches = segments.len() >= length && whole.zip(&segments).all(|(a, b)| a == *b);
+            matches.then(|| segments[length..].iter().map(|s| (*s).to_owned()).collect())
+        })
+    }
+
+    fn told<T>(&self, result: Result<T>) -> Result<T> {
+        super::named(self.verb, self.path, result)
+    }
+
+    fn escape(&self) -> Error {
+        self.error(Kind::Escape, "a link on the way leaves the workspace")
+    }
+
+    fn error(&self, kind: Kind, message: &str) -> Error {
+        Error::on(self.verb, self.path, kind, message)
+    }
+}
+
+/// Stands for the root until someone asks what it looks like.
+fn root() -> Stat {
+    Stat {
+        kind: FileKind::Dir,
+        size: 0,
+        modified: std::time::SystemTime::UNIX_EPOCH,
+        accessed: None,
+        created: None,
+        mode: None,
+        version: Version::new(0),
+    }
+}

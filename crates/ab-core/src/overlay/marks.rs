@@ -1,0 +1,149 @@
+//! The marks that an overlay keeps in its upper layer, and their names.
+//!
+//! A *whiteout* `.ab-wh-<name>` hides what the lower layer has under that name in the same
+//! directory; what the upper layer has there itself is seen. So a directory that was removed and
+//! made again shows nothing of the old one as long as its whiteout stays, and the whiteout does.
+//!
+//! A *keeper* `.ab-keep` stands in a directory of an upper layer that has no empty directories. It
+//! keeps the directory there, and its own mode and time of change are the directory's.
+
+use crate::path::{KEEPER, MAX_NAME_BYTES, RESERVED_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark};
+
+/// Between the beginning of a long name and its digest.
+const CUT: char = '~';
+const DIGEST_DIGITS: usize = 32;
+
+/// A whiteout as it is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Whiteout {
+    pub(super) name: String,
+    /// The name that is hidden, where the whiteout's own does not say it; else nothing.
+    pub(super) content: String,
+}
+
+/// The whiteout of `name`.
+pub(super) fn whiteout(name: &str) -> Whiteout {
+    let plain = WHITEOUT_PREFIX.len() + name.len() <= MAX_NAME_BYTES && !looks_cut(name);
+    if plain {
+        return Whiteout { name: format!("{WHITEOUT_PREFIX}{name}"), content: String::new() };
+    }
+    let most = MAX_NAME_BYTES - WHITEOUT_PREFIX.len() - CUT.len_utf8() - DIGEST_DIGITS;
+    let end = (0..=most.min(name.len())).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    let digest = digest(name.as_bytes());
+    let name_of_mark = format!("{WHITEOUT_PREFIX}{}{CUT}{digest:032x}", &name[..end]);
+    Whiteout { name: name_of_mark, content: name.to_owned() }
+}
+
+/// The path of the whiteout that hides `path` of the lower layer.
+pub(super) fn whiteout_of(path: &WsPath) -> Option<(WsPath, Whiteout)> {
+    let (parent, name) = (path.parent()?, path.name()?);
+    let whiteout = whiteout(name);
+    Some((parent.join(&WsPath::from_key(&whiteout.name)), whiteout))
+}
+
+/// What a name in the upper layer is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Name<'a> {
+    /// Something that callers see.
+    Plain,
+    /// Hides this name of the lower layer.
+    Whiteout(&'a str),
+    /// Hides a name that only the mark's content tells.
+    CutWhiteout,
+    /// Keeps its directory, or belongs to a write in flight.
+    Silent,
+}
+
+pub(super) fn read(name: &str) -> Name<'_> {
+    if name == KEEPER || name.starts_with(RESERVED_PREFIX) {
+        return Name::Silent;
+    }
+    match name.strip_prefix(WHITEOUT_PREFIX) {
+        None => Name::Plain,
+        Some(hidden) if looks_cut(hidden) => Name::CutWhiteout,
+        Some(hidden) => Name::Whiteout(hidden),
+    }
+}
+
+/// Whether callers never see or give this name.
+pub(super) fn is_reserved(name: &str) -> bool {
+    is_mark(name) || name.starts_with(RESERVED_PREFIX)
+}
+
+pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
+    directory.join(&WsPath::from_key(KEEPER))
+}
+
+/// Whether a name could be the end of a long name's whiteout. Short names that do get a long
+/// name's treatment too, so that no two names share a whiteout.
+fn looks_cut(name: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.len() > DIGEST_DIGITS
+        && name.is_char_boundary(name.len() - DIGEST_DIGITS)
+        && name[..name.len() - DIGEST_DIGITS].ends_with(CUT)
+        && name[name.len() - DIGEST_DIGITS..].bytes().all(is_digit)
+}
+
+/// FNV-1a: marks outlive the process, so it must be the same in every build.
+fn digest(bytes: &[u8]) -> u128 {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_are_readable_in_their_whiteouts() {
+        for name in ["a", "a b", ".hidden", "~", "grüße", &"n".repeat(248)] {
+            let mark = whiteout(name);
+            assert_eq!(
+                (mark.name.as_str(), mark.content.as_str()),
+                (&*format!(".ab-wh-{name}"), "")
+            );
+            assert_eq!(read(&mark.name), Name::Whiteout(name));
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_and_told_by_the_content() {
+        let wide = format!("{}x", "ü".repeat(127));
+        for name in ["n".repeat(249), "n".repeat(255), wide] {
+            let mark = whiteout(&name);
+            assert!(mark.name.len() <= MAX_NAME_BYTES, "{}", mark.name.len());
+            assert_eq!(mark.content, name);
+            assert_eq!(read(&mark.name), Name::CutWhiteout);
+        }
+    }
+
+    #[test]
+    fn no_two_names_share_a_whiteout() {
+        let long = "n".repeat(255);
+        let mark = whiteout(&long).name;
+        let imitation = mark.strip_prefix(WHITEOUT_PREFIX).unwrap();
+        let names = [long.as_str(), &long[..254], imitation, "~00112233445566778899aabbccddeeff"];
+        let marks: Vec<String> = names.iter().map(|name| whiteout(name).name).collect();
+        for (at, mark) in marks.iter().enumerate() {
+            assert!(!marks[..at].contains(mark), "{mark}");
+        }
+    }
+
+    #[test]
+    fn marks_are_told_from_names() {
+        for (name, expect) in [
+            ("a", Name::Plain),
+            (".ab-", Name::Plain),
+            (".ab-keeper", Name::Plain),
+            ("x.ab-wh-a", Name::Plain),
+            (".ab-keep", Name::Silent),
+            (".ab-tmp-1", Name::Silent),
+            (".ab-wh-a", Name::Whiteout("a")),
+            (".ab-wh-.ab-wh-a", Name::Whiteout(".ab-wh-a")),
+        ] {
+            assert_eq!(read(name), expect, "{name}");
+            assert_eq!(is_reserved(name), expect != Name::Plain, "{name}");
+        }
+    }
+}

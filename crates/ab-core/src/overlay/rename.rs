@@ -1,0 +1,120 @@
+//! Renames inside an overlay.
+//!
+//! The source is first brought to the upper layer whole, then hidden in the lower one: neither
+//! shows. What does is the upper layer's own rename, so that is as atomic as that layer makes it.
+
+use super::look::Spot;
+use super::{Overlay, exists, missing, named};
+use crate::call::Verb;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{FileKind, Renamed};
+use crate::options::{
+    DEFAULT_LIST_LIMIT, Detail, Links, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+};
+use crate::path::WsPath;
+
+const VERB: Verb = Verb::Rename;
+
+impl Overlay {
+    pub(super) async fn move_within(
+        &self,
+        from: &WsPath,
+        to: &WsPath,
+        options: RenameOptions,
+    ) -> Result<Renamed> {
+        let _tree = self.tree.write().await;
+        let source = self.look(VERB, from, Links::Keep).await?;
+        let Some(kind) = source.kind() else { return Err(missing(VERB, from)) };
+        if from == to {
+            return Ok(Renamed { atomic: true });
+        }
+        refuse_into_itself(kind, from, from, to)?;
+        let target = self.look(VERB, to, Links::Keep).await?;
+        if source.path == target.path {
+            return Ok(Renamed { atomic: true });
+        }
+        refuse_into_itself(kind, from, &source.path, &target.path)?;
+        self.check_target(kind, to, &target, options).await?;
+        named(VERB, from, self.bring_up(&source).await)?;
+        named(VERB, from, self.hide_or_keep(&source).await)?;
+        named(VERB, to, self.prepare(&target).await)?;
+        let replaces_dir = target.kind() == Some(FileKind::Dir);
+        if replaces_dir {
+            named(VERB, to, self.clear_for_dir(&target).await)?;
+        }
+        let replace = RenameOptions { overwrite: Overwrite::Replace };
+        let renamed = self.upper.rename(&source.path, &target.path, replace).await;
+        let renamed = named(VERB, to, renamed)?;
+        Ok(Renamed { atomic: renamed.atomic && !replaces_dir })
+    }
+
+    async fn check_target(
+        &self,
+        source: FileKind,
+        to: &WsPath,
+        target: &Spot,
+        options: RenameOptions,
+    ) -> Result<()> {
+        let Some(kind) = target.kind() else { return Ok(()) };
+        if options.overwrite == Overwrite::Refuse {
+            return Err(exists(VERB, to));
+        }
+        let refused = |kind, message| Err(Error::on(VERB, to, kind, message));
+        match (source.is_dir(), kind.is_dir()) {
+            (false, false) => Ok(()),
+            (false, true) => refused(Kind::IsADirectory, "the target is a directory"),
+            (true, false) => refused(Kind::NotADirectory, "the target is a file"),
+            (true, true) => match named(VERB, to, self.is_empty(target).await)? {
+                true => Ok(()),
+                false => refused(Kind::NotEmpty, "the target is not empty"),
+            },
+        }
+    }
+
+    /// Copies up whatever of the source only the lower layer has.
+    async fn bring_up(&self, source: &Spot) -> Result<()> {
+        if source.upper.is_none() {
+            self.copy_up(source).await?;
+        }
+        if !source.shows_lower() {
+            return Ok(());
+        }
+        let options =
+            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: Detail::Stat };
+        let below = self.tree_below(source, options).await?;
+        if below.truncated.is_some() {
+            let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
+            return Err(Error::on(VERB, &source.path, Kind::TooLarge, message));
+        }
+        if let Some(problem) = below.problems.into_iter().next() {
+            return Err(problem.error);
+        }
+        for node in below.nodes {
+            let only_lower = node.lower.filter(|_| node.upper.is_none());
+            if let Some(stat) = only_lower.and_then(|entry| entry.stat) {
+                self.copy_one_up(&node.path, &stat).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an empty directory away, with the marks that may be in it, and hides the lower
+    /// layer's: what comes in its place is not to be merged with that.
+    async fn clear_for_dir(&self, target: &Spot) -> Result<()> {
+        if target.lower.is_some() {
+            self.hide(target).await?;
+        }
+        let options = RemoveOptions::recursive().missing_ok();
+        self.upper.remove(&target.path, options).await.map(drop)
+    }
+}
+
+fn refuse_into_itself(kind: FileKind, name: &WsPath, from: &WsPath, to: &WsPath) -> Result<()> {
+    match kind.is_dir() && from != to && to.starts_with(from) {
+        true => {
+            let message = "a directory cannot move into itself";
+            Err(Error::on(VERB, name, Kind::Invalid, message))
+        }
+        false => Ok(()),
+    }
+}

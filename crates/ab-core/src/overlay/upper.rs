@@ -1,0 +1,79 @@
+//! A directory of the upper layer, with its marks told from what callers see.
+
+use std::collections::BTreeSet;
+
+use super::{Overlay, marks};
+use crate::call::Verb;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{Entry, Problem};
+use crate::options::{Detail, ListOptions, ReadOptions};
+use crate::path::{MAX_NAME_BYTES, WsPath};
+
+/// What the upper layer has in one directory.
+#[derive(Debug, Default)]
+pub(super) struct UpperDir {
+    /// What callers see, in order.
+    pub(super) entries: Vec<Entry>,
+    /// The names of whiteouts.
+    pub(super) whiteouts: BTreeSet<String>,
+    /// Names that are neither: keepers, and what a write in flight left behind.
+    pub(super) silent: Vec<WsPath>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl UpperDir {
+    /// Whether what the lower layer has under this name is hidden.
+    pub(super) fn hides(&self, name: &str) -> bool {
+        !self.whiteouts.is_empty() && self.whiteouts.contains(&marks::whiteout(name).name)
+    }
+}
+
+impl Overlay {
+    pub(super) async fn upper_dir(&self, path: &WsPath, detail: Detail) -> Result<UpperDir> {
+        // All of it, since a whiteout may stand anywhere. It is what this view has written.
+        let options = ListOptions { depth: 1, limit: usize::MAX, detail };
+        let listing = self.upper.list(path, options).await?;
+        if listing.truncated.is_some() {
+            let message = "more entries than the upper layer can list";
+            return Err(Error::on(Verb::List, path, Kind::TooLarge, message));
+        }
+        let mut dir = UpperDir { problems: listing.problems, ..UpperDir::default() };
+        for entry in listing.entries {
+            let Some(name) = entry.path.name() else { continue };
+            match marks::read(name) {
+                marks::Name::Plain => dir.entries.push(entry),
+                marks::Name::Silent => dir.silent.push(entry.path),
+                marks::Name::Whiteout(_) | marks::Name::CutWhiteout => {
+                    dir.whiteouts.insert(name.to_owned());
+                }
+            }
+        }
+        Ok(dir)
+    }
+
+    /// The names that the whiteouts of a directory hide.
+    pub(super) async fn hidden_names(
+        &self,
+        path: &WsPath,
+        dir: &UpperDir,
+    ) -> Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for whiteout in &dir.whiteouts {
+            match marks::read(whiteout) {
+                marks::Name::Whiteout(name) => drop(names.insert(name.to_owned())),
+                marks::Name::CutWhiteout => {
+                    let mark = path.join(&WsPath::from_key(whiteout));
+                    let options = ReadOptions { range: None, limit: MAX_NAME_BYTES as u64 };
+                    let bytes = self.upper.read(&mark, options).await?.bytes;
+                    let name = String::from_utf8_lossy(&bytes).into_owned();
+                    // Anything else was not written by a view.
+                    if marks::whiteout(&name).name == *whiteout {
+                        names.insert(name);
+                    }
+                }
+                marks::Name::Plain | marks::Name::Silent => {}
+            }
+        }
+        Ok(names)
+    }
+}

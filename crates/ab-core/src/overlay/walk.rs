@@ -1,0 +1,256 @@
+//! The merged tree below a directory, in path order.
+//!
+//! A directory that only the lower layer has is listed by it in one call, with all it holds; only
+//! where the upper layer has something too are the two merged, level by level.
+
+use std::collections::BTreeMap;
+
+use super::look::Spot;
+use super::upper::UpperDir;
+use super::{Overlay, marks};
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{Entry, FileKind, Listing, Problem, Stat, Truncated};
+use crate::options::{Detail, ListOptions};
+use crate::path::WsPath;
+
+/// An entry of either layer, or of both.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) path: WsPath,
+    pub(super) upper: Option<Entry>,
+    /// Absent also where a mark hides it.
+    pub(super) lower: Option<Entry>,
+}
+
+impl Node {
+    pub(super) fn kind(&self) -> FileKind {
+        let entry = self.upper.as_ref().or(self.lower.as_ref());
+        entry.map_or(FileKind::Other, |entry| entry.kind)
+    }
+
+    fn is_dir_in_upper(&self) -> bool {
+        self.upper.as_ref().is_some_and(|entry| entry.kind.is_dir())
+    }
+
+    fn shows_lower(&self) -> bool {
+        let lower = self.lower.as_ref().is_some_and(|entry| entry.kind.is_dir());
+        lower && (self.upper.is_none() || self.is_dir_in_upper())
+    }
+}
+
+/// Nodes in path order.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    pub(super) nodes: Vec<Node>,
+    pub(super) truncated: Option<Truncated>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Overlay {
+    /// Lists the directory at `spot` under the name that the caller has for it.
+    pub(super) async fn list_dir(
+        &self,
+        spot: &Spot,
+        path: &WsPath,
+        options: ListOptions,
+    ) -> Result<Listing> {
+        let found = self.tree_below(spot, options).await?;
+        let mut listing = Listing {
+            entries: Vec::with_capacity(found.nodes.len()),
+            truncated: found.truncated,
+            problems: found.problems,
+        };
+        for node in found.nodes {
+            let stat = match options.detail {
+                Detail::Kind => None,
+                Detail::Stat => self.node_stat(&node).await?,
+            };
+            let kind = node.kind();
+            let path = match node.path.strip_prefix(&spot.path) {
+                Some(below) => path.join(&below),
+                None => node.path,
+            };
+            listing.entries.push(Entry { path, kind, stat });
+        }
+        Ok(listing)
+    }
+
+    /// Everything below the directory at `spot`, as far as `options` go.
+    pub(super) async fn tree_below(&self, spot: &Spot, options: ListOptions) -> Result<Nodes> {
+        let mut walk = Walk { overlay: self, options, found: Nodes::default() };
+        if options.depth > 0 {
+            let top = Place {
+                path: spot.path.clone(),
+                upper: spot.is_dir_in_upper(),
+                lower: spot.shows_lower(),
+            };
+            walk.run(top).await?;
+        }
+        Ok(walk.found)
+    }
+
+    /// Whether the directory at `spot` holds nothing that callers see.
+    pub(super) async fn is_empty(&self, spot: &Spot) -> Result<bool> {
+        let one = ListOptions { depth: 1, limit: 1, detail: Detail::Kind };
+        Ok(self.tree_below(spot, one).await?.nodes.is_empty())
+    }
+
+    async fn node_stat(&self, node: &Node) -> Result<Option<Stat>> {
+        let lower = node.lower.as_ref().and_then(|entry| entry.stat.as_ref());
+        let upper = node.upper.as_ref().map(|entry| entry.stat.as_ref());
+        match upper {
+            Some(Some(upper)) if upper.kind.is_dir() => {
+                self.describe_dir(&node.path, upper, lower).await.map(Some)
+            }
+            Some(upper) => Ok(upper.cloned()),
+            None => Ok(lower.cloned()),
+        }
+    }
+}
+
+/// A directory to list, and which layers have it.
+struct Place {
+    path: WsPath,
+    upper: bool,
+    lower: bool,
+}
+
+struct Walk<'a> {
+    overlay: &'a Overlay,
+    options: ListOptions,
+    found: Nodes,
+}
+
+/// A directory whose children are being listed.
+struct Level {
+    /// Backwards, so that the next one is at the end.
+    children: Vec<Node>,
+    /// Why there may be more.
+    cut: Option<Truncated>,
+}
+
+enum Next {
+    GoOn,
+    Stop,
+}
+
+impl Walk<'_> {
+    async fn run(&mut self, top: Place) -> Result<()> {
+        if !top.upper {
+            self.lower_tree(&top.path, self.options.depth).await?;
+            return Ok(());
+        }
+        let mut levels = vec![self.children(&top).await?];
+        while let Some(level) = levels.last_mut() {
+            let Some(node) = level.children.pop() else {
+                if level.cut.is_some() {
+                    self.found.truncated = level.cut;
+                    return Ok(());
+                }
+                levels.pop();
+                continue;
+            };
+            if self.left() == 0 {
+                self.found.truncated = Some(Truncated::Count);
+                return Ok(());
+            }
+            let (is_dir, in_upper) = (node.kind().is_dir(), node.is_dir_in_upper());
+            let place =
+                Place { path: node.path.clone(), upper: in_upper, lower: node.shows_lower() };
+            self.found.nodes.push(node);
+            if !is_dir || levels.len() >= self.options.depth {
+                continue;
+            }
+            if in_upper {
+                match self.children(&place).await {
+                    Ok(level) => levels.push(level),
+                    Err(error) => self.passed_by(&place.path, error),
+                }
+                continue;
+            }
+            let depth = self.options.depth - levels.len();
+            match self.lower_tree(&place.path, depth).await {
+                Ok(Next::GoOn) => {}
+                Ok(Next::Stop) => return Ok(()),
+                Err(error) => self.passed_by(&place.path, error),
+            }
+        }
+        Ok(())
+    }
+
+    fn left(&self) -> usize {
+        self.options.limit.saturating_sub(self.found.nodes.len())
+    }
+
+    /// Someone who removed a directory meanwhile only hurried; anything else is told.
+    fn passed_by(&mut self, path: &WsPath, error: Error) {
+        if error.kind() != Kind::NotFound {
+            self.found.problems.push(Problem { path: path.to_string(), error });
+        }
+    }
+
+    /// Takes a directory that only the lower layer has.
+    async fn lower_tree(&mut self, path: &WsPath, depth: usize) -> Result<Next> {
+        let options = ListOptions { depth, limit: self.left(), ..self.options };
+        let listing = self.overlay.lower.list(path, options).await?;
+        let is_plain = |entry: &Entry| {
+            let below = entry.path.strip_prefix(path);
+            below.is_none_or(|below| !below.segments().any(marks::is_reserved))
+        };
+        let entries = listing.entries.into_iter().filter(is_plain);
+        self.found.nodes.extend(entries.map(|entry| Node {
+            path: entry.path.clone(),
+            upper: None,
+            lower: Some(entry),
+        }));
+        self.found.problems.extend(listing.problems);
+        self.found.truncated = listing.truncated;
+        Ok(if listing.truncated.is_some() { Next::Stop } else { Next::GoOn })
+    }
+
+    /// The children of a directory that the upper layer has.
+    async fn children(&mut self, place: &Place) -> Result<Level> {
+        let upper = self.overlay.upper_dir(&place.path, self.options.detail).await?;
+        let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
+        let cut = match place.lower {
+            true => self.lower_children(place, &upper, &mut nodes).await?,
+            false => None,
+        };
+        // Beyond the last name of a listing that was cut, a name may be missing.
+        let horizon = cut.and_then(|_| nodes.last_key_value().map(|(name, _)| name.clone()));
+        for entry in upper.entries {
+            let Some(name) = entry.path.name().map(str::to_owned) else { continue };
+            let path = entry.path.clone();
+            let empty = || Node { path, upper: None, lower: None };
+            nodes.entry(name).or_insert_with(empty).upper = Some(entry);
+        }
+        if cut.is_some() {
+            nodes.retain(|name, _| horizon.as_ref().is_some_and(|last| name <= last));
+        }
+        self.found.problems.extend(upper.problems);
+        Ok(Level { children: nodes.into_values().rev().collect(), cut })
+    }
+
+    /// What shows of the lower layer in a directory of both.
+    async fn lower_children(
+        &mut self,
+        place: &Place,
+        upper: &UpperDir,
+        nodes: &mut BTreeMap<String, Node>,
+    ) -> Result<Option<Truncated>> {
+        // Names that are hidden must not use up the room of those that show.
+        let limit = self.left().saturating_add(upper.whiteouts.len());
+        let options = ListOptions { depth: 1, limit, ..self.options };
+        let listing = self.overlay.lower.list(&place.path, options).await?;
+        for entry in listing.entries {
+            let Some(name) = entry.path.name() else { continue };
+            if !marks::is_reserved(name) && !upper.hides(name) {
+                let node =
+                    Node { path: entry.path.clone(), upper: None, lower: Some(entry.clone()) };
+                nodes.insert(name.to_owned(), node);
+            }
+        }
+        self.found.problems.extend(listing.problems);
+        Ok(listing.truncated)
+    }
+}

@@ -1,0 +1,213 @@
+//! Copying a file from one driver to another: bytes, mode and times, whole or not at all.
+//!
+//! A small file is one read and one write. A larger one goes in pieces to a name beside its target
+//! that nobody lists, and takes its place by a rename, so that no reader sees half of it.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use bytes::Bytes;
+
+use crate::driver::{Driver, File};
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{Stat, Version};
+use crate::options::{
+    Access, Attributes, Creation, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
+    RenameOptions, WriteMode, WriteOptions,
+};
+use crate::path::{RESERVED_PREFIX, WsPath};
+
+/// Bytes that are in memory at a time.
+pub(crate) const PIECE: usize = 256 * 1024;
+
+/// Where a copy comes from or goes to.
+#[derive(Clone, Copy)]
+pub(crate) struct End<'a> {
+    pub(crate) driver: &'a dyn Driver,
+    pub(crate) path: &'a WsPath,
+}
+
+/// What may be at the target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Onto {
+    /// Something there is an error.
+    Nothing,
+    /// A file there is replaced.
+    File,
+}
+
+/// Which end failed: only its driver's errors can be told in its names.
+pub(crate) enum Failure {
+    Source(Error),
+    Target(Error),
+}
+
+impl Failure {
+    /// The error, whichever end it is from; for ends that go by the same names.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Failure::Source(error) | Failure::Target(error) => error,
+        }
+    }
+}
+
+/// Copies a file that `stat` describes; gives the version that was copied.
+pub(crate) async fn copy_file(
+    source: End<'_>,
+    target: End<'_>,
+    stat: &Stat,
+    onto: Onto,
+) -> Result<Version, Failure> {
+    if stat.size <= PIECE as u64 {
+        let options = ReadOptions { range: None, limit: PIECE as u64 };
+        match source.driver.read(source.path, options).await {
+            Ok(content) => {
+                let version = content.stat.version;
+                let put = put_small(target, content.bytes, &content.stat, onto).await;
+                return put.map(|()| version).map_err(Failure::Target);
+            }
+            // It has grown since.
+            Err(error) if error.kind() == Kind::TooLarge => {}
+            Err(error) => return Err(Failure::Source(error)),
+        }
+    }
+    copy_large(source, target, onto).await
+}
+
+/// Whether two files hold the same bytes.
+pub(crate) async fn same_bytes(one: End<'_>, other: End<'_>) -> Result<bool> {
+    let one = one.driver.open(one.path, OpenOptions::default()).await?;
+    let other = other.driver.open(other.path, OpenOptions::default()).await?;
+    if one.stat().await?.size != other.stat().await?.size {
+        return Ok(false);
+    }
+    let mut offset = 0;
+    loop {
+        let piece = full_piece(&*one, offset).await?;
+        if piece != full_piece(&*other, offset).await? {
+            return Ok(false);
+        }
+        if piece.len() < PIECE {
+            return Ok(true);
+        }
+        offset += piece.len() as u64;
+    }
+}
+
+/// Drivers may return less than asked for, but nothing only at the end.
+async fn full_piece(file: &dyn File, offset: u64) -> Result<Bytes> {
+    let first = file.read_at(offset, PIECE).await?;
+    if first.is_empty() || first.len() == PIECE {
+        return Ok(first);
+    }
+    let mut piece = first.to_vec();
+    loop {
+        let more = file.read_at(offset + piece.len() as u64, PIECE - piece.len()).await?;
+        if more.is_empty() {
+            return Ok(piece.into());
+        }
+        piece.extend_from_slice(&more);
+    }
+}
+
+async fn put_small(target: End<'_>, bytes: Bytes, stat: &Stat, onto: Onto) -> Result<()> {
+    let mode = match onto {
+        Onto::Nothing => WriteMode::CreateNew,
+        Onto::File => WriteMode::CreateOrReplace,
+    };
+    let options = WriteOptions { mode, permissions: stat.mode, ..WriteOptions::default() };
+    target.driver.write(target.path, bytes, options).await?;
+    let dressed = dress(target, stat).await;
+    if dressed.is_err() && onto == Onto::Nothing {
+        let _ = target.driver.remove(target.path, RemoveOptions::default()).await;
+    }
+    dressed
+}
+
+async fn copy_large(source: End<'_>, target: End<'_>, onto: Onto) -> Result<Version, Failure> {
+    let from = source.driver.open(source.path, OpenOptions::default()).await;
+    let from = from.map_err(Failure::Source)?;
+    let before = from.stat().await.map_err(Failure::Source)?;
+    let hidden = beside(target.path);
+    let temporary = End { path: &hidden, ..target };
+    let filled = fill(source.path, &*from, temporary, &before).await;
+    let placed = match filled {
+        Ok(()) => {
+            let overwrite = match onto {
+                Onto::Nothing => Overwrite::Refuse,
+                Onto::File => Overwrite::Replace,
+            };
+            let options = RenameOptions { overwrite };
+            let renamed = target.driver.rename(&hidden, target.path, options).await;
+            renamed.map(drop).map_err(Failure::Target)
+        }
+        Err(failure) => Err(failure),
+    };
+    if placed.is_err() {
+        let options = RemoveOptions::default().missing_ok();
+        let _ = target.driver.remove(&hidden, options).await;
+    }
+    placed.map(|()| before.version).map_err(|failure| match failure {
+        Failure::Source(error) => Failure::Source(error),
+        Failure::Target(error) => Failure::Target(
+            error.map_path(|path| (path == hidden.as_str()).then(|| target.path.to_string())),
+        ),
+    })
+}
+
+async fn fill(
+    name: &WsPath,
+    from: &dyn File,
+    temporary: End<'_>,
+    before: &Stat,
+) -> Result<(), Failure> {
+    let options = OpenOptions {
+        access: Access::Write,
+        create: Creation::Always,
+        permissions: before.mode,
+        ..OpenOptions::default()
+    };
+    let to = temporary.driver.open(temporary.path, options).await.map_err(Failure::Target)?;
+    let mut offset = 0;
+    loop {
+        let piece = from.read_at(offset, PIECE).await.map_err(Failure::Source)?;
+        if piece.is_empty() {
+            break;
+        }
+        let length = piece.len() as u64;
+        to.write_at(offset, piece).await.map_err(Failure::Target)?;
+        offset += length;
+    }
+    drop(to);
+    if from.stat().await.map_err(Failure::Source)?.version != before.version {
+        return Err(Failure::Source(changed(name)));
+    }
+    dress(temporary, before).await.map_err(Failure::Target)
+}
+
+/// The source is not what it was when the copy began.
+pub(crate) fn changed(path: &WsPath) -> Error {
+    let message = "the source changed while it was copied";
+    Error::on(crate::call::Verb::Rename, path, Kind::Conflict, message)
+}
+
+/// Gives a copy the mode and the times of its original, where the driver has such.
+pub(crate) async fn dress(end: End<'_>, stat: &Stat) -> Result<()> {
+    let mode = stat.mode.filter(|_| end.driver.info().capabilities.modes);
+    let attributes = Attributes { mode, modified: Some(stat.modified), accessed: stat.accessed };
+    match end.driver.set_attributes(end.path, attributes).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == Kind::Unsupported => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A name in the same directory that belongs to a write in flight.
+fn beside(path: &WsPath) -> WsPath {
+    let random = RandomState::new().build_hasher().finish();
+    let name = WsPath::from_key(&format!("{RESERVED_PREFIX}{random:016x}"));
+    match path.parent() {
+        Some(parent) => parent.join(&name),
+        None => name,
+    }
+}
