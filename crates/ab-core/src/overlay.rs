@@ -115,6 +115,7 @@ impl Overlay {
     }
 
     fn lacks<T>(&self, verb: Verb) -> Result<T> {
+        self.alive(verb)?;
         Err(Error::unsupported(BackendKind::Overlay, verb))
     }
 

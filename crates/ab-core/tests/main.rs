@@ -16,6 +16,8 @@ mod journal;
 mod life;
 mod memory;
 mod model;
+mod mounts;
+mod overlay;
 mod paths;
 mod scope;
 mod suite;

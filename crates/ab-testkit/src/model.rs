@@ -27,6 +27,7 @@ mod perform;
 mod place;
 mod predict;
 mod strategy;
+mod traits;
 mod tree;
 
 use std::cell::Cell;
@@ -41,7 +42,8 @@ use lockstep::Tally;
 
 pub use operation::{Expect, GLOBS, Operation, SLOTS, Slot};
 pub use strategy::{LONGEST, operation, sequence};
-pub use tree::{EmptyDirs, Search, Traits, Tree};
+pub use traits::{EmptyDirs, Given, Layout, Search, Traits};
+pub use tree::Tree;
 
 /// How many sequences to run, when not the [default](DEFAULT_SEQUENCES). A run that was asked for
 /// says what it did, also when it passes.
@@ -53,14 +55,18 @@ pub const SEED: &str = "AB_MODEL_SEED";
 /// Longest search for a smaller sequence that still fails.
 const SHRINKING: Duration = Duration::from_secs(60);
 
-/// Makes tests of [`check`], each from the path of an `async fn() -> World`.
+/// Makes tests of [`check`], each from the path of an `async fn() -> World`, and from the
+/// [`Layout`] of that world where it has one.
 #[macro_export]
 macro_rules! model_tests {
-    ($($name:ident => $fixture:path),+ $(,)?) => {
+    (@layout) => { $crate::model::Layout::default() };
+    (@layout $layout:expr) => { $layout };
+    ($($name:ident => $fixture:path $(where $layout:expr)?),+ $(,)?) => {
         $(
             #[test]
             fn $name() {
-                $crate::model::check(stringify!($name), $fixture);
+                let layout = $crate::model_tests!(@layout $($layout)?);
+                $crate::model::check(stringify!($name), $fixture, layout);
             }
         )+
     };
@@ -68,12 +74,12 @@ macro_rules! model_tests {
 
 /// Runs random sequences, each on a world of its own from `fixture`; panics with the smallest one
 /// that the backend answers otherwise than the model.
-pub fn check<F: Future<Output = World>>(name: &str, fixture: impl Fn() -> F) {
+pub fn check<F: Future<Output = World>>(name: &str, fixture: impl Fn() -> F, layout: Layout) {
     let sequences = setting(SEQUENCES);
     let seed = setting(SEED).unwrap_or_else(fresh_seed);
     let count = sequences.unwrap_or(DEFAULT_SEQUENCES);
     let started = Instant::now();
-    match search(&fixture, count, seed) {
+    match search(&fixture, layout, count, seed) {
         Ok(tally) => {
             let seconds = started.elapsed().as_secs_f64();
             let Tally { operations, done } = tally;
@@ -95,11 +101,12 @@ pub fn check<F: Future<Output = World>>(name: &str, fixture: impl Fn() -> F) {
 /// What was done, or the smallest difference.
 fn search<F: Future<Output = World>>(
     fixture: &impl Fn() -> F,
+    layout: Layout,
     sequences: u32,
     seed: u64,
 ) -> Result<Tally, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let traits = runtime.block_on(async { traits(&fixture().await).await });
+    let traits = runtime.block_on(async { Traits::of(&fixture().await.backend, layout).await });
     let total = Cell::new(Tally::default());
     // The cheapest generator: one is made for every choice of every operation.
     let mut bytes = *b"any sixteen byte";
@@ -128,21 +135,6 @@ fn search<F: Future<Output = World>>(
         Err(TestError::Fail(difference, _)) => Err(difference.to_string()),
         Err(TestError::Abort(reason)) => Err(format!("could not be checked: {reason}")),
     }
-}
-
-/// What the backend says of itself.
-async fn traits(world: &World) -> Traits {
-    let capabilities = world.info().capabilities;
-    let empty_dirs = match capabilities.empty_dirs {
-        true => EmptyDirs::Kept,
-        false => EmptyDirs::Vanish,
-    };
-    let search = match capabilities.search {
-        true => Search::Offered,
-        false => Search::Unsupported,
-    };
-    let made = world.write("any", "").await.unwrap();
-    Traits { empty_dirs, search, file_mode: made.mode.filter(|_| capabilities.modes) }
 }
 
 fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
@@ -175,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_found_and_made_small() {
-        let difference = search(&tight, 1000, 1).unwrap_err();
+        let difference = search(&tight, Layout::default(), 1000, 1).unwrap_err();
         let lines: Vec<&str> = difference.lines().collect();
         assert_eq!(lines.len(), 3, "not small:\n{difference}");
         assert!(lines[1].contains("the model:   file of 3 bytes"), "{difference}");
@@ -184,13 +176,13 @@ mod tests {
 
     #[test]
     fn a_seed_brings_the_same_sequences_back() {
-        let find = |seed| search(&tight, 1000, seed).unwrap_err();
+        let find = |seed| search(&tight, Layout::default(), 1000, seed).unwrap_err();
         assert_eq!(find(2), find(2));
     }
 
     #[test]
     fn what_a_fixture_put_there_is_given() {
-        let tally = search(&with_something_in_it, 100, 3).unwrap();
+        let tally = search(&with_something_in_it, Layout::default(), 100, 3).unwrap();
         assert!(tally.done > 0 && tally.operations > tally.done, "{tally:?}");
     }
 }

@@ -22,8 +22,8 @@
 //! lease.write("notes.txt", "hello").await?;
 //! drop(lease); // and whoever asks for ada next finds the notes
 //!
-//! let other = Request::keyed("grace").with(|config: &mut Config| config.root = "/home".to_owned());
-//! pool.with(other, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
+//! let grace = Request::keyed("grace").with(|config: &mut Config| config.root = "/home".into());
+//! pool.with(grace, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
 //!
 //! assert_eq!((pool.stats().idle, pool.stats().active), (2, 0));
 //! pool.destroy_all().await
@@ -39,6 +39,7 @@
 //! neither "one for each key" nor the maximum is ever exceeded by what is on its way out. Only the
 //! dead no longer count.
 
+mod effects;
 mod failure;
 mod keeper;
 mod lease;

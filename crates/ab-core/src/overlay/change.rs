@@ -125,6 +125,7 @@ impl Overlay {
         attributes: Attributes,
     ) -> Result<Stat> {
         let verb = Verb::SetAttributes;
+        self.alive(verb)?;
         match attributes.mode {
             Some(_) if !self.capabilities.modes => return self.lacks(verb),
             Some(mode) if mode > PERMISSIONS => {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use futures_util::future::join3;
+use futures_util::future::join;
 
 use super::{Layer, Overlay, marks};
 use crate::call::Verb;
@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Stat, Version};
 use crate::options::{Links, StatOptions};
-use crate::path::WsPath;
+use crate::path::{WsPath, is_mark};
 
 /// Links on the way to one file before it must be a circle, as Linux has it.
 const MAX_LINKS: usize = 40;
@@ -248,7 +248,7 @@ impl<'a> Walk<'a> {
     }
 
     async fn child(&self, name: &str) -> Result<Level> {
-        if marks::is_reserved(name) {
+        if is_mark(name) {
             let message = "the name is reserved for the marks of overlays";
             return Err(self.error(Kind::InvalidPath, message));
         }
@@ -260,10 +260,13 @@ impl<'a> Walk<'a> {
         let (upper, lower) = match (is_dir(here.upper.as_ref()), in_lower) {
             (true, true) => {
                 let whiteout = here.path.join(&WsPath::from_key(&marks::whiteout(name).name));
-                let (upper, lower, hidden) =
-                    join3(ask(u, &path), ask(l, &path), ask(u, &whiteout)).await;
-                let is_hidden = self.told(hidden)?.is_some();
-                (self.told(upper)?, self.told(lower)?.filter(|_| !is_hidden))
+                let (upper, hidden) = join(ask(u, &path), ask(u, &whiteout)).await;
+                // Asked last: a commit makes it there what it then lets go here.
+                let lower = match self.told(hidden)? {
+                    Some(_) => None,
+                    None => self.told(ask(l, &path).await)?,
+                };
+                (self.told(upper)?, lower)
             }
             (true, false) => (self.told(ask(u, &path).await)?, None),
             (false, true) => (None, self.told(ask(l, &path).await)?),

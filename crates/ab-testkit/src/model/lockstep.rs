@@ -9,7 +9,7 @@ use super::answer::{Answer, Reply, State};
 use super::operation::{Operation, SLOTS};
 use super::perform::{FOREIGN, Subject};
 use super::predict::Oracle;
-use super::tree::Traits;
+use super::traits::Traits;
 
 /// What a sequence came to.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,8 @@ use ab_core::options::{Detail, ListOptions, ReadOptions, WriteMode};
 use super::answer::{Answer, Listed, Refusal, Reply, State};
 use super::operation::{Expect, Operation, SLOTS, Slot};
 use super::place::Place;
-use super::tree::{Condition, FileId, Handle, Node, Search, Traits, Tree, Writing};
+use super::traits::{Search, Traits};
+use super::tree::{Condition, FileId, Handle, Node, Tree, Writing};
 
 /// The model with its open files.
 #[derive(Debug)]
@@ -25,14 +26,12 @@ impl Oracle {
 
     /// Takes a directory as given.
     pub(super) fn give_dir(&mut self, path: &str) {
-        self.outcome(&Operation::Mkdir(path.to_owned())).unwrap();
+        self.tree.create_dir(&Place::parse(path).unwrap()).unwrap();
     }
 
     /// Takes a file as given.
     pub(super) fn give_file(&mut self, path: &str, bytes: &[u8], mode: Option<u32>) {
-        let (permissions, mode) = (mode, WriteMode::CreateNew);
-        let writing = Writing { mode, condition: Condition::None, permissions };
-        self.tree.write(&Place::parse(path).unwrap(), bytes, writing).unwrap();
+        self.tree.give_file(&Place::parse(path).unwrap(), bytes, mode);
     }
 
     pub(super) fn tree(&self) -> &Tree {

@@ -1,38 +1,19 @@
 //! The model: a workspace as the contract describes it, with nothing for speed and no code shared
-//! with any driver.
+//! with any driver. Here is where things are; what files hold is in [`content`].
+
+mod content;
 
 use std::collections::BTreeMap;
 
-use ab_core::options::{
-    Access, ByteRange, Creation, Existing, ListOptions, Missing, OpenOptions, Overwrite, Reach,
-    ReadOptions, RemoveOptions, WriteMode,
-};
+use ab_core::options::{ListOptions, Missing, Overwrite, Reach, RemoveOptions};
 use ab_core::{FileKind, Kind};
 
-use super::answer::{Facts, Refusal, State};
+use super::answer::{Facts, Refusal};
 use super::place::Place;
+use super::traits::{EmptyDirs, Traits};
+use content::FileState;
 
-/// What of the contract is a backend's own choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traits {
-    pub empty_dirs: EmptyDirs,
-    pub search: Search,
-    /// The permission bits of a file that is made without any, where there are such bits.
-    pub file_mode: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EmptyDirs {
-    Kept,
-    /// A directory is there as long as there is a file below it.
-    Vanish,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Search {
-    Offered,
-    Unsupported,
-}
+pub(super) use content::{Condition, Handle, Writing};
 
 /// A workspace that starts empty.
 #[derive(Clone, Debug)]
@@ -43,6 +24,7 @@ pub struct Tree {
     /// Every file that ever was: an open one may outlive its name.
     files: Vec<FileState>,
     states: u64,
+    mounts: Vec<Place>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,42 +36,19 @@ pub(super) enum Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId(usize);
 
-#[derive(Clone, Debug)]
-struct FileState {
-    bytes: Vec<u8>,
-    mode: Option<u32>,
-    state: State,
-}
-
-/// An open file.
-#[derive(Clone, Debug)]
-pub(super) struct Handle {
-    pub(super) file: FileId,
-    place: Place,
-    access: Access,
-}
-
-/// How a write is to be done.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Writing {
-    pub(super) mode: WriteMode,
-    pub(super) condition: Condition,
-    pub(super) permissions: Option<u32>,
-}
-
-/// Whether the version that a write expects is the one of the file, if there is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    None,
-    IfFile,
-    Never,
-}
-
 type Outcome<T> = Result<T, Refusal>;
 
 impl Tree {
     pub fn new(traits: Traits) -> Self {
-        Self { traits, nodes: BTreeMap::new(), files: Vec::new(), states: 0 }
+        let mounts: Vec<Place> =
+            traits.layout.mounts.iter().map(|point| Place::parse(point).unwrap()).collect();
+        let (nodes, files) = (BTreeMap::new(), Vec::new());
+        let mut tree = Self { traits, nodes, files, states: 0, mounts: mounts.clone() };
+        for point in mounts {
+            tree.make_above(&point);
+            tree.nodes.insert(point, Node::Dir);
+        }
+        tree
     }
 
     pub(super) fn traits(&self) -> Traits {
@@ -103,14 +62,6 @@ impl Tree {
             Node::Dir => None,
         };
         self.nodes.iter().filter_map(is_file).collect()
-    }
-
-    pub(super) fn state(&self, file: FileId) -> State {
-        self.files[file.0].state
-    }
-
-    pub(super) fn bytes(&self, file: FileId) -> &[u8] {
-        &self.files[file.0].bytes
     }
 
     pub(super) fn facts(&self, node: Node) -> Facts {
@@ -146,6 +97,7 @@ impl Tree {
         }
     }
 
+    /// What is below a directory, and whether there is more.
     pub(super) fn list(
         &self,
         top: &Place,
@@ -164,106 +116,6 @@ impl Tree {
         Ok((found, cut))
     }
 
-    pub(super) fn read(&self, place: &Place, options: ReadOptions) -> Outcome<(Vec<u8>, FileId)> {
-        let file = self.find_file(place)?;
-        let whole = self.bytes(file);
-        let ByteRange { start, length } =
-            options.range.unwrap_or(ByteRange { start: 0, length: u64::MAX });
-        let wanted: Vec<u8> =
-            whole.iter().copied().skip(start as usize).take(length as usize).collect();
-        if wanted.len() as u64 > options.limit {
-            return Err(place.refuse(Kind::TooLarge));
-        }
-        Ok((wanted, file))
-    }
-
-    pub(super) fn write(
-        &mut self,
-        place: &Place,
-        bytes: &[u8],
-        writing: Writing,
-    ) -> Outcome<FileId> {
-        let existing = self.target(place)?;
-        match (writing.condition, existing) {
-            (Condition::None, _) | (Condition::IfFile, Some(_)) => {}
-            (Condition::IfFile, None) | (Condition::Never, _) => {
-                return Err(place.refuse(Kind::Conflict));
-            }
-        }
-        let mode = match (existing, writing.mode) {
-            (Some(_), WriteMode::CreateNew) => return Err(place.refuse(Kind::AlreadyExists)),
-            (None, WriteMode::Replace) => return Err(place.refuse(Kind::NotFound)),
-            (Some(file), WriteMode::CreateIfMissing) => return Ok(file),
-            (Some(file), WriteMode::CreateOrReplace | WriteMode::Replace) => {
-                self.files[file.0].mode
-            }
-            (None, _) => self.mode_of_new(writing.permissions),
-        };
-        Ok(self.place_file(place, bytes, mode))
-    }
-
-    pub(super) fn open(&mut self, place: &Place, options: OpenOptions) -> Outcome<Handle> {
-        let file = match (self.target(place)?, options.create) {
-            (Some(_), Creation::Always) => return Err(place.refuse(Kind::AlreadyExists)),
-            (None, Creation::Never) => return Err(place.refuse(Kind::NotFound)),
-            (Some(file), Creation::Never | Creation::IfMissing) => {
-                if options.existing == Existing::Truncate && options.access.writes() {
-                    self.change(file, Vec::clear);
-                }
-                file
-            }
-            (None, Creation::IfMissing | Creation::Always) => {
-                let mode = self.mode_of_new(options.permissions);
-                self.place_file(place, b"", mode)
-            }
-        };
-        Ok(Handle { file, place: place.clone(), access: options.access })
-    }
-
-    pub(super) fn read_at(&self, handle: &Handle, offset: u64, length: usize) -> Outcome<Vec<u8>> {
-        if handle.access == Access::Write {
-            return Err(handle.place.refuse(Kind::PermissionDenied));
-        }
-        let bytes = self.bytes(handle.file);
-        Ok(bytes.iter().copied().skip(offset as usize).take(length).collect())
-    }
-
-    pub(super) fn write_at(&mut self, handle: &Handle, offset: u64, bytes: &[u8]) -> Outcome<()> {
-        if handle.access == Access::Read {
-            return Err(handle.place.refuse(Kind::PermissionDenied));
-        }
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let (start, end) = (offset as usize, offset as usize + bytes.len());
-        self.change(handle.file, |content| {
-            content.resize(content.len().max(end), 0);
-            content[start..end].copy_from_slice(bytes);
-        });
-        Ok(())
-    }
-
-    pub(super) fn set_len(&mut self, handle: &Handle, length: u64) -> Outcome<()> {
-        if handle.access == Access::Read {
-            return Err(handle.place.refuse(Kind::PermissionDenied));
-        }
-        self.change(handle.file, |content| content.resize(length as usize, 0));
-        Ok(())
-    }
-
-    pub(super) fn set_mode(&mut self, place: &Place, mode: u32) -> Outcome<Node> {
-        let node = self.find(place)?;
-        match (node, self.traits.empty_dirs) {
-            (Node::File(file), _) => {
-                self.files[file.0].mode = self.traits.file_mode.map(|_| mode);
-            }
-            (Node::Dir, EmptyDirs::Kept) => {}
-            // What is only implied has nothing of its own that could be set.
-            (Node::Dir, EmptyDirs::Vanish) => return Err(place.refuse(Kind::Unsupported)),
-        }
-        Ok(node)
-    }
-
     pub(super) fn create_dir(&mut self, place: &Place) -> Outcome<()> {
         if let Some(Node::File(_)) = self.look(place)? {
             return Err(place.refuse(Kind::AlreadyExists));
@@ -277,7 +129,7 @@ impl Tree {
     }
 
     pub(super) fn remove(&mut self, place: &Place, options: RemoveOptions) -> Outcome<u64> {
-        if place.is_root() {
+        if place.is_root() || self.holds_a_mount(place) {
             return Err(place.refuse(Kind::Invalid));
         }
         match self.look(place)? {
@@ -305,7 +157,7 @@ impl Tree {
         if from == to {
             return Ok(());
         }
-        if source == Node::Dir && to.depth_below(from).is_some() {
+        if self.holds_a_mount(from) || source == Node::Dir && to.depth_below(from).is_some() {
             return Err(from.refuse(Kind::Invalid));
         }
         match (source, self.look(to)?) {
@@ -315,19 +167,38 @@ impl Tree {
             }
             (Node::File(_), Some(Node::Dir)) => return Err(to.refuse(Kind::IsADirectory)),
             (Node::Dir, Some(Node::File(_))) => return Err(to.refuse(Kind::NotADirectory)),
+            (Node::Dir, Some(Node::Dir)) if self.holds_a_mount(to) => {
+                return Err(to.refuse(Kind::Invalid));
+            }
             (Node::Dir, Some(Node::Dir)) if !self.is_empty(to) => {
                 return Err(to.refuse(Kind::NotEmpty));
             }
             (Node::File(_), Some(Node::File(_))) | (Node::Dir, Some(Node::Dir)) => {}
         }
         self.make_above(to);
-        let nodes = std::mem::take(&mut self.nodes);
-        let (moving, staying): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            nodes.into_iter().partition(|(place, _)| place.depth_below(from).is_some());
+        let (moving, staying): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.nodes)
+            .into_iter()
+            .partition(|(place, _)| place.depth_below(from).is_some());
         self.nodes = staying;
-        self.nodes.extend(moving.into_iter().map(|(place, node)| (place.moved(from, to), node)));
+        for (place, node) in moving {
+            let node = self.node_after_move(node, from, to);
+            self.nodes.insert(place.moved(from, to), node);
+        }
         self.settle();
         Ok(())
+    }
+
+    /// A file is the same wherever it moves, except into another mount: what arrives there is a
+    /// copy, and whoever has the file open has the old one.
+    fn node_after_move(&mut self, node: Node, from: &Place, to: &Place) -> Node {
+        match node {
+            Node::Dir => Node::Dir,
+            Node::File(file) if self.mount_over(from) == self.mount_over(to) => {
+                self.bring_up(file);
+                Node::File(file)
+            }
+            Node::File(file) => Node::File(self.copy(file)),
+        }
     }
 
     /// The file that a write would replace.
@@ -343,34 +214,15 @@ impl Tree {
         !self.nodes.keys().any(|place| place.depth_below(dir).is_some_and(|depth| depth > 0))
     }
 
-    fn mode_of_new(&self, permissions: Option<u32>) -> Option<u32> {
-        self.traits.file_mode.map(|usual| permissions.unwrap_or(usual))
+    /// Whether a place is a mount point or on the way to one.
+    fn holds_a_mount(&self, place: &Place) -> bool {
+        self.mounts.iter().any(|point| point.depth_below(place).is_some())
     }
 
-    /// A new file, also where another was: whoever has that one open keeps it.
-    fn place_file(&mut self, place: &Place, bytes: &[u8], mode: Option<u32>) -> FileId {
-        let state = self.next_state();
-        let file = FileId(self.files.len());
-        self.files.push(FileState { bytes: bytes.to_vec(), mode, state });
-        self.make_above(place);
-        self.nodes.insert(place.clone(), Node::File(file));
-        file
-    }
-
-    /// Changes a file in place. Bytes that stay the same need no new version.
-    fn change(&mut self, file: FileId, change: impl FnOnce(&mut Vec<u8>)) {
-        let state = self.next_state();
-        let content = &mut self.files[file.0];
-        let before = content.bytes.clone();
-        change(&mut content.bytes);
-        if content.bytes != before {
-            content.state = state;
-        }
-    }
-
-    fn next_state(&mut self) -> State {
-        self.states += 1;
-        State(self.states)
+    /// The mount that owns a place.
+    fn mount_over(&self, place: &Place) -> Option<&Place> {
+        let over = self.mounts.iter().filter(|point| place.depth_below(point).is_some());
+        over.max_by_key(|point| point.0.len())
     }
 
     fn make_above(&mut self, place: &Place) {
@@ -386,7 +238,12 @@ impl Tree {
         }
         let files: Vec<Place> =
             self.nodes.iter().filter(|(_, n)| **n != Node::Dir).map(|(p, _)| p.clone()).collect();
-        let needed = |dir: &Place| files.iter().any(|file| file.depth_below(dir).is_some());
-        self.nodes.retain(|place, node| *node != Node::Dir || needed(place));
+        let mut nodes = std::mem::take(&mut self.nodes);
+        nodes.retain(|place, node| {
+            *node != Node::Dir
+                || self.holds_a_mount(place)
+                || files.iter().any(|file| file.depth_below(place).is_some())
+        });
+        self.nodes = nodes;
     }
 }

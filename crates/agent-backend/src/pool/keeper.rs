@@ -12,9 +12,10 @@ use ab_core::{Backend, Result, Status};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::effects::Effects;
 use super::failure;
 use super::lease::Lease;
-use super::ledger::{Effects, Ledger};
+use super::ledger::Ledger;
 use super::member::{Held, Make, MemberId, TicketId};
 use super::options::Limits;
 use super::place::Place;

@@ -4,35 +4,19 @@
 //! - The seated are at most as many as the pool may hold. The retired are dead, have no key and do
 //!   not count; they are here until their last user lets go and they are destroyed.
 //! - Nobody stands in line whose key has a member that is being made or live.
-//! - Nothing of the caller's runs or is dropped in here: what is to be done comes out as [`Effects`].
+//! - Nothing of the caller's runs or is dropped in here: what is to be done leaves as [`Effects`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use ab_core::{Backend, Error, Result};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::effects::{Answer, Effects};
 use super::failure;
-use super::lease::Lease;
 use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
 use super::options::Limits;
 use super::stats::Stats;
-
-pub(super) type Answer = oneshot::Sender<Result<Lease>>;
-
-/// What is to be done once the lock is free.
-#[derive(Default)]
-pub(super) struct Effects {
-    pub(super) destroy: Vec<(MemberId, Held)>,
-    pub(super) create: Vec<(MemberId, Make)>,
-    pub(super) grant: Vec<(Answer, MemberId, Backend)>,
-    pub(super) refuse: Vec<(Answer, Error)>,
-    /// Has no use any more.
-    pub(super) discard: Vec<Box<dyn Send>>,
-    /// Somebody may wait for there to be fewer members.
-    pub(super) fewer: bool,
-}
 
 /// Someone who waits for a place to make a backend in.
 struct Ticket {

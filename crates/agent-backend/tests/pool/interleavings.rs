@@ -51,7 +51,11 @@ enum Outcome {
 
 fn act() -> impl Strategy<Value = Act> {
     let any = 0..64_usize;
-    let outcome = prop_oneof![6 => Just(Outcome::Made), 1 => Just(Outcome::Fails), 1 => Just(Outcome::Panics)];
+    let outcome = prop_oneof![
+        6 => Just(Outcome::Made),
+        1 => Just(Outcome::Fails),
+        1 => Just(Outcome::Panics),
+    ];
     let status = prop_oneof![
         2 => Just(Status::Disconnected),
         1 => Just(Status::Connected),
@@ -229,17 +233,10 @@ impl World {
             }
             Act::Make(at, outcome) => {
                 let mut books = self.shop.books();
-                let waiting = books.pending.values_mut().filter_map(|(_, sender)| sender.take());
-                let mut waiting: Vec<_> = waiting.collect();
-                let chosen = pick(at, waiting.len()).map(|at| waiting.swap_remove(at));
+                let unanswered = books.pending.values_mut().filter(|(_, sender)| sender.is_some());
+                let mut unanswered: Vec<_> = unanswered.collect();
+                let chosen = pick(at, unanswered.len()).and_then(|at| unanswered[at].1.take());
                 let _ = chosen.map(|sender| sender.send(outcome));
-                // The others go back.
-                let mut others = waiting.into_iter();
-                for (_, place) in books.pending.values_mut() {
-                    if place.is_none() {
-                        *place = others.next();
-                    }
-                }
             }
             Act::Turn(at, status) => {
                 let driver = {

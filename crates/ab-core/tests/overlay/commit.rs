@@ -1,0 +1,228 @@
+//! The end of changes: into the lower layer, or away.
+
+use std::sync::{Arc, Mutex};
+
+use ab_core::guard::{Entry, Refusal};
+use ab_core::options::{Attributes, RemoveOptions};
+use ab_core::{
+    Assembly, Backend, Call, Code, Error, Guard, Guards, Kind, Memory, Outcome, Overlaid, Result,
+    Verb,
+};
+use ab_testkit::expect::{failure, holds, nothing};
+
+use super::{Layers, content, layers, memory, names, over, recorded, rm};
+
+/// Something of every kind of change, over a lower layer that has what is changed.
+const FILES: [&str; 9] = [
+    "changed",
+    "dir/changed",
+    "dir/gone",
+    "dir/kept",
+    "made-again/old",
+    "moved/deep/file",
+    "removed/x",
+    "was-dir/x",
+    "was-file",
+];
+
+async fn change(view: &Backend) {
+    for path in ["changed", "dir/changed", "dir/new", "new/deep/file"] {
+        view.write(path, "by the view").await.unwrap();
+    }
+    rm(view, "dir/gone").await;
+    rm(view, "removed").await;
+    rm(view, "made-again").await;
+    view.write("made-again/new", "by the view").await.unwrap();
+    rm(view, "was-dir").await;
+    view.write("was-dir", "by the view").await.unwrap();
+    rm(view, "was-file").await;
+    view.write("was-file/x", "by the view").await.unwrap();
+    view.rename("moved", "to/moved").await.unwrap();
+    let mode = Attributes { mode: Some(0o700), ..Attributes::default() };
+    view.set_attributes("dir/kept", mode).await.unwrap();
+}
+
+/// Fails one call: the one after so many others of its verb.
+#[derive(Debug, Default)]
+struct Failing(Mutex<Option<(Verb, usize)>>);
+
+impl Failing {
+    fn backend() -> (Arc<Self>, Backend) {
+        let failing = Arc::<Self>::default();
+        let guards = Guards { policy: vec![failing.clone()], ..Guards::default() };
+        let assembly = Assembly { guards, ..Assembly::default() };
+        (failing, Backend::assemble(Arc::new(Memory::new()), assembly))
+    }
+
+    fn arm(&self, verb: Verb, after: usize) {
+        *self.0.lock().unwrap() = Some((verb, after));
+    }
+}
+
+impl Guard for Failing {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+        let mut armed = self.0.lock().unwrap();
+        match &mut *armed {
+            Some((verb, 0)) if *verb == call.verb => {
+                *armed = None;
+                Entry::Ready(Err(Error::new(Code::WriteFailed, Kind::Io, "broken")))
+            }
+            Some((verb, left)) if *verb == call.verb => {
+                *left -= 1;
+                Entry::PASS
+            }
+            Some(_) | None => Entry::PASS,
+        }
+    }
+
+    fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn refused(&self, _: &Refusal<'_>) {}
+
+    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
+}
+
+async fn is_committed(overlaid: &Overlaid, lower: &Backend, upper: &Backend) {
+    assert_eq!(content(lower).await, content(overlaid.backend()).await);
+    assert_eq!(content(upper).await, []);
+    assert_eq!(overlaid.diff().await.unwrap(), []);
+    assert_eq!(lower.stat("dir/kept").await.unwrap().mode, Some(0o700));
+}
+
+#[tokio::test]
+async fn the_lower_layer_becomes_what_the_view_shows() {
+    let Layers { lower, upper, overlaid, view } = layers(&FILES).await;
+    change(&view).await;
+    let before = content(&view).await;
+    assert_ne!(content(&lower).await, before);
+    overlaid.commit().await.unwrap();
+    assert_eq!(content(&view).await, before);
+    is_committed(&overlaid, &lower, &upper).await;
+    overlaid.commit().await.unwrap();
+    is_committed(&overlaid, &lower, &upper).await;
+    view.write("changed", "once more").await.unwrap();
+    overlaid.commit().await.unwrap();
+    holds(&lower, "changed", "once more").await;
+}
+
+#[tokio::test]
+async fn what_is_as_it_was_is_not_written() {
+    let (below, lower) = recorded();
+    let before = lower.write("dir/same", "same").await.unwrap();
+    let Layers { overlaid, view, upper, .. } = over(lower, memory());
+    view.write("dir/same", "same").await.unwrap();
+    view.write("dir/new", "new").await.unwrap();
+    overlaid.commit().await.unwrap();
+    assert_eq!(below.count(Verb::Write, "dir/same"), 1, "when it was made");
+    assert_eq!(view.stat("dir/same").await.unwrap(), before);
+    assert_eq!(names(&upper).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_shows_the_same_and_can_go_on() {
+    let calls = [
+        Verb::Stat,
+        Verb::List,
+        Verb::Read,
+        Verb::Open,
+        Verb::Write,
+        Verb::Mkdir,
+        Verb::Delete,
+        Verb::SetAttributes,
+        Verb::Rename,
+    ];
+    let mut failed = 0;
+    for verb in calls {
+        for at_lower in [true, false] {
+            for nth in 0..12 {
+                let ((below, lower), (above, upper)) = (Failing::backend(), Failing::backend());
+                for path in FILES {
+                    lower.write(path, path).await.unwrap();
+                }
+                let overlaid = lower.overlay(&upper).unwrap();
+                change(overlaid.backend()).await;
+                overlaid.backend().write("large", vec![b'x'; 1024 * 1024]).await.unwrap();
+                let before = content(overlaid.backend()).await;
+                let driver = if at_lower { below } else { above };
+                driver.arm(verb, nth);
+                if overlaid.commit().await.is_ok() {
+                    break;
+                }
+                failed += 1;
+                let at = format!("{verb} number {nth}, at the lower layer: {at_lower}");
+                assert_eq!(content(overlaid.backend()).await, before, "{at}");
+                overlaid.commit().await.unwrap();
+                assert_eq!(content(overlaid.backend()).await, before, "{at}");
+                is_committed(&overlaid, &lower, &upper).await;
+            }
+        }
+    }
+    assert!(failed > 40, "{failed} of the calls were made");
+}
+
+#[tokio::test]
+async fn large_files_are_committed_whole() {
+    let large: Vec<u8> = (0..=u8::MAX).cycle().take(1024 * 1024 + 17).collect();
+    let Layers { lower, upper, overlaid, view } = layers(&["dir/large"]).await;
+    view.write("dir/large", large.as_slice()).await.unwrap();
+    view.write("dir/new", large.as_slice()).await.unwrap();
+    overlaid.commit().await.unwrap();
+    for path in ["dir/large", "dir/new"] {
+        assert!(lower.read(path).await.unwrap() == large, "{path} changed on the way");
+    }
+    assert_eq!(names(&lower).await, ["dir", "dir/large", "dir/new"]);
+    assert_eq!(names(&upper).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn large_files_go_through_every_overlay() {
+    let large: Vec<u8> = (0..=u8::MAX).cycle().take(1024 * 1024 + 17).collect();
+    let Layers { lower, overlaid: first, .. } = layers(&["dir/large"]).await;
+    let second = first.backend().overlay(&memory()).unwrap();
+    second.backend().write("dir/large", large.as_slice()).await.unwrap();
+    second.backend().write("dir/new", large.as_slice()).await.unwrap();
+    second.commit().await.unwrap();
+    assert_eq!(first.backend().readdir("dir").await.unwrap(), ["large", "new"]);
+    first.commit().await.unwrap();
+    assert!(lower.read("dir/large").await.unwrap() == large, "it changed on the way");
+    assert_eq!(names(&lower).await, ["dir", "dir/large", "dir/new"]);
+    let other = memory();
+    other.write("file", large.as_slice()).await.unwrap();
+    let view = other.mount("mnt", first.backend()).unwrap();
+    view.rename("file", "mnt/dir/third").await.unwrap();
+    assert!(view.read("mnt/dir/third").await.unwrap() == large, "it changed on the way");
+    assert_eq!(view.readdir("mnt/dir").await.unwrap(), ["large", "new", "third"]);
+}
+
+#[tokio::test]
+async fn a_lower_layer_without_room_is_told() {
+    let options = ab_core::MemoryOptions { limit: 100, ..ab_core::MemoryOptions::default() };
+    let lower = Backend::new(ab_core::Memory::with(options).unwrap());
+    let Layers { lower, overlaid, view, .. } = over(lower, memory());
+    view.write("a", "fits").await.unwrap();
+    view.write("b", vec![7; 200]).await.unwrap();
+    failure(overlaid.commit().await, Kind::NoSpace);
+    holds(&lower, "a", "fits").await;
+    nothing(&lower, "b").await;
+    assert_eq!(view.read("b").await.unwrap().len(), 200);
+    view.write("b", "fits now").await.unwrap();
+    overlaid.commit().await.unwrap();
+    holds(&lower, "b", "fits now").await;
+}
+
+#[tokio::test]
+async fn discarded_changes_are_gone() {
+    let Layers { lower, upper, overlaid, view } = layers(&FILES).await;
+    let before = content(&lower).await;
+    change(&view).await;
+    overlaid.discard().await.unwrap();
+    assert_eq!(content(&view).await, before);
+    assert_eq!(content(&lower).await, before);
+    assert_eq!(content(&upper).await, []);
+    overlaid.discard().await.unwrap();
+    view.rm("removed", RemoveOptions::recursive()).await.unwrap();
+    overlaid.discard().await.unwrap();
+    assert_eq!(content(&view).await, before);
+}
