@@ -52,6 +52,9 @@ const STRIPES: usize = 64;
 /// How often a read starts again because what it was about to read went to the other layer.
 const LAYER_CHANGES: usize = 4;
 
+/// What the owner of a directory needs to change what is in it.
+const OPEN: u32 = 0o700;
+
 pub(crate) struct Overlay {
     lower: Arc<dyn Driver>,
     upper: Arc<dyn Driver>,

@@ -28,12 +28,24 @@ pub const KEEPER: &str = ".ab-keep";
 /// - no `.`, `..` or empty segment, no NUL, no segment over [`MAX_NAME_BYTES`]
 /// - the root is the empty path and prints as `.`
 /// - only [`PathRules`] makes one from a caller's text
-/// - it may carry a *fence*: the leading part that link resolution must stay beneath. Two paths
-///   are equal when they name the same place; the fence says how one may get there.
+/// - it may carry *fences*: leading parts that link resolution must stay beneath, one for each
+///   scope it came through, the outer ones first. Two paths are equal when they name the same
+///   place; fences say how one may get there.
 #[derive(Clone, Default)]
 pub struct WsPath {
     text: String,
-    fence: usize,
+    /// Where each fence ends, in bytes, ascending.
+    fences: Vec<usize>,
+}
+
+/// A path in the parts that its fences make of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confined<'a> {
+    /// Each must be resolved beneath what the one before led to, the first beneath the root.
+    pub fences: Vec<&'a str>,
+    /// Resolved beneath what the last fence led to. Empty only for the root of the workspace: a
+    /// path that ends at its own fence was named by whoever set that fence.
+    pub rest: &'a str,
 }
 
 impl WsPath {
@@ -67,10 +79,11 @@ impl WsPath {
             return None;
         }
         let end = self.text.rfind('/').unwrap_or(0);
-        Some(WsPath { text: self.text[..end].to_owned(), fence: self.fence.min(end) })
+        let fences = self.fences.iter().copied().filter(|fence| *fence <= end).collect();
+        Some(WsPath { text: self.text[..end].to_owned(), fences })
     }
 
-    /// This path with `below` appended; the deeper fence of the two holds.
+    /// This path with `below` appended; the fences of both hold.
     pub fn join(&self, below: &WsPath) -> WsPath {
         if below.is_root() {
             return self.clone();
@@ -82,8 +95,9 @@ impl WsPath {
             text.push('/');
         }
         text.push_str(&below.text);
-        let fence = if below.fence > 0 { offset + below.fence } else { self.fence };
-        WsPath { text, fence }
+        let mut fences = self.fences.clone();
+        fences.extend(below.fences.iter().map(|fence| offset + fence));
+        WsPath { text, fences }
     }
 
     /// This path with one more segment, refused when `name` is not a single plain segment.
@@ -92,7 +106,7 @@ impl WsPath {
             return Err(invalid(name, "not a single path segment"));
         }
         check_name(name, name)?;
-        Ok(self.join(&WsPath { text: name.to_owned(), fence: 0 }))
+        Ok(self.join(&WsPath::from_key(name)))
     }
 
     /// What remains below `base`, or nothing when this path lies elsewhere.
@@ -105,8 +119,9 @@ impl WsPath {
             return Some(WsPath::root());
         }
         let rest = rest.strip_prefix('/')?;
-        let fence = self.fence.saturating_sub(base.text.len() + 1);
-        Some(WsPath { text: rest.to_owned(), fence })
+        let above = base.text.len() + 1;
+        let fences = self.fences.iter().filter_map(|fence| fence.checked_sub(above));
+        Some(WsPath { text: rest.to_owned(), fences: fences.filter(|fence| *fence > 0).collect() })
     }
 
     /// Whether this path is `base` or lies below it, by whole segments.
@@ -117,33 +132,58 @@ impl WsPath {
         }
     }
 
-    /// The same path with the fence at its own end: links below may not climb out of it.
+    /// The same path with another fence at its own end: links below may not climb out of it.
     pub fn fenced(mut self) -> WsPath {
-        self.fence = self.text.len();
+        let end = self.text.len();
+        if end > 0 && self.fences.last() != Some(&end) {
+            self.fences.push(end);
+        }
         self
     }
 
-    /// The directory that link resolution must stay beneath; the root unless a scope set one.
+    /// The innermost directory that link resolution must stay beneath, itself fenced; the root
+    /// unless a scope set one.
     pub fn fence(&self) -> WsPath {
-        WsPath { text: self.text[..self.fence].to_owned(), fence: 0 }
+        WsPath { text: self.text[..self.fence_end()].to_owned(), fences: self.fences.clone() }
     }
 
     pub fn is_fenced(&self) -> bool {
-        self.fence > 0
+        !self.fences.is_empty()
     }
 
-    /// The part of the path below its fence; empty when the path is the fence itself.
+    /// The part of the path below its innermost fence; empty when the path is that fence.
     pub fn below_fence(&self) -> &str {
-        self.text[self.fence..].trim_start_matches('/')
+        self.text[self.fence_end()..].trim_start_matches('/')
+    }
+
+    /// The parts that must be resolved one beneath the other.
+    pub fn confined(&self) -> Confined<'_> {
+        let mut start = 0;
+        let mut fences = Vec::with_capacity(self.fences.len());
+        for end in &self.fences {
+            fences.push(self.text[start..*end].trim_start_matches('/'));
+            start = *end;
+        }
+        match (self.text[start..].trim_start_matches('/'), fences.pop()) {
+            ("", Some(last)) => Confined { fences, rest: last },
+            (rest, last) => {
+                fences.extend(last);
+                Confined { fences, rest }
+            }
+        }
+    }
+
+    fn fence_end(&self) -> usize {
+        self.fences.last().copied().unwrap_or(0)
     }
 
     /// A path from text that came out of a path before.
     pub(crate) fn from_key(key: &str) -> WsPath {
-        WsPath { text: key.to_owned(), fence: 0 }
+        WsPath { text: key.to_owned(), fences: Vec::new() }
     }
 
     fn from_segments(segments: &[&str]) -> WsPath {
-        WsPath { text: segments.join("/"), fence: 0 }
+        WsPath { text: segments.join("/"), fences: Vec::new() }
     }
 }
 
@@ -554,6 +594,16 @@ mod tests {
         assert_eq!(path.below_fence(), "x/y");
         assert_eq!(outer.join(&file).fence().as_str(), "tenants/a");
         assert_eq!(outer.join(&WsPath::root()).below_fence(), "");
+        let parts = |path: &WsPath| -> (Vec<String>, String) {
+            let Confined { fences, rest } = path.confined();
+            (fences.into_iter().map(str::to_owned).collect(), rest.to_owned())
+        };
+        let owned = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();
+        assert_eq!(parts(&path), (owned(&["tenants/a", "jobs"]), "x/y".into()));
+        assert_eq!(parts(&outer.join(&inner)), (owned(&["tenants/a"]), "jobs".into()));
+        assert_eq!(parts(&outer), (owned(&[]), "tenants/a".into()));
+        assert_eq!(parts(&file), (owned(&[]), "x/y".into()));
+        assert_eq!(parts(&WsPath::root()), (owned(&[]), "".into()));
         let stripped = path.strip_prefix(&rules.parse("tenants").unwrap()).unwrap();
         assert_eq!(stripped.fence().as_str(), "a/jobs");
         assert_eq!(file.parent().unwrap().as_str(), "x");

@@ -10,6 +10,7 @@ mod walk;
 use std::path::Path;
 
 use ab_core::WsPath;
+use ab_core::path::Confined;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
@@ -53,7 +54,7 @@ pub(crate) struct Jail {
     resolver: Resolver,
 }
 
-/// The directory that one path is resolved beneath: the root, or the path's fence.
+/// The directory that the last part of a path is resolved beneath: the root, or the innermost fence.
 enum Base<'a> {
     Root(BorrowedFd<'a>),
     Fence(OwnedFd),
@@ -68,6 +69,14 @@ impl AsFd for Base<'_> {
     }
 }
 
+/// What is left of a path once its fences have been opened.
+struct Way<'a, 'p> {
+    base: Base<'a>,
+    /// Where the base is in the workspace, as segments, for absolute links that name it.
+    above: Vec<&'p str>,
+    rest: &'p str,
+}
+
 impl Jail {
     pub(crate) fn new(root: OwnedFd, aliases: &[impl AsRef<Path>]) -> Self {
         let segments = |alias: &Path| -> Option<Vec<String>> {
@@ -76,8 +85,9 @@ impl Jail {
                 .map(|text| text.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect())
         };
         let resolver = match probe(root.as_fd()) {
-            Ok(()) => Resolver::Kernel,
-            Err(_) => Resolver::Walk,
+            // Refused by an old kernel or by a sandbox; anything else is a passing trouble.
+            Err(Errno::NOSYS | Errno::PERM | Errno::NOTSUP | Errno::INVAL) => Resolver::Walk,
+            Ok(()) | Err(_) => Resolver::Kernel,
         };
         let aliases = aliases.iter().filter_map(|alias| segments(alias.as_ref())).collect();
         Self { root, aliases, resolver }
@@ -95,19 +105,23 @@ impl Jail {
 
     /// Opens what `path` leads to.
     pub(crate) fn open(&self, path: &WsPath, flags: OFlags, last: Final) -> Result<OwnedFd, Fault> {
-        let (base, below) = self.base(path)?;
+        let way = self.way(path, Missing::Fail)?;
+        self.open_on(&way, flags, last)
+    }
+
+    fn open_on(&self, way: &Way<'_, '_>, flags: OFlags, last: Final) -> Result<OwnedFd, Fault> {
         let flags = flags | OFlags::CLOEXEC;
         let kernel_flags = match last {
             Final::Follow => flags,
             Final::Keep => flags | OFlags::NOFOLLOW,
         };
-        match self.kernel(base.as_fd(), below, kernel_flags, ResolveFlags::empty()) {
+        match self.kernel(way.base.as_fd(), way.rest, kernel_flags, ResolveFlags::empty()) {
             Some(Ok(fd)) => return Ok(fd),
             Some(Err(Errno::XDEV)) | None => {}
             Some(Err(errno)) => return Err(errno.into()),
         }
         for _ in 0..RACE_RETRIES {
-            let spot = self.walk(base.as_fd(), path, last, Missing::Fail)?;
+            let spot = self.walk(way, last, Missing::Fail)?;
             match spot.open(flags) {
                 // Someone put a link where there was none: look again.
                 Err(Fault::Os(Errno::LOOP)) if last == Final::Follow => {}
@@ -123,72 +137,81 @@ impl Jail {
             return None;
         }
         let resolve = beneath() | ResolveFlags::CACHED;
-        let open = |base: BorrowedFd<'_>, below: &str, flags| {
-            openat2(base, or_dot(below), flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
+        let open = |base: BorrowedFd<'_>, part: &str, flags| {
+            openat2(base, or_dot(part), flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
         };
-        if path.is_fenced() && !path.below_fence().is_empty() {
-            let fence = path.fence();
-            let fence = open(self.root(), fence.as_str(), OFlags::PATH | OFlags::DIRECTORY)?;
-            return open(fence.as_fd(), path.below_fence(), flags);
+        if !path.is_fenced() {
+            return open(self.root(), path.as_str(), flags);
         }
-        open(self.root(), path.as_str(), flags)
+        let Confined { fences, rest } = path.confined();
+        let mut base = Base::Root(self.root());
+        for fence in fences {
+            base = Base::Fence(open(base.as_fd(), fence, OFlags::PATH | OFlags::DIRECTORY)?);
+        }
+        open(base.as_fd(), rest, flags)
     }
 
     /// The directory and name that a change of `path` acts on.
     pub(crate) fn spot(&self, path: &WsPath, last: Final, missing: Missing) -> Result<Spot, Fault> {
-        let (base, below) = match self.base(path) {
-            Err(Fault::Os(Errno::NOENT)) if missing == Missing::MakeParents => {
-                self.make_dir(&path.fence())?;
-                self.base(path)?
-            }
-            result => result?,
-        };
-        let (parent, name) = below.rsplit_once('/').unwrap_or(("", below));
+        let way = self.way(path, missing)?;
+        let (parent, name) = way.rest.rsplit_once('/').unwrap_or(("", way.rest));
         if name.is_empty() {
-            // The root or a fence: only the walk can say that it has no name.
-            return self.walk(base.as_fd(), path, last, missing);
+            // The root: only the walk can say that it has no name.
+            return self.walk(&way, last, missing);
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = self.kernel(base.as_fd(), parent, flags, ResolveFlags::NO_SYMLINKS);
+        let directory = self.kernel(way.base.as_fd(), parent, flags, ResolveFlags::NO_SYMLINKS);
         if let Some(Ok(directory)) = directory {
             let spot = Spot::at(directory, name);
             if last == Final::Keep || !spot.is_link()? {
                 return Ok(spot);
             }
         }
-        self.walk(base.as_fd(), path, last, missing)
+        self.walk(&way, last, missing)
     }
 
     /// Makes a directory and those above it.
     pub(crate) fn make_dir(&self, path: &WsPath) -> Result<(), Fault> {
-        let (base, below) = match self.base(path) {
-            Err(Fault::Os(Errno::NOENT)) => {
-                self.make_dir(&path.fence())?;
-                self.base(path)?
-            }
-            result => result?,
-        };
+        let way = self.way(path, Missing::MakeAll)?;
+        self.make_on(&way)
+    }
+
+    fn make_on(&self, way: &Way<'_, '_>) -> Result<(), Fault> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        if let Some(Ok(_)) = self.kernel(base.as_fd(), below, flags, ResolveFlags::empty()) {
+        let there = self.kernel(way.base.as_fd(), way.rest, flags, ResolveFlags::empty());
+        if let Some(Ok(_)) = there {
             return Ok(());
         }
-        self.walk(base.as_fd(), path, Final::Follow, Missing::MakeAll).map(|_| ())
+        self.walk(way, Final::Follow, Missing::MakeAll).map(|_| ())
     }
 
     /// Whether an absolute link target points below `fence`.
     pub(crate) fn points_inside(&self, target: &str, fence: &WsPath) -> bool {
-        let inside = self.inside(target, fence);
+        let above: Vec<&str> = fence.segments().collect();
+        let inside = self.inside(target, &above);
         inside.is_some_and(|segments| !segments.iter().any(|segment| segment == ".."))
     }
 
-    /// Where resolution of `path` starts, and what is below. A path that ends at its own fence is
-    /// named by whoever set the fence, so it is resolved from the root.
-    fn base<'p>(&self, path: &'p WsPath) -> Result<(Base<'_>, &'p str), Fault> {
-        if !path.is_fenced() || path.below_fence().is_empty() {
-            return Ok((Base::Root(self.root()), path.as_str()));
+    /// Opens the fences of `path`, each beneath the one before, so that no link between them leads
+    /// out of any. Fences that are missing are made where the last part may be.
+    fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
+        let Confined { fences, rest } = path.confined();
+        let mut way = Way { base: Base::Root(self.root()), above: Vec::new(), rest };
+        for fence in fences {
+            way.rest = fence;
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let opened = match self.open_on(&way, flags, Final::Follow) {
+                Err(Fault::Os(Errno::NOENT)) if missing != Missing::Fail => {
+                    self.make_on(&way)?;
+                    self.open_on(&way, flags, Final::Follow)
+                }
+                result => result,
+            };
+            way.base = Base::Fence(opened?);
+            way.above.extend(fence.split('/'));
+            way.rest = rest;
         }
-        let fence = self.open(&path.fence(), OFlags::PATH | OFlags::DIRECTORY, Final::Follow)?;
-        Ok((Base::Fence(fence), path.below_fence()))
+        Ok(way)
     }
 
     /// One `openat2`, tried again when it raced; nothing when it cannot be had or kept racing.
@@ -211,27 +234,18 @@ impl Jail {
         None
     }
 
-    fn walk(
-        &self,
-        base: BorrowedFd<'_>,
-        path: &WsPath,
-        last: Final,
-        missing: Missing,
-    ) -> Result<Spot, Fault> {
-        let whole = path.below_fence().is_empty();
-        let below = if whole { path.as_str() } else { path.below_fence() };
-        let fence = if whole { WsPath::root() } else { path.fence() };
-        walk::walk(base, below, last, missing, &|target| self.inside(target, &fence))
+    fn walk(&self, way: &Way<'_, '_>, last: Final, missing: Missing) -> Result<Spot, Fault> {
+        let inside = |target: &str| self.inside(target, &way.above);
+        walk::walk(way.base.as_fd(), way.rest, last, missing, &inside)
     }
 
-    /// An absolute link target as segments below `fence`, when it points there.
-    fn inside(&self, target: &str, fence: &WsPath) -> Option<Vec<String>> {
+    /// An absolute link target as segments below `above`, when it points there.
+    fn inside(&self, target: &str, above: &[&str]) -> Option<Vec<String>> {
         let segments: Vec<&str> =
             target.split('/').filter(|s| !s.is_empty() && *s != ".").collect();
-        let fence: Vec<&str> = fence.segments().collect();
         self.aliases.iter().find_map(|alias| {
             let rest = strip(&segments, alias.iter().map(String::as_str))?;
-            let rest = strip(rest, fence.iter().copied())?;
+            let rest = strip(rest, above.iter().copied())?;
             Some(rest.iter().map(|s| (*s).to_owned()).collect())
         })
     }

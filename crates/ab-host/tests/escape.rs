@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ab_core::backend::GrepOptions;
 use ab_core::options::{
     Access, Attributes, Creation, Detail, Links, ListOptions, OpenOptions, RemoveOptions,
     StatOptions, WriteMode, WriteOptions,
 };
+use ab_core::search::Query;
 use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind, ScopeOptions};
 use ab_host::{Local, LocalOptions, Resolution};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -50,7 +52,11 @@ impl Yard {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         assert_eq!(names, ["secret.txt"], "something outside was made or removed");
-        assert_eq!(fs::read_to_string(self.outside.join("secret.txt")).unwrap(), SECRET);
+        let secret = self.outside.join("secret.txt");
+        assert_eq!(fs::read_to_string(&secret).unwrap(), SECRET);
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(secret).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o644, "its mode was changed");
     }
 
     fn no_temporaries(&self) {
@@ -269,6 +275,21 @@ async fn link_out_of_a_scope_in(yard: &Yard) {
     assert_eq!(scope.symlink("new", &target).await.unwrap_err().kind(), Kind::Escape);
     assert_eq!(yard.backend.readdir("tenants/b").await.unwrap(), ["secret.txt"]);
     assert_eq!(yard.backend.read_text("tenants/b/secret.txt").await.unwrap(), SECRET);
+    // A scope of the scope is no way around: each fence holds for what is named beneath it.
+    for link in ["directory", "relative"] {
+        let nested = scope.scope(link, ScopeOptions::default()).unwrap();
+        every_operation_fails(&nested, "secret.txt", Kind::Escape).await;
+        assert_eq!(nested.readdir(".").await.unwrap_err().kind(), Kind::Escape);
+        assert_eq!(nested.mkdir("planted").await.unwrap_err().kind(), Kind::Escape);
+    }
+    scope.mkdir("real").await.unwrap();
+    let nested = scope.scope("real", ScopeOptions::default()).unwrap();
+    nested.write("own.txt", "mine").await.unwrap();
+    fs::remove_dir_all(a.join("real")).unwrap();
+    symlink("../b", a.join("real")).unwrap();
+    every_operation_fails(&nested, "secret.txt", Kind::Escape).await;
+    let query = Query::names(scope.resolve("directory").unwrap().fenced(), "*");
+    assert_eq!(scope.search(&query).await.unwrap_err().kind(), Kind::Escape);
     // The parent holds more and may follow the same link.
     assert_eq!(yard.backend.read_text("tenants/a/relative").await.unwrap(), SECRET);
 }
@@ -409,11 +430,13 @@ async fn race(yard: &Yard) {
         })
     };
     let scope = yard.backend.scope("swap", ScopeOptions::default()).unwrap();
+    let outer = yard.backend.scope(".", ScopeOptions::default()).unwrap();
+    let nested = outer.scope("swap", ScopeOptions::default()).unwrap();
     let (mut passed, mut refused) = (0u64, 0u64);
     let mut count = |ok: bool| if ok { passed += 1 } else { refused += 1 };
     for round in 0..rounds() {
         let backend = &yard.backend;
-        match round % 10 {
+        match round % 13 {
             0 | 1 => {
                 let read = backend.read_text("swap/secret.txt").await;
                 count(read.is_ok());
@@ -454,6 +477,26 @@ async fn race(yard: &Yard) {
             8 => {
                 count(scope.write("deep/er/planted", "x").await.is_ok());
                 count(backend.rm("swap/deep", RemoveOptions::recursive()).await.is_ok());
+            }
+            10 => {
+                let found = nested.grep("secret outside", GrepOptions::default()).await;
+                count(found.is_ok());
+                let leaked = found.is_ok_and(|found| !found.matches.is_empty());
+                assert!(!leaked, "searched the outside by two scopes");
+                let read = nested.read_text("secret.txt").await;
+                assert_ne!(read.ok().as_deref(), Some(SECRET), "read the outside by two scopes");
+            }
+            11 => {
+                count(backend.mkdir("swap/planted.d").await.is_ok());
+                count(backend.touch("swap/planted.t").await.is_ok());
+                count(backend.symlink("swap/planted.l", "secret.txt").await.is_ok());
+                for name in ["swap/planted.d", "swap/planted.t", "swap/planted.l"] {
+                    let _ = backend.rm(name, RemoveOptions::default()).await;
+                }
+            }
+            12 => {
+                let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+                count(backend.set_attributes("swap/secret.txt", mode).await.is_ok());
             }
             _ => {
                 let edit = Edit::new("secret", "planted").all();

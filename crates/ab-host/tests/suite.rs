@@ -34,7 +34,15 @@ async fn in_scope() -> World {
 }
 
 async fn in_walking_scope() -> World {
-    let (keep, local) = open(Resolution::Walk);
+    scoped_twice(Resolution::Walk)
+}
+
+async fn in_two_scopes() -> World {
+    scoped_twice(Resolution::Auto)
+}
+
+fn scoped_twice(resolution: Resolution) -> World {
+    let (keep, local) = open(resolution);
     let whole = Backend::new(local);
     let outer = whole.scope("tenants", ScopeOptions::default()).unwrap();
     let scope = outer.scope("ada", ScopeOptions::default()).unwrap();
@@ -52,5 +60,6 @@ async fn with_guards() -> World {
 behaviour_suite! { local => plain }
 behaviour_suite! { local_walking => walking }
 behaviour_suite! { local_scoped => in_scope }
+behaviour_suite! { local_scoped_twice => in_two_scopes }
 behaviour_suite! { local_walking_scoped_twice => in_walking_scope }
 behaviour_suite! { local_guarded => with_guards }

@@ -22,7 +22,7 @@
 //! lease.write("notes.txt", "hello").await?;
 //! drop(lease); // and whoever asks for ada next finds the notes
 //!
-//! let grace = Request::keyed("grace").with(|config: &mut Config| config.root = "/home".into());
+//! let grace = Request::keyed("grace").with(|config: &mut Config| config.root = "/srv".into());
 //! pool.with(grace, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
 //!
 //! assert_eq!((pool.stats().idle, pool.stats().active), (2, 0));

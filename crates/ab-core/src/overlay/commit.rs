@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::diff::is_other_mode;
 use super::look::{KEEP, found};
 use super::upper::UpperDir;
-use super::{Overlay, marks};
+use super::{OPEN, Overlay, marks};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, FileKind, Stat};
@@ -18,9 +18,18 @@ use crate::path::WsPath;
 use crate::transfer::{self, End, Failure, Onto};
 
 enum Step {
-    Enter(WsPath),
+    Enter(WsPath, Release),
     /// Everything in it is done; what the lower layer's directory should look like.
-    Leave(WsPath, Stat),
+    Leave(WsPath, Stat, Release),
+}
+
+/// When the upper layer lets go of what was committed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Release {
+    AtOnce,
+    /// Later, with a directory above that lets nothing out as it is. It keeps its mode until then:
+    /// a commit that is tried again must still know it.
+    WithDirectory,
 }
 
 impl Overlay {
@@ -28,11 +37,13 @@ impl Overlay {
     pub(crate) async fn commit(&self) -> Result<()> {
         self.alive(Verb::Write)?;
         let _tree = self.tree.write().await;
-        let mut steps = vec![Step::Enter(WsPath::root())];
+        let mut steps = vec![Step::Enter(WsPath::root(), Release::AtOnce)];
         while let Some(step) = steps.pop() {
             match step {
-                Step::Enter(path) => steps.extend(self.commit_dir(&path).await?),
-                Step::Leave(path, stat) => self.leave(&path, &stat).await?,
+                Step::Enter(path, release) => {
+                    steps.extend(self.commit_dir(&path, release).await?);
+                }
+                Step::Leave(path, stat, release) => self.leave(&path, &stat, release).await?,
             }
         }
         Ok(())
@@ -52,7 +63,7 @@ impl Overlay {
         Ok(())
     }
 
-    async fn commit_dir(&self, path: &WsPath) -> Result<Vec<Step>> {
+    async fn commit_dir(&self, path: &WsPath, release: Release) -> Result<Vec<Step>> {
         let upper = self.upper_dir(path, Detail::Stat).await?;
         if let Some(problem) = upper.problems.first() {
             return Err(problem.error.clone());
@@ -62,12 +73,11 @@ impl Overlay {
         for name in hidden.iter().filter(|name| !own.contains(name.as_str())) {
             let path = path.join(&WsPath::from_key(name));
             self.drop_lower(&path).await?;
-            self.drop_whiteout(&path).await?;
+            self.release_whiteout(&path, release).await?;
         }
         let mut steps = Vec::new();
         for entry in &upper.entries {
-            let is_hidden = entry.path.name().is_some_and(|name| hidden.contains(name));
-            steps.extend(self.commit_entry(entry, is_hidden).await?);
+            steps.extend(self.commit_entry(entry, &hidden, release).await?);
         }
         if path.is_root() {
             for path in &upper.silent {
@@ -78,8 +88,14 @@ impl Overlay {
     }
 
     /// Commits one entry of the upper layer; a directory's content is left to the steps.
-    async fn commit_entry(&self, entry: &Entry, is_hidden: bool) -> Result<Vec<Step>> {
+    async fn commit_entry(
+        &self,
+        entry: &Entry,
+        hidden: &BTreeSet<String>,
+        release: Release,
+    ) -> Result<Vec<Step>> {
         let Entry { path, stat: Some(stat), .. } = entry else { return Ok(Vec::new()) };
+        let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
         let mut lower = found(self.lower.stat(path, KEEP).await)?;
         // A file takes the place of a file in one step. Anything else must go first, and so must
         // a directory that was removed before this one was made.
@@ -98,8 +114,13 @@ impl Overlay {
             FileKind::Dir => {
                 let like = self.describe_dir(path, stat, lower.as_ref()).await?;
                 self.lower.create_dir(path).await?;
-                self.drop_whiteout(path).await?;
-                return Ok(vec![Step::Leave(path.clone(), like), Step::Enter(path.clone())]);
+                if !is_shut(&like) {
+                    self.give_mode(path, &like).await?;
+                }
+                self.release_whiteout(path, release).await?;
+                let inside = if is_shut(stat) { Release::WithDirectory } else { release };
+                let leave = Step::Leave(path.clone(), like, release);
+                return Ok(vec![leave, Step::Enter(path.clone(), inside)]);
             }
             FileKind::File => self.commit_file(path, stat, lower).await?,
             FileKind::Symlink => {
@@ -111,8 +132,8 @@ impl Overlay {
                 return Err(Error::on(Verb::Write, path, Kind::SpecialFile, message));
             }
         }
-        self.drop_whiteout(path).await?;
-        self.drop_upper(path).await?;
+        self.release_whiteout(path, release).await?;
+        self.release(path, release).await?;
         Ok(Vec::new())
     }
 
@@ -129,30 +150,73 @@ impl Overlay {
     }
 
     /// Ends a directory: only now may it get a mode that lets nothing more in.
-    async fn leave(&self, path: &WsPath, like: &Stat) -> Result<()> {
+    async fn leave(&self, path: &WsPath, like: &Stat, release: Release) -> Result<()> {
+        self.give_mode(path, like).await?;
+        self.release(path, release).await
+    }
+
+    /// Gives a directory of the lower layer the mode that the view shows, where it has modes.
+    async fn give_mode(&self, path: &WsPath, like: &Stat) -> Result<()> {
         let lower = found(self.lower.stat(path, KEEP).await)?;
-        if let Some(lower) = lower
-            && is_other_mode(like, &lower)
-        {
-            let attributes = Attributes { mode: like.mode, ..Attributes::default() };
-            match self.lower.set_attributes(path, attributes).await {
-                Err(error) if error.kind() != Kind::Unsupported => return Err(error),
-                Ok(_) | Err(_) => {}
-            }
+        if !lower.is_some_and(|lower| is_other_mode(like, &lower)) {
+            return Ok(());
         }
-        self.drop_upper(path).await
+        let attributes = Attributes { mode: like.mode, ..Attributes::default() };
+        match self.lower.set_attributes(path, attributes).await {
+            Err(error) if error.kind() != Kind::Unsupported => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn release(&self, path: &WsPath, release: Release) -> Result<()> {
+        match release {
+            Release::AtOnce => self.drop_upper(path).await,
+            Release::WithDirectory => Ok(()),
+        }
+    }
+
+    async fn release_whiteout(&self, path: &WsPath, release: Release) -> Result<()> {
+        match marks::whiteout_of(path) {
+            Some((mark, _)) => self.release(&mark, release).await,
+            None => Ok(()),
+        }
     }
 
     async fn drop_lower(&self, path: &WsPath) -> Result<()> {
         self.lower.remove(path, RemoveOptions::recursive().missing_ok()).await.map(drop)
     }
 
+    /// Takes something from the upper layer, also a directory whose mode lets nothing out.
     async fn drop_upper(&self, path: &WsPath) -> Result<()> {
-        self.upper.remove(path, RemoveOptions::recursive().missing_ok()).await.map(drop)
+        let options = RemoveOptions::recursive().missing_ok();
+        match self.upper.remove(path, options).await {
+            Err(error) if error.kind() == Kind::PermissionDenied && self.has_real_dirs => {
+                self.open_up(path).await?;
+                self.upper.remove(path, options).await.map(drop)
+            }
+            result => result.map(drop),
+        }
     }
 
-    async fn drop_whiteout(&self, path: &WsPath) -> Result<()> {
-        let Some((mark, _)) = marks::whiteout_of(path) else { return Ok(()) };
-        self.drop_upper(&mark).await
+    /// Opens a directory of the upper layer and those in it.
+    async fn open_up(&self, top: &WsPath) -> Result<()> {
+        let mut dirs = vec![top.clone()];
+        while let Some(path) = dirs.pop() {
+            let is_dir = |stat: &Stat| stat.kind.is_dir();
+            if !found(self.upper.stat(&path, KEEP).await)?.as_ref().is_some_and(is_dir) {
+                continue;
+            }
+            let attributes = Attributes { mode: Some(OPEN), ..Attributes::default() };
+            self.upper.set_attributes(&path, attributes).await?;
+            let inside = self.upper_dir(&path, Detail::Kind).await?;
+            let is_dir = |entry: &Entry| entry.kind.is_dir();
+            dirs.extend(inside.entries.into_iter().filter(is_dir).map(|entry| entry.path));
+        }
+        Ok(())
     }
+}
+
+/// Whether not even the owner of a directory can change what is in it.
+fn is_shut(dir: &Stat) -> bool {
+    dir.mode.is_some_and(|mode| mode & OPEN != OPEN)
 }

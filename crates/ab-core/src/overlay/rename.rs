@@ -4,12 +4,13 @@
 //! shows. What does is the upper layer's own rename, so that is as atomic as that layer makes it.
 
 use super::look::Spot;
-use super::{Overlay, exists, missing, named};
+use super::{OPEN, Overlay, exists, missing, named};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
-use crate::metadata::{FileKind, Renamed};
+use crate::metadata::{FileKind, Renamed, Stat};
 use crate::options::{
-    DEFAULT_LIST_LIMIT, Detail, Links, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+    Attributes, DEFAULT_LIST_LIMIT, Detail, Links, ListOptions, Overwrite, RemoveOptions,
+    RenameOptions,
 };
 use crate::path::WsPath;
 
@@ -74,7 +75,25 @@ impl Overlay {
     /// Copies up whatever of the source only the lower layer has.
     async fn bring_up(&self, source: &Spot) -> Result<()> {
         if source.upper.is_none() {
-            self.copy_up(source).await?;
+            self.prepare(source).await?;
+        }
+        let mut shut = Vec::new();
+        let copied = self.copy_tree_up(source, &mut shut).await;
+        // Also when it failed: what was copied is to look as it did.
+        for (path, attributes) in shut.into_iter().rev() {
+            self.upper.set_attributes(&path, attributes).await?;
+        }
+        copied
+    }
+
+    /// Notes in `shut` the directories that must get their mode when everything is in them.
+    async fn copy_tree_up(
+        &self,
+        source: &Spot,
+        shut: &mut Vec<(WsPath, Attributes)>,
+    ) -> Result<()> {
+        if let (None, Some(stat)) = (&source.upper, &source.lower) {
+            self.copy_open(&source.path, stat.clone(), shut).await?;
         }
         if !source.shows_lower() {
             return Ok(());
@@ -92,10 +111,25 @@ impl Overlay {
         for node in below.nodes {
             let only_lower = node.lower.filter(|_| node.upper.is_none());
             if let Some(stat) = only_lower.and_then(|entry| entry.stat) {
-                self.copy_one_up(&node.path, &stat).await?;
+                self.copy_open(&node.path, stat, shut).await?;
             }
         }
         Ok(())
+    }
+
+    /// Copies one thing up; a directory that lets nothing in is made open for what it holds.
+    async fn copy_open(
+        &self,
+        path: &WsPath,
+        mut stat: Stat,
+        shut: &mut Vec<(WsPath, Attributes)>,
+    ) -> Result<()> {
+        let is_real_dir = self.has_real_dirs && stat.kind.is_dir();
+        if let Some(mode) = stat.mode.filter(|mode| is_real_dir && mode & OPEN != OPEN) {
+            stat.mode = Some(mode | OPEN);
+            shut.push((path.clone(), Attributes { mode: Some(mode), ..Attributes::default() }));
+        }
+        self.copy_one_up(path, &stat).await
     }
 
     /// Takes an empty directory away, with the marks that may be in it, and hides the lower
