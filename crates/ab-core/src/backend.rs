@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -172,7 +173,8 @@ impl Backend {
 
     pub async fn open(&self, path: &str, options: OpenOptions) -> Result<Box<dyn File>> {
         let path = self.parse(Verb::Open, path)?;
-        self.driver.open(&path, options).await
+        let inner = self.driver.open(&path, options).await?;
+        Ok(Box::new(LivingFile { inner, life: self.life.clone() }))
     }
 
     /// The names of a directory's children, sorted. Too many to return is an error: ask
@@ -334,6 +336,42 @@ impl fmt::Debug for Backend {
             .field("actor", &self.actor)
             .field("life", &self.life)
             .finish_non_exhaustive()
+    }
+}
+
+/// An open file that ends with the handle it was opened by.
+#[derive(Debug)]
+struct LivingFile {
+    inner: Box<dyn File>,
+    life: Arc<Life>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl File for LivingFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.life.check(Verb::Read)?;
+        self.inner.read_at(offset, length).await
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        self.life.check(Verb::Write)?;
+        self.inner.write_at(offset, bytes).await
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        self.life.check(Verb::Write)?;
+        self.inner.set_len(length).await
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        self.life.check(Verb::Stat)?;
+        self.inner.stat().await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.life.check(Verb::Write)?;
+        self.inner.sync().await
     }
 }
 

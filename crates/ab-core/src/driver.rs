@@ -223,6 +223,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `destroy::is_idempotent`: a second time is fine
     /// - `destroy::refuses_everything_after`: every call fails at once with `Destroyed`
     /// - `destroy::is_one_transition`: subscribers hear of it once
+    /// - `destroy::ends_open_files`: files that were opened before end too
     async fn close(&self) -> Result<()>;
 }
 

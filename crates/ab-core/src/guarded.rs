@@ -4,6 +4,7 @@
 //! drop, so a caller that goes away costs nobody a permit or a journal entry. For `open` and `exec`
 //! the passage lives as long as the file or the process.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -83,7 +84,8 @@ impl Ledger {
         }
         let outcome = Outcome { end, bytes, duration: self.started.elapsed(), exit };
         for guard in guards[..std::mem::take(&mut self.entered)].iter().rev() {
-            guard.exit(call, &outcome);
+            // A guard that panics must not cost the others their exits.
+            let _ = catch_unwind(AssertUnwindSafe(|| guard.exit(call, &outcome)));
         }
     }
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::call::{Call, End, Outcome, Verb};
-use crate::error::{Code, Result};
+use crate::error::{Code, Kind, Result};
 use crate::guard::{Entry, Guard, Refusal};
+use crate::path::MAX_PATH_BYTES;
 
 /// Entries that a [`MemoryWriter`] keeps; the oldest fall out.
 pub const MEMORY_ENTRIES: usize = 10_000;
@@ -72,10 +73,12 @@ impl Journal {
         self
     }
 
-    fn wants(&self, call: &Call<'_>) -> bool {
-        match self.mode {
-            Mode::Standard => call.modifies,
-            Mode::Verbose => true,
+    fn wants(&self, call: &Call<'_>, outcome: &Outcome<'_>) -> bool {
+        match (self.mode, outcome.end) {
+            (Mode::Verbose, _) => true,
+            // A link that leads out is an attempt to leave, whatever the verb.
+            (Mode::Standard, End::Failed(error)) if error.kind() == Kind::Escape => true,
+            (Mode::Standard, _) => call.modifies,
         }
     }
 }
@@ -91,17 +94,20 @@ impl Guard for Journal {
 
     /// An attempt to leave the workspace is on record in every mode, whatever the verb.
     fn refused(&self, refusal: &Refusal<'_>) {
-        let Refusal { actor, verb, path, error } = refusal;
+        let Refusal { actor, verb, error, .. } = refusal;
         self.writer.write(&Record {
             at: SystemTime::now(),
             verb: *verb,
             actor: actor.to_string(),
             workspace: self.workspace.clone(),
-            path: Some((*path).to_owned()),
+            path: error.path().map(|path| path.chars().take(MAX_PATH_BYTES).collect()),
             to: None,
             command: None,
             success: false,
-            failure: Some(Failure { code: Some(error.code()), message: error.to_string() }),
+            failure: Some(Failure {
+                code: Some(error.code()),
+                message: error.message().to_owned(),
+            }),
             exit_code: None,
             stderr: None,
             bytes: 0,
@@ -110,7 +116,7 @@ impl Guard for Journal {
     }
 
     fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {
-        if !self.wants(call) {
+        if !self.wants(call, outcome) {
             return;
         }
         let failure = match outcome.end {

@@ -3,6 +3,7 @@
 //! A root owns its driver and what was tracked. A scope owns nothing: its status is its parent's,
 //! asked each time, until it is destroyed itself.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -180,6 +181,10 @@ impl Root {
     /// middle leaves the rest to the next one.
     async fn destroy(&self) -> Result<()> {
         self.ending.store(true, Ordering::Release);
+        if self.is_closing_here() {
+            // A resource that destroys its backend while it is being closed: that is under way.
+            return Ok(());
+        }
         let mut finished = self.finished.lock().await;
         if *finished {
             return Ok(());
@@ -189,7 +194,7 @@ impl Root {
             // It stays tracked until it is closed: a caller that goes away in between must not
             // leave it half closed and forgotten.
             let Some((id, resource)) = self.tracked().last().cloned() else { break };
-            match AssertUnwindSafe(resource.close()).catch_unwind().await {
+            match self.closing(AssertUnwindSafe(resource.close()).catch_unwind()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => failures.push(error),
                 Err(_) => failures.push(panicked()),
@@ -212,6 +217,29 @@ impl Root {
             )
             .with_source(first)),
         }
+    }
+}
+
+thread_local! {
+    /// The roots whose resources are being closed by what this thread runs at the moment.
+    static CLOSING: RefCell<Vec<*const Root>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Root {
+    /// Runs `close` so that a call from within it can be told from one beside it.
+    async fn closing<T>(&self, close: impl Future<Output = T>) -> T {
+        let mut close = std::pin::pin!(close);
+        std::future::poll_fn(|context| {
+            CLOSING.with_borrow_mut(|roots| roots.push(self));
+            let polled = close.as_mut().poll(context);
+            CLOSING.with_borrow_mut(Vec::pop);
+            polled
+        })
+        .await
+    }
+
+    fn is_closing_here(&self) -> bool {
+        CLOSING.with_borrow(|roots| roots.contains(&std::ptr::from_ref(self)))
     }
 }
 

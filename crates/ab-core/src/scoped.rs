@@ -15,7 +15,9 @@ use tokio::sync::OnceCell;
 use crate::call::Verb;
 use crate::driver::{BackendKind, Driver, File, Info};
 use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat, Version};
+use crate::metadata::{
+    Content, FileKind, Listing, Problem, Removed, Renamed, Space, Stat, Version,
+};
 use crate::options::{
     Attributes, Creation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteOptions,
@@ -59,6 +61,15 @@ impl Scoped {
 
     fn inward_text(&self, text: &str) -> Option<String> {
         without_prefix(&self.prefix, text)
+    }
+
+    fn shown_problems(&self, problems: &mut [Problem]) {
+        for problem in problems {
+            if let Some(path) = self.inward_text(&problem.path) {
+                problem.path = path;
+            }
+            problem.error = problem.error.clone().map_path(|path| self.inward_text(path));
+        }
     }
 
     fn shown<T>(&self, result: Result<T>) -> Result<T> {
@@ -167,11 +178,7 @@ impl Driver for Scoped {
         for entry in &mut listing.entries {
             entry.path = self.inward(&entry.path);
         }
-        for problem in &mut listing.problems {
-            if let Some(path) = self.inward_text(&problem.path) {
-                problem.path = path;
-            }
-        }
+        self.shown_problems(&mut listing.problems);
         Ok(listing)
     }
 
@@ -181,11 +188,7 @@ impl Driver for Scoped {
         for item in &mut found.matches {
             *item.path_mut() = self.inward(item.path());
         }
-        for problem in &mut found.problems {
-            if let Some(path) = self.inward_text(&problem.path) {
-                problem.path = path;
-            }
-        }
+        self.shown_problems(&mut found.problems);
         Ok(found)
     }
 

@@ -236,3 +236,23 @@ async fn what_is_untracked_is_not_closed() {
     assert_eq!(closed(&book), ["kept"]);
     assert!(backend.untrack(kept).is_none());
 }
+
+/// Ends its own backend while it is being closed.
+struct Eager(Backend);
+
+#[async_trait]
+impl Closeable for Eager {
+    async fn close(&self) -> Result<()> {
+        self.0.destroy().await
+    }
+}
+
+#[tokio::test]
+async fn a_resource_may_destroy_its_backend_while_it_is_closed() {
+    let (_, backend, book) = world();
+    backend.track(Resource::fine("first", &book)).await.unwrap();
+    backend.track(Arc::new(Eager(backend.clone()))).await.unwrap();
+    backend.destroy().await.unwrap();
+    assert_eq!(closed(&book), ["first"]);
+    assert_eq!(backend.status(), Status::Destroyed);
+}

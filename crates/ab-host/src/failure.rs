@@ -46,7 +46,12 @@ impl<'a> Act<'a> {
 
     fn os(&self, errno: Errno) -> Error {
         let (kind, message) = explain(errno);
-        let error = self.error(kind, message).with_source(std::io::Error::from(errno));
+        let message = match kind {
+            // What has no words of ours has the system's.
+            Kind::Io => format!("{message}: {}", std::io::Error::from(errno)),
+            _ => message.to_owned(),
+        };
+        let error = self.error(kind, &message).with_source(std::io::Error::from(errno));
         match errno {
             Errno::MFILE | Errno::NFILE => error.with_hint("raise the limit of open files"),
             Errno::NOTEMPTY => error.with_hint("remove it recursively"),
@@ -74,6 +79,7 @@ fn explain(errno: Errno) -> (Kind, &'static str) {
         Errno::INVAL => (Kind::Invalid, "not possible here"),
         Errno::CANCELED => (Kind::Cancelled, "cancelled"),
         Errno::MFILE | Errno::NFILE => (Kind::Io, "too many open files"),
+        Errno::BUSY => (Kind::Io, "it is in use, by a mount perhaps"),
         Errno::TXTBSY => (Kind::Io, "the file is being executed"),
         _ => (Kind::Io, "the system failed"),
     }

@@ -207,8 +207,10 @@ impl Driver for Local {
             WriteMode::CreateOrReplace | WriteMode::CreateNew | WriteMode::Replace => Verb::Write,
         };
         self.alive(verb)?;
-        self.hop(verb, path, move |shared, act, _| write::replace(shared, act, &content, options))
-            .await
+        self.hop(verb, path, move |shared, act, cancel| {
+            write::replace(shared, act, &content, options, cancel)
+        })
+        .await
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {

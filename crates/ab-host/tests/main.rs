@@ -10,5 +10,6 @@
 mod bounds;
 mod escape;
 mod model;
+mod races;
 mod search;
 mod suite;

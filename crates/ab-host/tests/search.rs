@@ -14,7 +14,7 @@ use ab_core::search::{Answer, IgnoreFiles, Kinds, Match, SearchLimits, Syntax, V
 use ab_core::{Backend, FileKind, Kind, ScopeOptions};
 use ab_host::{Local, LocalOptions};
 
-use crate::bounds::{in_private_mounts, resident_bytes};
+use crate::bounds::{in_own_process, in_private_mounts, resident_bytes};
 
 fn workspace() -> (tempfile::TempDir, PathBuf, Backend) {
     let keep = tempfile::tempdir().unwrap();
@@ -72,6 +72,9 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
 
 #[tokio::test]
 async fn slow_one_line_of_1_gib_is_a_problem_not_a_load() {
+    if !in_own_process("search::slow_one_line_of_1_gib_is_a_problem_not_a_load") {
+        return;
+    }
     let (_keep, root, backend) = workspace();
     let line = vec![b'a'; 1024 * 1024];
     let mut file = fs::File::create(root.join("line")).unwrap();
@@ -177,6 +180,9 @@ async fn tree_that_changes_during_the_walk() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_leaves_ends_the_search() {
+    if !in_own_process("search::a_caller_that_leaves_ends_the_search") {
+        return;
+    }
     let (_keep, root, backend) = workspace();
     for number in 0..2000 {
         fs::write(root.join(format!("{number}")), vec![b'a'; 100_000]).unwrap();

@@ -58,6 +58,7 @@ macro_rules! behaviour_suite {
                     writes_keep_the_mode,
                 ],
                 destroy: [
+                    ends_open_files,
                     is_idempotent,
                     is_one_transition,
                     many_at_once_are_one,

@@ -74,9 +74,10 @@ impl Chunks {
         Ok(Some(bytes))
     }
 
-    /// Bytes from start to end, as they were when the file was opened.
-    pub fn size(&self) -> u64 {
-        self.end
+    /// Bytes from start to end, as they were when the file was opened. Nothing for a file that
+    /// does not know its own size.
+    pub fn size(&self) -> Option<u64> {
+        (self.end != u64::MAX).then_some(self.end)
     }
 }
 
@@ -90,8 +91,13 @@ impl Backend {
 
     /// Reads a file of any size in pieces.
     pub async fn chunks(&self, path: &str) -> Result<Chunks> {
-        let file = self.open(path, OpenOptions::default()).await?;
-        let end = file.stat().await?.size;
+        let file = self.open(path, OpenOptions::default()).await;
+        let file = file.map_err(|error| error.with_verb(Verb::Read))?;
+        // Files of the kernel's own making claim to be empty and are not.
+        let end = match file.stat().await?.size {
+            0 => u64::MAX,
+            size => size,
+        };
         Ok(Chunks { file, offset: 0, end })
     }
 

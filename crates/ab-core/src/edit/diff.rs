@@ -13,7 +13,7 @@ const SEARCH_TIME: Duration = Duration::from_millis(250);
 /// Most bytes of diff text, the note about the cut not counted.
 const MAX_BYTES: usize = 256 * 1024;
 /// Most lines from the first change to the last; each one costs memory while comparing.
-const MAX_LINES: usize = 1_000_000;
+const MAX_LINES: usize = 100_000;
 
 /// The change from `before` to `after` as a unified diff with three lines of context, or nothing
 /// when there is no change.
@@ -223,7 +223,7 @@ mod tests {
     fn a_change_over_too_many_lines_is_left_out() {
         let middle = "\n".repeat(MAX_LINES + 1);
         let diff = unified_diff("f", &format!("a{middle}b"), &format!("c{middle}d"));
-        let expect = "--- f\n+++ f\n\\ Diff left out: the change spans more than 1000000 lines\n";
+        let expect = "--- f\n+++ f\n\\ Diff left out: the change spans more than 100000 lines\n";
         assert_eq!(diff, expect);
     }
 

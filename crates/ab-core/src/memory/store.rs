@@ -1,5 +1,6 @@
 //! The keys of a memory workspace and what may be done to them. No locking of keys, no async.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +25,42 @@ use crate::path::WsPath;
 const DEFAULT_MODE: u32 = 0o644;
 
 pub(super) struct Store {
-    files: BTreeMap<String, Arc<Node>>,
+    files: BTreeMap<Key, Arc<Node>>,
     made: SystemTime,
     room: Arc<Room>,
+}
+
+/// A path in a form whose order as text is that of paths: what a directory holds comes before names
+/// that only begin like its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(String);
+
+/// Stands for the slash: no name holds it, and nothing is smaller.
+const SEPARATOR: char = '\0';
+
+impl Key {
+    fn of(path: &WsPath) -> Self {
+        Self(path.as_str().replace('/', "\0"))
+    }
+
+    /// What the keys of everything below `path` begin with.
+    fn above_children(path: &WsPath) -> String {
+        match path.is_root() {
+            true => String::new(),
+            false => Self::of(path).0 + "\0",
+        }
+    }
+
+    /// The first text after all that is below `names`.
+    fn after_children(prefix: &str, names: &[&str]) -> String {
+        format!("{prefix}{}\u{1}", names.join("\0"))
+    }
+}
+
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Bytes in use, shared with open files.
@@ -95,31 +129,44 @@ impl Store {
         if let Place::File(_) = self.find(Verb::List, path)? {
             return Err(Error::on(Verb::List, path, Kind::NotADirectory, "not a directory"));
         }
-        let mut found: BTreeMap<WsPath, Option<Arc<Node>>> = BTreeMap::new();
-        for (key, node) in self.below(path) {
-            let below = WsPathText(key).below(path);
-            let mut entry = path.clone();
-            let depth = below.segments().count();
-            for (level, segment) in below.segments().enumerate().take(options.depth) {
-                entry = entry.join(&WsPathText(segment).path());
-                let is_file = level + 1 == depth;
-                found.entry(entry.clone()).or_insert_with(|| is_file.then(|| node.clone()));
-            }
+        if options.depth == 0 {
+            return Ok(Listing::default());
         }
-        let truncated = (found.len() > options.limit).then_some(Truncated::Count);
-        let entries = found
-            .into_iter()
-            .take(options.limit)
-            .map(|(path, node)| {
-                let place = node.map_or(Place::Dir, Place::File);
-                let kind = place.kind();
-                let stat = match options.detail {
-                    Detail::Kind => None,
-                    Detail::Stat => Some(place.stat(self.made)),
+        let prefix = Key::above_children(path);
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut add = |below: &[&str], place: Place| {
+            let path = path.join(&WsPath::from_key(&below.join("/")));
+            let stat = match options.detail {
+                Detail::Kind => None,
+                Detail::Stat => Some(place.stat(self.made)),
+            };
+            entries.push(Entry { path, kind: place.kind(), stat });
+            entries.len() > options.limit
+        };
+        let mut truncated = None;
+        let mut before: Vec<&str> = Vec::new();
+        let mut from = Bound::Included(prefix.clone());
+        'keys: while let Some((key, node)) = self.next_below(from, &prefix) {
+            let names: Vec<&str> = key.0[prefix.len()..].split(SEPARATOR).collect();
+            let known = names.iter().zip(&before).take_while(|(a, b)| a == b).count();
+            for depth in known + 1..=names.len().min(options.depth) {
+                let place = match depth == names.len() {
+                    true => Place::File(node.clone()),
+                    false => Place::Dir,
                 };
-                Entry { path, kind, stat }
-            })
-            .collect();
+                if add(&names[..depth], place) {
+                    truncated = Some(Truncated::Count);
+                    break 'keys;
+                }
+            }
+            // What is too deep to list is stepped over, however much it is.
+            from = match names.len() > options.depth {
+                true => Bound::Included(Key::after_children(&prefix, &names[..options.depth])),
+                false => Bound::Excluded(key.0.clone()),
+            };
+            before = names;
+        }
+        entries.truncate(options.limit);
         Ok(Listing { entries, truncated, problems: Vec::new() })
     }
 
@@ -162,7 +209,7 @@ impl Store {
         drop(held);
         let node = Arc::new(Node::new(self.room.clone(), content, mode));
         let stat = node.lock().stat.clone();
-        self.files.insert(path.as_str().to_owned(), node);
+        self.files.insert(Key::of(path), node);
         Ok(stat)
     }
 
@@ -174,7 +221,7 @@ impl Store {
             None => {
                 let mode = options.permissions.unwrap_or(DEFAULT_MODE);
                 let node = Arc::new(Node::new(self.room.clone(), Bytes::new(), mode));
-                self.files.insert(path.as_str().to_owned(), node.clone());
+                self.files.insert(Key::of(path), node.clone());
                 node
             }
         };
@@ -227,7 +274,7 @@ impl Store {
             }
             Err(error) => Err(error),
             Ok(Place::File(_)) => {
-                self.take(path.as_str());
+                self.take(&Key::of(path));
                 Ok(Removed { count: 1 })
             }
             Ok(Place::Dir) if options.reach == Reach::One => {
@@ -281,15 +328,16 @@ impl Store {
             (Ok(Place::Dir), Place::Dir) => {
                 return Err(Error::on(verb, to, Kind::NotEmpty, "the target is not empty"));
             }
-            (Ok(Place::File(_)), Place::File(_)) => self.take(to.as_str()),
+            (Ok(Place::File(_)), Place::File(_)) => self.take(&Key::of(to)),
         }
-        let moved: Vec<String> = match source {
-            Place::File(_) => vec![from.as_str().to_owned()],
+        let moved: Vec<Key> = match source {
+            Place::File(_) => vec![Key::of(from)],
             Place::Dir => self.keys_below(from),
         };
         for key in moved {
             if let Some(node) = self.files.remove(&key) {
-                self.files.insert(format!("{}{}", to.as_str(), &key[from.as_str().len()..]), node);
+                let below = &key.0[from.as_str().len()..];
+                self.files.insert(Key(Key::of(to).0 + below), node);
             }
         }
         Ok(Renamed { atomic: true })
@@ -297,10 +345,11 @@ impl Store {
 
     /// What is at `path`.
     fn find(&self, verb: Verb, path: &WsPath) -> Result<Place> {
-        if let Some(node) = self.files.get(path.as_str()) {
+        if let Some(node) = self.files.get(&Key::of(path)) {
             return Ok(Place::File(node.clone()));
         }
-        if path.is_root() || self.below(path).next().is_some() {
+        let prefix = Key::above_children(path);
+        if path.is_root() || self.next_below(Bound::Included(prefix.clone()), &prefix).is_some() {
             return Ok(Place::Dir);
         }
         self.check_ancestors(verb, path)?;
@@ -324,28 +373,30 @@ impl Store {
     }
 
     fn check_ancestors(&self, verb: Verb, path: &WsPath) -> Result<()> {
-        let text = path.as_str();
-        let blocked = text.match_indices('/').any(|(end, _)| self.files.contains_key(&text[..end]));
+        let key = Key::of(path).0;
+        let blocked =
+            key.match_indices(SEPARATOR).any(|(end, _)| self.files.contains_key(&key[..end]));
         if blocked {
             return Err(Error::on(verb, path, Kind::NotADirectory, NOT_A_DIRECTORY));
         }
         Ok(())
     }
 
-    fn below(&self, path: &WsPath) -> impl Iterator<Item = (&str, &Arc<Node>)> {
-        let prefix = if path.is_root() { String::new() } else { format!("{}/", path.as_str()) };
-        let from = Bound::Included(prefix.clone());
-        self.files
-            .range((from, Bound::Unbounded))
-            .take_while(move |(key, _)| key.starts_with(&prefix))
-            .map(|(key, node)| (key.as_str(), node))
+    /// The first key from `from` on that begins with `prefix`.
+    fn next_below(&self, from: Bound<String>, prefix: &str) -> Option<(&Key, &Arc<Node>)> {
+        let from = from.as_ref().map(String::as_str);
+        let next = self.files.range::<str, _>((from, Bound::Unbounded)).next();
+        next.filter(|(key, _)| key.0.starts_with(prefix))
     }
 
-    fn keys_below(&self, path: &WsPath) -> Vec<String> {
-        self.below(path).map(|(key, _)| key.to_owned()).collect()
+    fn keys_below(&self, path: &WsPath) -> Vec<Key> {
+        let prefix = Key::above_children(path);
+        let from = (Bound::Included(prefix.as_str()), Bound::Unbounded);
+        let below = self.files.range::<str, _>(from);
+        below.map(|(key, _)| key.clone()).take_while(|key| key.0.starts_with(&prefix)).collect()
     }
 
-    fn take(&mut self, key: &str) {
+    fn take(&mut self, key: &Key) {
         if let Some(node) = self.files.remove(key) {
             self.room.release(&mut node.lock());
         }
@@ -354,20 +405,6 @@ impl Store {
 
 const ROOT_STAYS: &str = "the root of the workspace stays where it is";
 const NOT_A_DIRECTORY: &str = "a parent is a file, not a directory";
-
-/// Key text as a path; keys come from paths, so nothing needs checking again.
-struct WsPathText<'a>(&'a str);
-
-impl WsPathText<'_> {
-    fn path(&self) -> WsPath {
-        WsPath::from_key(self.0)
-    }
-
-    fn below(&self, base: &WsPath) -> WsPath {
-        let path = self.path();
-        path.strip_prefix(base).unwrap_or(path)
-    }
-}
 
 impl Place {
     fn kind(&self) -> FileKind {

@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Stat, Version};
 use crate::options::{Links, StatOptions};
-use crate::path::{WsPath, is_mark};
+use crate::path::{Confined, WsPath, is_mark};
 
 /// Links on the way to one file before it must be a circle, as Linux has it.
 const MAX_LINKS: usize = 40;
@@ -160,10 +160,16 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(overlay: &'a Overlay, verb: Verb, path: &'a WsPath, last: Links) -> Self {
-        let name = |name: &str| Step::Name(name.to_owned(), Origin::Caller);
-        let mut steps: VecDeque<Step> = path.fence().segments().map(name).collect();
-        steps.extend(path.is_fenced().then_some(Step::Fence));
-        steps.extend(path.below_fence().split('/').filter(|s| !s.is_empty()).map(name));
+        let Confined { fences, rest } = path.confined();
+        let mut steps = VecDeque::new();
+        for fence in fences {
+            steps.extend(names(fence));
+            steps.push_back(Step::Fence);
+        }
+        steps.extend(names(rest));
+        // Its own fence does not bind the path itself, only what is found below it.
+        let is_own_fence = path.is_fenced() && path.below_fence().is_empty();
+        steps.extend(is_own_fence.then_some(Step::Fence));
         let dir = Some(root());
         let top = Level { path: WsPath::root(), upper: dir.clone(), lower: dir };
         Self { overlay, verb, path, last, steps, levels: vec![top], floor: 1, links: 0 }
@@ -328,6 +334,11 @@ impl<'a> Walk<'a> {
     fn error(&self, kind: Kind, message: &str) -> Error {
         Error::on(self.verb, self.path, kind, message)
     }
+}
+
+fn names(part: &str) -> impl Iterator<Item = Step> {
+    let name = |name: &str| Step::Name(name.to_owned(), Origin::Caller);
+    part.split('/').filter(|name| !name.is_empty()).map(name)
 }
 
 /// Stands for the root until someone asks what it looks like.

@@ -143,9 +143,13 @@ fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     let spot = spot.map_err(|fault| act.failed(fault))?;
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let flags = super::read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(&spot.dir, name, flags, Mode::empty())
-        .and_then(|file| write::unshare(&spot, name, &file, Keep::Content))
-        .map_err(|errno| act.failed(errno))
+    let unshared = openat(&spot.dir, name, flags, Mode::empty())
+        .and_then(|file| write::unshare(&spot, name, &file, Keep::Content));
+    match unshared {
+        // Someone replaced it meanwhile, by a file that nobody is linked to.
+        Ok(()) | Err(Errno::STALE) => Ok(()),
+        Err(errno) => Err(act.failed(errno)),
+    }
 }
 
 /// Changes the very inode that was opened: the name in `/proc` leads to it and to nothing else.

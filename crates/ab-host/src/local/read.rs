@@ -18,7 +18,7 @@ use crate::jail::Final;
 
 /// Most bytes that are copied on an async thread.
 const INLINE_BYTES: u64 = 64 * 1024;
-/// Bytes asked of a file that claims to be empty, as files of the kernel's own making do.
+/// Bytes asked at a time of a file that claims to be empty.
 const UNSIZED_BYTES: usize = 64 * 1024;
 
 /// `O_NONBLOCK` so that a FIFO cannot keep us waiting, `O_NOCTTY` so that no terminal adopts us.
@@ -63,13 +63,27 @@ pub(super) fn from_disk(shared: &Shared, act: Act<'_>, options: ReadOptions) -> 
     if length > options.limit {
         return Err(too_large(act, length, options.limit));
     }
-    let unsized_file = described.stat.size == 0 && options.range.is_none();
-    let wanted = if unsized_file { UNSIZED_BYTES } else { length as usize };
-    let bytes = read_fully(&file, start, wanted).map_err(|errno| act.failed(errno))?;
-    if bytes.len() as u64 > options.limit {
-        return Err(too_large(act, bytes.len() as u64, options.limit));
-    }
+    let bytes = match described.stat.size {
+        0 if options.range.is_none() => read_unsized(&file, act, options.limit)?,
+        _ => read_fully(&file, start, length as usize).map_err(|errno| act.failed(errno))?,
+    };
     Ok(Content { bytes, stat: described.stat })
+}
+
+/// Files of the kernel's own making claim to be empty and are not: they are read to their end.
+fn read_unsized(file: &OwnedFd, act: Act<'_>, limit: u64) -> Result<Bytes> {
+    let mut whole = Vec::new();
+    loop {
+        let start = whole.len() as u64;
+        let piece = read_fully(file, start, UNSIZED_BYTES).map_err(|errno| act.failed(errno))?;
+        whole.extend_from_slice(&piece);
+        if whole.len() as u64 > limit {
+            return Err(too_large(act, whole.len() as u64, limit));
+        }
+        if piece.len() < UNSIZED_BYTES {
+            return Ok(whole.into());
+        }
+    }
 }
 
 pub(super) fn check_regular(act: Act<'_>, described: &Described) -> Result<()> {

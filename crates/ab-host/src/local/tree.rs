@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ab_core::metadata::{Entry, Listing, Problem, Removed, Truncated};
 use ab_core::options::{Detail, ListOptions, Missing as MissingTarget, Reach, RemoveOptions};
+use ab_core::path::RESERVED_PREFIX;
 use ab_core::{FileKind, Kind, Result, WsPath};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::ffi::{CStr, CString};
@@ -33,6 +34,10 @@ pub(super) fn list(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let top = shared.jail.open(act.path, flags, Final::Follow);
     let top = Arc::new(top.map_err(|fault| act.failed(fault))?);
+    if describe::handle(&top).is_ok_and(|described| described.links == 0) {
+        let gone = act.error(Kind::NotFound, "the directory was removed");
+        return Err(gone.with_hint("a workspace whose directory is gone must be opened anew"));
+    }
     if options.depth == 0 {
         return Ok(Listing::default());
     }
@@ -120,7 +125,12 @@ fn remove_spot(shared: &Shared, act: Act<'_>, reach: Reach, cancel: &Cancel) -> 
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let described = describe::name(&spot.dir, name).map_err(|errno| act.failed(errno))?;
     let result = match (described.stat.kind, reach) {
-        (FileKind::Dir, Reach::One) => unlinkat(&spot.dir, name, AtFlags::REMOVEDIR).map(|()| 1),
+        (FileKind::Dir, Reach::One) => match unlinkat(&spot.dir, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if only_leftovers(&spot.dir, name) => {
+                remove_tree(spot.dir.as_fd(), name, cancel).map(|_| 1)
+            }
+            result => result.map(|()| 1),
+        },
         (FileKind::Dir, Reach::Recursive) => remove_tree(spot.dir.as_fd(), name, cancel),
         (FileKind::File | FileKind::Symlink | FileKind::Other, _) => {
             unlinkat(&spot.dir, name, AtFlags::empty()).map(|()| 1)
@@ -132,6 +142,18 @@ fn remove_spot(shared: &Shared, act: Act<'_>, reach: Reach, cancel: &Cancel) -> 
         Err(Errno::EXIST) => Err(act.failed(Errno::NOTEMPTY)),
         Err(errno) => Err(act.failed(errno)),
     }
+}
+
+/// Whether all that a directory holds is what killed writers left, which nobody can see or name.
+fn only_leftovers(parent: &OwnedFd, name: &str) -> bool {
+    let opened = to_c(name).and_then(|name| open_to_empty(parent.as_fd(), &name));
+    let Ok(entries) = opened.and_then(Dir::read_from) else { return false };
+    entries.into_iter().all(|entry| {
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name();
+            is_dot(name) || name.to_bytes().starts_with(RESERVED_PREFIX.as_bytes())
+        })
+    })
 }
 
 /// Removes a directory with all it holds. Links are removed, not entered.

@@ -1,7 +1,8 @@
 //! Replacing a file in one step: a new file beside it, then a rename over it.
 //!
 //! Whoever has the old file open, or another hard link to it, keeps the old bytes. A failure at any
-//! point leaves what was there, and no temporary file.
+//! point leaves what was there, and no temporary file; only a process that is killed leaves one,
+//! under a name that is never listed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,16 +12,17 @@ use ab_core::path::RESERVED_PREFIX;
 use ab_core::{Error, Kind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, openat, renameat,
+    AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, openat, renameat,
     renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::Shared;
 use super::describe::{self, Described};
+use crate::blocking::Cancel;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Spot};
-use crate::stripes;
+use crate::stripes::{self, Across};
 
 /// How often a write that met a link where there was none starts again.
 const RACE_RETRIES: usize = 8;
@@ -30,9 +32,10 @@ pub(super) fn replace(
     act: Act<'_>,
     content: &[u8],
     options: WriteOptions,
+    cancel: &Cancel,
 ) -> Result<Stat> {
     for _ in 0..RACE_RETRIES {
-        if let Some(stat) = attempt(shared, act, content, options)? {
+        if let Some(stat) = attempt(shared, act, content, options, cancel)? {
             return Ok(stat);
         }
     }
@@ -45,6 +48,7 @@ fn attempt(
     act: Act<'_>,
     content: &[u8],
     options: WriteOptions,
+    cancel: &Cancel,
 ) -> Result<Option<Stat>> {
     let missing = match options.mode {
         _ if options.expect.is_some() => Missing::Fail,
@@ -60,6 +64,13 @@ fn attempt(
     };
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let _held = stripes::lock(&spot.dir, name).map_err(|errno| act.failed(errno))?;
+    let _across = stripes::lock_across_processes(
+        &spot.dir,
+        match options.expect {
+            Some(_) => Across::Alone,
+            None => Across::Together,
+        },
+    );
     let existing = match describe::name(&spot.dir, name) {
         Ok(described) => Some(described),
         Err(Errno::NOENT) => None,
@@ -84,7 +95,7 @@ fn attempt(
         (None, WriteMode::Replace) => return Err(act.failed(Errno::NOENT)),
         (_, _) => {}
     }
-    let stat = put(&spot, name, content, existing.as_ref(), options);
+    let stat = put(&spot, name, content, existing.as_ref(), options, cancel);
     match stat {
         Err(Errno::EXIST) if options.mode == WriteMode::CreateIfMissing => Ok(None),
         result => result.map(Some).map_err(|errno| act.failed(errno)),
@@ -102,11 +113,17 @@ fn put(
     content: &[u8],
     existing: Option<&Described>,
     options: WriteOptions,
+    cancel: &Cancel,
 ) -> Result<Stat, Errno> {
     let mut temporary = Temporary::create(spot.dir.as_fd(), existing, options.permissions)?;
     write_fully(&temporary.file, content)?;
     if options.durability == Durability::Power {
         fsync(&temporary.file)?;
+    }
+    if cancel.is_set() {
+        // Its caller may write again by now, and the older write must not land on the newer one.
+        // Whoever goes away after this waits for the lock with its next write.
+        return Err(Errno::CANCELED);
     }
     let target = match options.mode {
         WriteMode::CreateNew | WriteMode::CreateIfMissing => Target::Free,
@@ -125,6 +142,12 @@ fn put(
 /// changes nothing elsewhere.
 pub(super) fn unshare(spot: &Spot, name: &str, file: &OwnedFd, keep: Keep) -> Result<(), Errno> {
     let _held = stripes::lock(&spot.dir, name)?;
+    let _across = stripes::lock_across_processes(&spot.dir, Across::Alone);
+    let (is, was) = (statat(&spot.dir, name, AtFlags::SYMLINK_NOFOLLOW)?, fstat(file)?);
+    if (is.st_dev, is.st_ino) != (was.st_dev, was.st_ino) {
+        // Someone replaced it before the lock was ours.
+        return Err(Errno::STALE);
+    }
     let described = describe::handle(file)?;
     let mut temporary = Temporary::create(spot.dir.as_fd(), Some(&described), None)?;
     if keep == Keep::Content {

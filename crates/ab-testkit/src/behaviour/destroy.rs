@@ -1,10 +1,13 @@
 //! The end of a backend: once, final, and clear to everyone who comes later.
 
+use ab_core::options::{Access, OpenOptions};
 use ab_core::{Backend, Code, Kind, Status};
+use bytes::Bytes;
 
 use crate::Heard;
 use crate::crowd;
 use crate::every_call;
+use crate::expect::failure;
 
 /// A second time is fine.
 pub async fn is_idempotent(backend: &Backend) {
@@ -65,4 +68,19 @@ pub async fn nothing_leads_back(backend: &Backend) {
     backend.destroy().await.unwrap();
     assert_eq!(backend.connect().await.unwrap_err().kind(), Kind::Destroyed);
     assert_eq!(backend.status(), Status::Destroyed);
+}
+
+/// An open file ends with its backend.
+pub async fn ends_open_files(backend: &Backend) {
+    backend.write("file", "content").await.unwrap();
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    let file = backend.open("file", options).await.unwrap();
+    let mut chunks = backend.chunks("file").await.unwrap();
+    backend.destroy().await.unwrap();
+    failure(file.read_at(0, 1).await, Kind::Destroyed);
+    failure(file.write_at(0, Bytes::from("x")).await, Kind::Destroyed);
+    failure(file.set_len(0).await, Kind::Destroyed);
+    failure(file.stat().await, Kind::Destroyed);
+    failure(file.sync().await, Kind::Destroyed);
+    failure(chunks.next().await, Kind::Destroyed);
 }

@@ -38,9 +38,9 @@ fn line(record: &Record) -> String {
     let time = Timestamp::try_from(record.at)
         .map(|at| at.strftime("%H:%M:%S%.3f").to_string())
         .unwrap_or_default();
-    let mut line = format!("{time} {} {}", record.actor, record.verb);
+    let mut line = format!("{time} {} {}", printable(&record.actor), record.verb);
     if let Some(workspace) = &record.workspace {
-        let _ = write!(line, " [{workspace}]");
+        let _ = write!(line, " [{}]", printable(workspace));
     }
     for part in [&record.command, &record.path].into_iter().flatten() {
         let _ = write!(line, " {}", printable(part));

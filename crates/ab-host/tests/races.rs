@@ -1,0 +1,115 @@
+//! Writers that meet: in one process, in several, after their caller went away, on shared inodes.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use ab_core::options::{Access, Attributes, OpenOptions};
+use ab_core::{Backend, Edit, EditOptions};
+use ab_host::{Local, LocalOptions};
+use futures_util::FutureExt;
+
+const WORKER: &str = "AB_TEST_WORKER";
+const WORKERS: usize = 3;
+const EDITS: usize = 40;
+
+fn open(root: &std::path::Path) -> Backend {
+    Backend::new(Local::open(root, LocalOptions::default()).unwrap())
+}
+
+fn line(worker: usize, edit: usize, word: &str) -> String {
+    format!("worker {worker} line {edit} {word}.")
+}
+
+/// The same test is parent and worker; which one says the environment.
+#[tokio::test]
+async fn edits_of_several_processes_lose_nothing() {
+    if let Ok(work) = std::env::var(WORKER) {
+        let (worker, root) = work.split_once(':').unwrap();
+        let worker: usize = worker.parse().unwrap();
+        let backend = open(root.as_ref());
+        for n in 0..EDITS {
+            let edit = Edit::new(line(worker, n, "old"), line(worker, n, "new"));
+            backend.edit("file", &[edit], EditOptions::default()).await.unwrap();
+        }
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let text = |word: &str| -> String {
+        let all = (0..WORKERS).flat_map(|worker| (0..EDITS).map(move |n| (worker, n)));
+        all.map(|(worker, n)| line(worker, n, word) + "\n").collect()
+    };
+    let backend = open(directory.path());
+    backend.write("file", text("old")).await.unwrap();
+    let children: Vec<_> = (0..WORKERS)
+        .map(|worker| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "races::edits_of_several_processes_lose_nothing", "--nocapture"])
+                .env(WORKER, format!("{worker}:{}", directory.path().display()))
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    assert_eq!(backend.read_text("file").await.unwrap(), text("new"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abandoned_write_never_lands_on_a_later_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = open(directory.path());
+    for round in 0..300 {
+        let old = vec![b'o'; 100_000];
+        let _ = backend.write("file", old).now_or_never();
+        let new = format!("new {round}");
+        backend.write("file", new.as_str()).await.unwrap();
+        // Whatever of the old write was still under way has the same lock to wait for.
+        backend.write("other", "x").await.unwrap();
+        assert_eq!(backend.read_text("file").await.unwrap(), new);
+    }
+    let names: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+    assert!(names.len() <= 2 + 64, "abandoned writes leave nothing for good");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unsharing_a_file_does_not_undo_a_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = open(directory.path());
+    for round in 0..300 {
+        let name = format!("file{round}");
+        backend.write("original", "original").await.unwrap();
+        fs::hard_link(directory.path().join("original"), directory.path().join(&name)).unwrap();
+        let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
+        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+        let change = {
+            let (backend, name) = (backend.clone(), name.clone());
+            tokio::spawn(async move {
+                match round % 2 {
+                    0 => drop(backend.set_attributes(&name, attributes).await),
+                    _ => drop(backend.open(&name, options).await),
+                }
+            })
+        };
+        backend.write(&name, "new").await.unwrap();
+        change.await.unwrap();
+        assert_eq!(backend.read_text(&name).await.unwrap(), "new", "round {round}");
+    }
+    assert_eq!(backend.read_text("original").await.unwrap(), "original");
+}
+
+#[tokio::test]
+async fn files_that_do_not_know_their_size_are_read_whole() {
+    let backend = open("/proc/self".as_ref());
+    let whole = backend.read_text("status").await.unwrap();
+    assert!(whole.starts_with("Name:") && whole.lines().count() > 20);
+    let mut chunks = backend.chunks("status").await.unwrap();
+    assert_eq!(chunks.size(), None);
+    let mut bytes = 0;
+    while let Some(chunk) = chunks.next().await.unwrap() {
+        bytes += chunk.len();
+    }
+    assert!(bytes > 500, "{bytes}");
+}
