@@ -2,8 +2,8 @@
 //!
 //! No method has a default body: a wrapper that forgets one would silently lose what it wraps.
 //! Each line under a *Behaviour* heading names the case of the suite in `ab-testkit` that proves it
-//! on every driver and view. A driver that lacks a capability answers [`Kind::Unsupported`]
-//! (crate::Kind::Unsupported), and the same cases check that.
+//! on every driver and view. A driver that lacks a capability answers `Kind::Unsupported`, and the
+//! same cases check that.
 
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //! has it and from the lower one elsewhere; what is written goes to the upper layer only.
 //!
 //! - Making a view touches nothing, and no call costs more because the lower layer is large.
-//! - What hides a part of the lower layer is a [mark](marks) in the upper one, so a view that is
+//! - What hides a part of the lower layer is a mark in the upper one, so a view that is
 //!   made again over the same two layers shows the same.
 //! - Links are resolved here, in the merged tree, whichever layer holds them. What a layer is
 //!   asked for never leads through a link.
