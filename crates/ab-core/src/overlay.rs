@@ -33,6 +33,7 @@ use tokio::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::call::Verb;
 use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::effective::EffectivePolicy;
 use crate::error::{Error, Kind, Result};
 use crate::life::Life;
 use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat};
@@ -291,6 +292,11 @@ impl Driver for Overlay {
             root_aliases: self.root_aliases.clone(),
             capabilities: self.capabilities,
         }
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.alive(Verb::Exec)?;
+        Ok(EffectivePolicy::default())
     }
 
     fn status(&self) -> &StatusHub {

@@ -55,6 +55,12 @@ pub(crate) async fn run<T: Send + 'static>(
     }
 }
 
+/// Runs `work` on a thread that may wait, and does not wait for it. When no thread is to be had, the
+/// work is dropped.
+pub(crate) fn leave(work: impl FnOnce() + Send + 'static) {
+    let _ = POOL.submit(Box::new(work));
+}
+
 fn failed(message: &str) -> Error {
     Error::new(Code::ReadFailed, Kind::Io, message)
 }

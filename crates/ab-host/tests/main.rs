@@ -9,6 +9,7 @@
 
 mod bounds;
 mod escape;
+mod exec;
 mod model;
 mod races;
 mod search;
