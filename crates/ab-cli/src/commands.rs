@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod doctor;
+pub(crate) mod exec;
 pub(crate) mod fs;
 mod input;
 pub(crate) mod version;
@@ -13,6 +14,7 @@ use crate::terminal::Terminal;
 pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(), Failure> {
     match command {
         Command::Fs(command) => fs::run(*command, terminal).await,
+        Command::Exec(command) => exec::run(*command, terminal).await,
         Command::Doctor(command) => doctor::run(command, terminal).await,
         Command::Version(command) => version::run(&command, terminal),
         Command::Completions(command) => completions::run(&command, terminal),

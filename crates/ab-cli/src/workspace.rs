@@ -7,6 +7,8 @@ use std::io;
 use std::path::PathBuf;
 
 use ab_core::{Backend, Code, Error, Kind, ScopeOptions};
+use ab_host::ExecSettings;
+use agent_backend::LocalConfig;
 use clap::Args;
 
 use crate::failure::Failure;
@@ -28,8 +30,14 @@ pub(crate) struct WorkspaceFlags {
 
 impl WorkspaceFlags {
     pub(crate) fn open(&self) -> Result<Backend, Failure> {
-        let root = self.root()?;
-        let backend = agent_backend::local(&root).map_err(with_root_hint)?;
+        self.open_with(ExecSettings::default())
+    }
+
+    /// With commands that run as `exec` says.
+    pub(crate) fn open_with(&self, exec: ExecSettings) -> Result<Backend, Failure> {
+        let mut config = LocalConfig::new(self.root()?);
+        config.options.exec = exec;
+        let backend = agent_backend::local_with(config).map_err(with_root_hint)?;
         match &self.scope {
             Some(scope) => Ok(backend.scope(path_text(scope)?, ScopeOptions::default())?),
             None => Ok(backend),

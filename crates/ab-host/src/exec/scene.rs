@@ -12,9 +12,11 @@ use rustix::fs::OFlags;
 use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Jail, open_host_dir};
-use crate::limits::cgroup::{Group, Groups, Wanted};
+use crate::limits::cgroup::{self, Group, Groups, Wanted};
 use crate::local::Shared;
 use crate::sandbox::bwrap::{Cover, With};
+
+static SWEPT: std::sync::Once = std::sync::Once::new();
 
 /// A directory of the host that a command sees.
 #[derive(Debug)]
@@ -122,7 +124,11 @@ fn open_now(shared: &Shared, request: &ExecRequest, limits: ExecLimits) -> Resul
     };
     let wanted = Wanted { memory: limits.memory, processes: limits.processes };
     let group = match limits.memory.is_some() || limits.processes.is_some() {
-        true => Groups::find().make(&wanted).ok(),
+        true => {
+            // What processes that were killed have left.
+            SWEPT.call_once(cgroup::sweep);
+            Groups::find().make(&wanted).ok()
+        }
         false => None,
     };
     Ok(Scene {

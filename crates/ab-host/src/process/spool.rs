@@ -136,6 +136,7 @@ impl Spool {
     }
 
     /// The number of the byte that comes next.
+    #[cfg(test)]
     pub(crate) fn head(&self) -> u64 {
         self.progress.borrow().head
     }
