@@ -95,7 +95,7 @@ impl Runner {
     pub(crate) async fn close(&self) {
         self.table.close().await;
         let lent = self.wardrobe.take();
-        let _ = blocking::run(move |_| Ok(drop(lent))).await;
+        blocking::finish(move || drop(lent)).await;
     }
 
     /// Which walls stand, found out once.

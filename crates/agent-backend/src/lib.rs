@@ -41,13 +41,16 @@ use std::sync::Arc;
 
 pub use ab_core::{
     Actor, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable, Code, Content,
-    Driver, Edit, EditOptions, Edited, Entry, Error, ExecOutput, File, FileKind, Guard, Guards,
-    Info, Kind, LineRange, Listing, Memory, MemoryOptions, Outcome, PathRules, Result,
-    ScopeOptions, Stat, Status, StatusChange, Subscription, TextWindow, TrackId, Verb, Version,
-    WsPath, backend, call, driver, edit, error, guard, metadata, options, path, process, search,
+    Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry, Error, ExecOptions,
+    ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind, LineRange, Listing, Memory,
+    MemoryOptions, Network, Outcome, PathRules, Result, Said, ScopeOptions, Stat, Status,
+    StatusChange, Strength, Subject, Subscription, TextWindow, TrackId, Verb, Version, WsPath,
+    backend, call, driver, edit, effective, error, guard, metadata, options, path, process, search,
     status,
 };
-pub use ab_host::{Local, LocalOptions, MissingRoot, Resolution};
+pub use ab_host::{
+    ExecSettings, Local, LocalOptions, MissingRoot, Resolution, SANDBOX_ROOT, Shell, Spooling,
+};
 pub use pool::{Lease, Pool, PoolOptions};
 
 /// A workspace in a directory that exists.

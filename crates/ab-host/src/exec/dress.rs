@@ -152,8 +152,11 @@ impl Wardrobe {
             Isolation::Software => {
                 let line = request.command.line();
                 let cwd = request.cwd.strip_prefix(&request.cwd.fence());
+                // Without a sandbox its path is one like any other.
+                let own = |alias: &&String| !alias.starts_with(SANDBOX_ROOT);
+                let roots: Vec<String> = scene.aliases.iter().filter(own).cloned().collect();
                 let place = software::Place {
-                    roots: &scene.aliases,
+                    roots: &roots,
                     fence: &WsPath::root(),
                     cwd: &cwd.unwrap_or_else(WsPath::root),
                     readable: bwrap::SYSTEM,

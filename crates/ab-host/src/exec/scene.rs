@@ -79,24 +79,43 @@ impl Scene {
     }
 }
 
-/// Opens everything, where that may wait for a disk.
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
+/// Opens everything: at once where nothing can wait for a disk, else on a thread that may.
 pub(super) async fn open(
     shared: &Arc<Shared>,
     request: &ExecRequest,
     limits: ExecLimits,
 ) -> Result<Scene> {
+    let plain = request.restrictions.is_empty() && request.layout.neighbours.is_empty();
+    if plain && limits.memory.is_none() && limits.processes.is_none() {
+        let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
+        if let (Some(own), Some(cwd)) = (cached(&request.cwd.fence()), cached(&request.cwd)) {
+            return opened(shared, request, limits, own, cwd);
+        }
+    }
     let (shared, request) = (shared.clone(), request.clone());
-    blocking::run(move |_| open_now(&shared, &request, limits)).await
+    blocking::run(move |_| {
+        let act = Act::new(Verb::Exec, &request.cwd);
+        let open = |path: &WsPath| {
+            shared.jail.open(path, DIRECTORY, Final::Follow).map_err(|fault| act.failed(fault))
+        };
+        let (own, cwd) = (open(&request.cwd.fence())?, open(&request.cwd)?);
+        opened(&shared, &request, limits, own, cwd)
+    })
+    .await
 }
 
-fn open_now(shared: &Shared, request: &ExecRequest, limits: ExecLimits) -> Result<Scene> {
+/// The scene around the two directories that a command always has.
+fn opened(
+    shared: &Shared,
+    request: &ExecRequest,
+    limits: ExecLimits,
+    own: OwnedFd,
+    cwd: OwnedFd,
+) -> Result<Scene> {
     let fence = request.cwd.fence();
     let act = Act::new(Verb::Exec, &request.cwd);
-    let directory = |path: &WsPath| {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        shared.jail.open(path, flags, Final::Follow).map_err(|fault| act.failed(fault))
-    };
-    let (own, cwd) = (directory(&fence)?, directory(&request.cwd)?);
     let own = Visible {
         path: name_of(&own, act)?,
         at: request.layout.at.clone().unwrap_or_else(|| fence.clone()),
@@ -107,8 +126,7 @@ fn open_now(shared: &Shared, request: &ExecRequest, limits: ExecLimits) -> Resul
     for neighbour in &request.layout.neighbours {
         let root = open_host_dir(neighbour.root.as_ref()).map_err(|errno| act.failed(errno))?;
         let jail = Jail::new(root, &[&neighbour.root]);
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let handle = jail.open(&neighbour.below, flags, Final::Follow);
+        let handle = jail.open(&neighbour.below, DIRECTORY, Final::Follow);
         let handle = handle.map_err(|fault| act.failed(fault))?;
         visible.push(Visible {
             path: name_of(&handle, act)?,

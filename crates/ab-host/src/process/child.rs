@@ -182,7 +182,7 @@ pub(crate) fn start(image: &Image, stack: &mut Stack) -> Result<Started, Failed>
     }
     // SAFETY: the kernel has just made it for us, and nobody else knows it.
     let handle = unsafe { OwnedFd::from_raw_fd(handle) };
-    // The child has written through the pointer that the kernel passed on.
+    // SAFETY: the child has written through the pointer that the kernel passed on, and is done.
     let failed = unsafe { ptr::read_volatile(&raw const shared.failed) };
     let Some((step, errno)) = failed else {
         return Ok(Started { pid, handle });

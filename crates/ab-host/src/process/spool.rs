@@ -23,7 +23,7 @@ use crate::blocking;
 use disk::{Block, Disk};
 
 /// Memory for the output of one process.
-pub(crate) const MEMORY: usize = 8 * 1024 * 1024;
+pub(crate) const MEMORY: usize = 1024 * 1024;
 /// Disk for what memory no longer holds.
 pub(crate) const DISK: u64 = 64 * 1024 * 1024;
 
@@ -133,6 +133,11 @@ impl Spool {
         let mut progress = self.progress.subscribe();
         // Fails only when the sender is gone, which we hold.
         let _ = progress.wait_for(|now| now.head > seen || now.finished).await;
+    }
+
+    /// Bytes of memory that it holds now.
+    pub(crate) fn held(&self) -> usize {
+        self.shared.memory().used
     }
 
     /// The number of the byte that comes next.

@@ -110,8 +110,7 @@ pub(crate) async fn supervise(
             last = Some(Instant::now() + LAST_WAIT);
             running.kill();
             let strays = running.kill_strays();
-            // Nothing depends on when this happens, and the threads are ours.
-            let _ = blocking::run(move |_| Ok(strays())).await;
+            blocking::finish(strays).await;
         }
     };
     if cause == Cause::Itself && running.ran_out_of_memory() {
@@ -130,8 +129,7 @@ pub(crate) async fn supervise(
         }
     }
     if let Some(group) = running.take_group() {
-        let removal = group.into_removal();
-        let _ = blocking::run(move |_| Ok(removal())).await;
+        blocking::finish(group.into_removal()).await;
     }
     let (stdout_tail, stderr_tail) = tails.texts();
     Exit { code: status.code, signal: status.signal, cause, stdout_tail, stderr_tail }

@@ -20,6 +20,8 @@ use super::spool::{Read, Spool};
 pub(crate) const MAX_DETACHED: usize = 256;
 /// Ended ones whose output can still be read; the oldest go first.
 pub(crate) const MAX_ENDED: usize = 64;
+/// Memory that the output of ended ones may hold; the oldest go first, the last one stays.
+pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -117,13 +119,18 @@ impl Table {
             entry.exit = Some(exit.clone());
             entry.stdin = None;
         }
-        let ended: Vec<u64> = entries
-            .iter()
-            .filter(|(_, entry)| entry.exit.is_some())
-            .map(|(number, _)| *number)
+        let mut held = 0;
+        let newest_first = entries.iter().rev().filter(|(_, entry)| entry.exit.is_some());
+        let stale: Vec<u64> = newest_first
+            .enumerate()
+            .filter(|(index, (_, entry))| {
+                held += entry.spool.held();
+                *index >= MAX_ENDED || (*index > 0 && held > MAX_ENDED_BYTES)
+            })
+            .map(|(_, (number, _))| *number)
             .collect();
-        for number in &ended[..ended.len().saturating_sub(MAX_ENDED)] {
-            entries.remove(number);
+        for number in stale {
+            entries.remove(&number);
         }
     }
 
