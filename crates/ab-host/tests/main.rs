@@ -10,6 +10,8 @@
 mod bounds;
 mod escape;
 mod model;
+mod overlay;
 mod races;
 mod search;
 mod suite;
+mod versions;
