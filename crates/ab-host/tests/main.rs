@@ -11,6 +11,8 @@ mod bounds;
 mod escape;
 mod exec;
 mod model;
+mod overlay;
 mod races;
 mod search;
 mod suite;
+mod versions;
