@@ -159,16 +159,15 @@ impl fmt::Debug for Local {
 impl Driver for Local {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
         self.alive(Verb::Stat)?;
-        if options.links == Links::Follow
-            && let Some(handle) = self.shared.jail.open_cached(path, OFlags::PATH)
+        let (last, flags) = match options.links {
+            Links::Follow => (Final::Follow, OFlags::PATH),
+            Links::Keep => (Final::Keep, OFlags::PATH | OFlags::NOFOLLOW),
+        };
+        if let Some(handle) = self.shared.jail.open_cached(path, flags)
             && let Ok(stat) = describe::handle(&handle)
         {
             return Ok(stat.stat);
         }
-        let last = match options.links {
-            Links::Follow => Final::Follow,
-            Links::Keep => Final::Keep,
-        };
         self.hop(Verb::Stat, path, move |shared, act, _| {
             let handle = shared.jail.open(act.path, OFlags::PATH, last);
             let handle = handle.map_err(|fault| act.failed(fault))?;

@@ -162,9 +162,14 @@ impl Table {
         Ok(process)
     }
 
+    /// Ends everything, without waiting.
+    pub(crate) fn abandon(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Ends everything, and waits until it has ended.
     pub(crate) async fn close(&self) {
-        self.stop.send_replace(true);
+        self.abandon();
         let mut live = self.live.subscribe();
         // The sender is ours, so it cannot be gone.
         let _ = live.wait_for(|live| *live == 0).await;
