@@ -186,7 +186,8 @@ pub async fn terminals_know_keys(backend: &Backend) {
     if !can_run(backend).await {
         return;
     }
-    let line = "trap 'echo caught' INT; echo ready; sleep 1000; echo after";
+    // The key ends the inner shell, whatever it has come to by then.
+    let line = "trap 'echo caught' INT; sh -c 'echo ready; sleep 1000'; echo after";
     let mut process = backend.spawn(on_terminal(line)).await.unwrap();
     until(&mut process, "ready").await;
     say(&process, "\u{3}").await;
