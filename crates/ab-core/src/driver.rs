@@ -186,18 +186,86 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `exec::needs_the_capability`: a driver that cannot run commands names itself and the verb
+    /// - `exec::empty_is_refused`: a command of nothing is refused before anybody asks whether
+    ///   commands can run
+    /// - `exec::runs_in_a_shell`: loops, pipes and variables mean what they mean to a shell
+    /// - `exec::starts_at_the_root`: files that were written are there, and files that commands
+    ///   write can be read
+    /// - `exec::home_is_the_directory`: `HOME`, `PWD` and the working directory are the same
+    /// - `exec::directory_can_be_chosen`: any directory of the workspace can be the one that a
+    ///   command starts in
+    /// - `exec::directory_must_be_inside`: a directory outside is `Escape`; a file is
+    ///   `NotADirectory`; nothing there is `NotFound`
+    /// - `exec::directory_may_be_a_link`: a link to a directory inside works; one that leads out,
+    ///   or nowhere, does not
+    /// - `exec::output_is_exact`: every byte arrives, in whatever pieces
+    /// - `exec::channels_are_told_apart`: what goes to standard error is not in the output
+    /// - `exec::failure_has_code_and_words`: a status other than zero is `EXEC_FAILED`, with the
+    ///   code and what was said
+    /// - `exec::codes_are_passed_on`: however a command ends, `run` gives it as a value
+    /// - `exec::input_is_empty_or_as_given`: a command that reads finds the end at once, unless it
+    ///   was given input
+    /// - `exec::output_is_cut_with_a_note`: no more than the bound is kept, and the note says how
+    ///   much there was
+    /// - `exec::timeout_keeps_what_was_said`: a command that takes too long is ended, and what it
+    ///   said until then is kept
+    /// - `exec::words_are_passed_as_they_are`: words of a command without a shell mean nothing but
+    ///   themselves
+    /// - `exec::lines_may_be_long`: a line as long as a file runs; one with a NUL does not
+    /// - `exec::many_at_once`: commands that run together do not get in each other's way
+    /// - `exec::directory_may_go_away`: the directory may be removed while its command runs; the
+    ///   next one there is `NotFound`
+    /// - `environment::starts_small`: nothing of the environment that this process has reaches a
+    ///   command
+    /// - `environment::given_ones_are_there`: what the caller gives is there, whatever it is
+    /// - `environment::scopes_add_theirs`: a scope's variables are in all its commands; a deeper
+    ///   scope's win, and the call's win over all
+    /// - `environment::loaders_are_refused`: variables that make programs load or run something are
+    ///   refused by name, the value unsaid
+    /// - `environment::senseless_ones_are_refused`: what is no name, or no text for the kernel, is
+    ///   `Invalid`
+    /// - `held::exit_is_a_value`: a status other than zero is a value
+    /// - `held::pieces_are_numbered`: the numbers of pieces count bytes of both channels, without a
+    ///   gap
+    /// - `held::readers_may_be_slow_or_gone`: a reader that takes its time loses nothing, and a
+    ///   process without one goes on
+    /// - `held::input_is_fed`: standard input is fed piece by piece, and ends when it is dropped or
+    ///   told to
+    /// - `held::signals_arrive`: a signal reaches the command, which may have its own mind about it
+    /// - `held::drop_ends_everything`: letting go of a process ends it with all that it started
+    /// - `held::the_end_takes_everything_along`: what a command leaves behind ends with it
+    /// - `held::cancelling_ends_everything`: a future that is dropped ends its command
+    /// - `held::terminals_have_a_size`: on a terminal a command knows it, and how large it is
+    /// - `held::terminals_know_keys`: keys that mean signals are signals, and the end of input is
+    ///   one too
+    /// - `held::terminals_pass_signals_on`: signals reach a command on a terminal like any other
     async fn exec(&self, request: ExecRequest) -> Result<Process>;
 
     /// The processes that were started detached.
     ///
     /// # Behaviour
     /// - `exec::needs_the_capability`: likewise
+    /// - `detached::are_listed`: one that runs is in the table, and so is one that ended
+    /// - `detached::scopes_see_their_own`: a scope knows its own processes and no others; whoever
+    ///   holds more sees more
+    /// - `detached::destroy_ends_them`: the end of a backend is that of its processes, unless it is
+    ///   a scope of one that lives on
+    /// - `detached::they_stay_until_ended`: nobody needs to hold one for it to live, and anybody
+    ///   can end it
+    /// - `detached::nobody_has_to_read`: a process that stays has no reader to wait for
     async fn processes(&self) -> Result<Vec<ProcessInfo>>;
 
     /// Follows a detached process from a sequence number on.
     ///
     /// # Behaviour
     /// - `exec::needs_the_capability`: likewise
+    /// - `detached::unknown_is_not_found`: nobody's process is `NotFound`
+    /// - `detached::output_is_kept`: the output is there after the end, from any byte on
+    /// - `detached::leaving_loses_nothing`: a reader that leaves and returns has everything, and
+    ///   another one too
+    /// - `detached::loss_is_told`: what no bound lets be kept is counted
+    /// - `detached::input_is_shared`: input from several holders arrives, and only `EndInput` ends
+    ///   it
     async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process>;
 
     /// What this driver is and can do.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use ab_core::journal::{Journal, MemoryWriter, Mode};
-use ab_core::{Assembly, Backend, Guards, ScopeOptions};
-use ab_host::{Local, LocalOptions, Resolution};
+use ab_core::{Assembly, Backend, Guards, Isolation, ScopeOptions};
+use ab_host::{ExecSettings, Local, LocalOptions, Resolution};
 use ab_testkit::World;
 use ab_testkit::behaviour_suite;
 
@@ -84,7 +84,46 @@ async fn beside_a_mount() -> World {
     World::keeping(scope, (whole, below, above))
 }
 
+/// A workspace whose commands run behind other walls than the strongest.
+fn behind(isolation: Isolation) -> (tempfile::TempDir, Backend) {
+    let keep = tempfile::tempdir().unwrap();
+    let exec = ExecSettings { isolation, ..ExecSettings::default() };
+    let local = Local::open(keep.path(), LocalOptions { exec, ..LocalOptions::default() });
+    (keep, Backend::new(local.unwrap()))
+}
+
+async fn bwrap() -> World {
+    let (keep, backend) = behind(Isolation::Bwrap);
+    World::keeping(backend, keep)
+}
+
+async fn landlock() -> World {
+    let (keep, backend) = behind(Isolation::Landlock);
+    World::keeping(backend, keep)
+}
+
+async fn landlock_scoped() -> World {
+    let (keep, whole) = behind(Isolation::Landlock);
+    let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
+    World::keeping(scope, (keep, whole))
+}
+
+async fn software() -> World {
+    let (keep, backend) = behind(Isolation::Software);
+    World::keeping(backend, keep)
+}
+
+async fn open_to_all() -> World {
+    let (keep, backend) = behind(Isolation::None);
+    World::keeping(backend, keep)
+}
+
 behaviour_suite! { local => plain }
+behaviour_suite! { local_bwrap => bwrap, commands }
+behaviour_suite! { local_landlock => landlock, commands }
+behaviour_suite! { local_landlock_scoped => landlock_scoped, commands }
+behaviour_suite! { local_software => software, commands }
+behaviour_suite! { local_open => open_to_all, commands }
 behaviour_suite! { local_walking => walking }
 behaviour_suite! { local_scoped => in_scope }
 behaviour_suite! { local_scoped_twice => in_two_scopes }

@@ -12,6 +12,7 @@
 )]
 
 pub mod behaviour;
+pub mod commands;
 pub mod crowd;
 pub mod every_call;
 pub mod expect;

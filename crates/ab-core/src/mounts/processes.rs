@@ -36,8 +36,10 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         Some(above) => above.join(&path.strip_prefix(&fence).unwrap_or_else(|| path.clone())),
         None => path.clone(),
     };
-    // What of a part can be seen: all of it, or what the fence leaves.
-    let seen = |point: &WsPath| match fence.starts_with(point) {
+    // What of a part can be seen: all of it, or what the fence leaves. Where the fence is in a
+    // mount, of those that the mount covers nothing is left.
+    let owner = mounts.owner(&fence).point;
+    let seen = |point: &WsPath| match point == owner {
         true => Some(fence.clone()),
         false => point.starts_with(&fence).then(|| point.clone()),
     };

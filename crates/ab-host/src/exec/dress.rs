@@ -139,7 +139,10 @@ impl Wardrobe {
                 match terminal {
                     // The terminal's signals go to all of its foreground, bwrap included, which
                     // would take the command down with it.
-                    Terminal::Controlling => image.ignored = &[libc::SIGINT, libc::SIGQUIT],
+                    Terminal::Controlling => {
+                        image.ignored = &[libc::SIGINT, libc::SIGQUIT];
+                        reach = Reach::Beside;
+                    }
                     Terminal::None => reach = Reach::Inside,
                 }
             }

@@ -6,7 +6,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group,
+    pidfd_send_signal,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -22,6 +25,8 @@ pub(crate) enum Reach {
     Leader,
     /// It is inside a bwrap, which passes nothing on, in a session of its own.
     Inside,
+    /// It is inside a bwrap that is in its group, since both have the same terminal.
+    Beside,
 }
 
 #[derive(Debug)]
@@ -85,7 +90,9 @@ impl Running {
         }
         let target = match self.reach {
             Reach::Leader => Some(self.pid),
-            Reach::Inside => first_child(self.pid),
+            Reach::Inside => children(self.pid).first().copied(),
+            // The bwrap would end by it, and take the command along.
+            Reach::Beside => return signal_descendants(self.pid, signal),
         };
         // One that has just ended needs no signal.
         let _ = kill_process_group(target.unwrap_or(self.pid), signal);
@@ -107,7 +114,7 @@ impl Running {
                 let _ = kill_process_group(self.pid, Signal::KILL);
             }
             // Its namespace ends with it.
-            (None, Reach::Inside) => {}
+            (None, Reach::Inside | Reach::Beside) => {}
         }
     }
 
@@ -115,7 +122,7 @@ impl Running {
     pub(crate) fn kill_strays(&self) -> impl FnOnce() + Send + 'static {
         let cookie = match (&self.group, self.reach) {
             (None, Reach::Leader) => Some(self.cookie.clone()),
-            (Some(_), _) | (None, Reach::Inside) => None,
+            (Some(_), _) | (None, Reach::Inside | Reach::Beside) => None,
         };
         move || {
             if let Some(cookie) = cookie {
@@ -147,9 +154,25 @@ impl Drop for Running {
     }
 }
 
-/// The process that bwrap started, which leads the command's group.
-fn first_child(pid: Pid) -> Option<Pid> {
+/// The processes that a process started and that still run. The first one of a bwrap leads the
+/// command's group.
+fn children(pid: Pid) -> Vec<Pid> {
     let pid = pid.as_raw_nonzero();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
+}
+
+/// Sends a signal to those below a process that are in its group.
+fn signal_descendants(leader: Pid, signal: Signal) {
+    let mut found = children(leader);
+    let mut seen = 0;
+    while let Some(pid) = found.get(seen).copied() {
+        found.extend(children(pid));
+        seen += 1;
+    }
+    for pid in found.into_iter().filter(|pid| getpgid(Some(*pid)) == Ok(leader)) {
+        // It may have ended meanwhile.
+        let _ = kill_process(pid, signal);
+    }
 }

@@ -1,7 +1,7 @@
 //! What bwrap is told: a pure function of what a command may see.
 //!
-//! Later mounts cover earlier ones, so the order is the meaning: the system, the empty places, the
-//! workspace, the neighbours, and last what is hidden or read-only.
+//! Later mounts cover earlier ones, so the order is the meaning: the system, the empty places, and
+//! then the workspace, its neighbours and what is hidden or read-only, from the outside in.
 
 use std::path::Path;
 
@@ -138,22 +138,30 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     for path in view.toolchains {
         said.word(["--ro-bind", path, path]);
     }
+    let mut mounts: Vec<(String, Said)> = Vec::new();
     for place in &view.places {
         for at in &place.at {
             let bind = match place.access {
                 Access::ReadOnly => "--ro-bind",
                 Access::ReadWrite => "--bind",
             };
+            let mut said = Said::default();
             said.word([bind, &place.source, at]);
+            mounts.push((at.clone(), said));
         }
     }
     for place in &view.places {
         for at in &place.at {
             for cover in &place.covers {
+                let mut said = Said::default();
                 said.cover(&place.source, at, cover);
+                mounts.push((join(at, &cover.below), said));
             }
         }
     }
+    // A place that lies in another would be buried by it if it came first.
+    mounts.sort_by_key(|(at, _)| Path::new(at).components().count());
+    said.0.extend(mounts.into_iter().flat_map(|(_, said)| said.0));
     said.word(["--chdir", &view.directory]);
     said.word(["--seccomp", &view.filter.to_string()]);
     said.0
@@ -252,7 +260,24 @@ mod tests {
         let kept = index(&said, &["--ro-bind", "/srv/ws/a/b", "/srv/ws/a/b"]);
         let hidden = index(&said, &["--ro-bind", "/dev/null", "/srv/ws/secret"]);
         assert!(tmp < workspace && workspace < own && own < pinned);
-        assert!(pinned < kept && kept < hidden);
+        assert!(pinned < kept && own < hidden);
+    }
+
+    #[test]
+    fn what_lies_in_another_comes_after_it() {
+        let placed = |at: &str, covers: Vec<Cover>| Placed {
+            source: format!("/srv{at}"),
+            at: vec![at.to_owned()],
+            access: Access::ReadWrite,
+            covers,
+        };
+        let pin = Cover { below: "mnt".to_owned(), with: With::Itself };
+        let places = vec![placed("/w/mnt/data", Vec::new()), placed("/w", vec![pin])];
+        let said = arguments(&view(places));
+        let whole = index(&said, &["--bind", "/srv/w", "/w"]);
+        let pinned = index(&said, &["--bind", "/srv/w/mnt", "/w/mnt"]);
+        let inner = index(&said, &["--bind", "/srv/w/mnt/data", "/w/mnt/data"]);
+        assert!(whole < pinned && pinned < inner);
     }
 
     #[test]

@@ -1,0 +1,121 @@
+//! The environment of commands: small, the caller's, and never a way around the command line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ab_core::{Backend, Code, ExecOptions, Kind, ScopeOptions};
+
+use crate::commands::{can_run, said, said_with};
+use crate::expect::failure;
+
+/// All that a command may have without being given anything. The last three are the shell's own.
+const KNOWN: &[&str] = &[
+    "AGENT_BACKEND_PROCESS",
+    "HOME",
+    "LANG",
+    "PATH",
+    "PWD",
+    "TERM",
+    "TMPDIR",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+];
+
+fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn with(pairs: &[(&str, &str)]) -> ExecOptions {
+    ExecOptions { env: env(pairs), ..ExecOptions::default() }
+}
+
+/// Nothing of the environment that this process has reaches a command.
+pub async fn starts_small(backend: &Backend) {
+    if !can_run(backend).await {
+        return;
+    }
+    let said = said(backend, "env").await;
+    let names: BTreeSet<&str> =
+        said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    let known: BTreeSet<&str> = KNOWN.iter().copied().collect();
+    assert!(names.is_subset(&known), "more than it should have: {names:?}");
+    for name in ["HOME", "PATH", "PWD", "LANG", "TERM"] {
+        assert!(names.contains(name), "{name} is missing from {names:?}");
+    }
+}
+
+/// What the caller gives is there, whatever it is.
+pub async fn given_ones_are_there(backend: &Backend) {
+    if !can_run(backend).await {
+        return;
+    }
+    for value in ["", "plain", "a b", "$HOME", "'\"`", "two\nlines", "é€😀", "a=b"] {
+        let said = said_with(backend, "printf %s \"$GIVEN\"", with(&[("GIVEN", value)])).await;
+        assert_eq!(said, value);
+    }
+    let several = with(&[("A", "1"), ("lower_case9", "2")]);
+    assert_eq!(said_with(backend, "echo $A $lower_case9", several).await, "1 2\n");
+    assert_eq!(said(backend, "echo ${GIVEN-none}").await, "none\n");
+}
+
+/// A scope's variables are in all its commands; a deeper scope's win, and the call's win over all.
+pub async fn scopes_add_theirs(backend: &Backend) {
+    if !can_run(backend).await {
+        return;
+    }
+    let scoped = |backend: &Backend, pairs: &[(&str, &str)]| {
+        let options = ScopeOptions { env: env(pairs), ..ScopeOptions::default() };
+        backend.scope("inner", options).unwrap()
+    };
+    let outer = scoped(backend, &[("A", "outer"), ("B", "outer"), ("C", "outer")]);
+    let inner = scoped(&outer, &[("B", "inner"), ("C", "inner")]);
+    let line = "echo $A $B $C";
+    assert_eq!(said(&outer, line).await, "outer outer outer\n");
+    assert_eq!(said(&inner, line).await, "outer inner inner\n");
+    assert_eq!(said_with(&inner, line, with(&[("C", "call")])).await, "outer inner call\n");
+    assert_eq!(said(backend, line).await, "\n");
+}
+
+/// Variables that make programs load or run something are refused by name, the value unsaid.
+pub async fn loaders_are_refused(backend: &Backend) {
+    if !can_run(backend).await {
+        return;
+    }
+    for name in [
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "BASH_ENV",
+        "ENV",
+        "PROMPT_COMMAND",
+        "GIT_SSH_COMMAND",
+        "GIT_CONFIG_GLOBAL",
+        "NODE_OPTIONS",
+        "PYTHONSTARTUP",
+        "PYTHONHOME",
+        "BASH_FUNC_ls%%",
+        "AGENT_BACKEND_PROCESS",
+    ] {
+        let refused = backend.exec_with("true", with(&[(name, "hunter2")])).await;
+        let Err(error) = refused else { panic!("{name} was taken") };
+        assert!(matches!(error.kind(), Kind::Denied | Kind::Invalid), "{name}: {error:?}");
+        assert!(error.message().contains(name), "{error}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+        let scope = ScopeOptions { env: env(&[(name, "x")]), ..ScopeOptions::default() };
+        if let Ok(scope) = backend.scope("tenant", scope) {
+            assert!(scope.exec("true").await.is_err(), "{name} was taken from a scope");
+        }
+    }
+}
+
+/// What is no name, or no text for the kernel, is `Invalid`.
+pub async fn senseless_ones_are_refused(backend: &Backend) {
+    if !can_run(backend).await {
+        return;
+    }
+    for (name, value) in [("", "x"), ("A=B", "x"), ("A\0B", "x"), ("A", "x\0y")] {
+        let error = failure(backend.exec_with("true", with(&[(name, value)])).await, Kind::Invalid);
+        assert_ne!(error.code(), Code::ExecFailed, "{name:?}: it ran");
+    }
+    let long = "x".repeat(4 * 1024 * 1024);
+    failure(backend.exec_with("true", with(&[("LONG", &long)])).await, Kind::Invalid);
+}
