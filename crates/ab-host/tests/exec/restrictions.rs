@@ -64,16 +64,6 @@ async fn commands_meet_them() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_where_nothing_was() {
-    let (ground, handle) = restricted().await;
-    said(&handle, "true").await;
-    let mut names = ground.backend.readdir(".").await.unwrap();
-    names.sort();
-    assert_eq!(names, ["free", "hidden", "hidden-file", "kept", "way"]);
-    ground.leave().await;
-}
-
-#[tokio::test]
 async fn files_meet_them() {
     let (ground, handle) = restricted().await;
     for hidden in ["hidden-file", "hidden", "hidden/deep/file"] {
