@@ -1,42 +1,82 @@
-//! Commands of the local driver, in every isolation that it offers.
+//! Commands of the local driver: what is special to walls on this host.
 
-use std::time::Duration;
+mod ends;
+mod limits;
+mod programs;
+mod restrictions;
+mod walls;
 
-use ab_core::effective::Isolation;
-use ab_core::{Backend, ExecOptions};
+use std::path::Path;
+
+use ab_core::process::{ExecLimits, Process};
+use ab_core::{Backend, Isolation};
 use ab_host::{ExecSettings, Local, LocalOptions};
+use ab_testkit::commands::PATIENCE;
 
-pub(crate) fn workspace(settings: ExecSettings) -> (tempfile::TempDir, Backend) {
-    let directory = tempfile::tempdir().unwrap();
-    let options = LocalOptions { exec: settings, ..LocalOptions::default() };
-    let backend = Backend::new(Local::open(directory.path(), options).unwrap());
-    (directory, backend)
+/// A workspace with a temporary directory of its own.
+struct Ground {
+    backend: Backend,
+    workspace: tempfile::TempDir,
+    temporary: tempfile::TempDir,
 }
 
+impl Ground {
+    fn new(settings: ExecSettings) -> Ground {
+        let workspace = tempfile::tempdir().unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let exec = ExecSettings { temporary: temporary.path().to_owned(), ..settings };
+        let options = LocalOptions { exec, ..LocalOptions::default() };
+        let backend = Backend::new(Local::open(workspace.path(), options).unwrap());
+        Ground { backend, workspace, temporary }
+    }
+
+    fn behind(isolation: Isolation) -> Ground {
+        Ground::new(ExecSettings { isolation, ..ExecSettings::default() })
+    }
+
+    fn bounded(isolation: Isolation, limits: ExecLimits) -> Ground {
+        Ground::new(ExecSettings { isolation, limits, ..ExecSettings::default() })
+    }
+
+    /// Destroys the backend, after which nothing of it may be left on the host.
+    async fn leave(self) {
+        self.backend.destroy().await.unwrap();
+        let left: Vec<_> = self.temporary.path().read_dir().unwrap().collect();
+        assert!(left.is_empty(), "left in the temporary directory: {left:?}");
+    }
+}
+
+const WALLS: [Isolation; 2] = [Isolation::Bwrap, Isolation::Landlock];
 const MODES: [Isolation; 4] =
     [Isolation::Bwrap, Isolation::Landlock, Isolation::Software, Isolation::None];
 
-#[tokio::test]
-async fn a_command_runs_in_every_mode() {
-    for isolation in MODES {
-        let (_directory, backend) =
-            workspace(ExecSettings { isolation, ..ExecSettings::default() });
-        let output = backend.exec("echo hello; pwd; echo $HOME; id -u; env").await;
-        println!("{isolation}: {}", output.unwrap().text());
-        let policy = backend.effective_policy().await.unwrap();
-        println!("{policy:#?}");
-        backend.destroy().await.unwrap();
-    }
+/// What marks every process of a command: it is in the environment of all that it starts.
+async fn mark(backend: &Backend) -> String {
+    let said = ab_testkit::commands::said(backend, "echo $AGENT_BACKEND_PROCESS").await;
+    let (incarnation, _) = said.trim().split_once('-').unwrap();
+    format!("AGENT_BACKEND_PROCESS={incarnation}-")
 }
 
-#[tokio::test]
-async fn timeouts() {
-    for isolation in MODES {
-        let (_directory, backend) =
-            workspace(ExecSettings { isolation, ..ExecSettings::default() });
-        let options =
-            ExecOptions { timeout: Some(Duration::from_millis(300)), ..ExecOptions::default() };
-        let error = backend.exec_with("echo before; sleep 60", options).await.unwrap_err();
-        println!("{error} {:?}", error.output());
-    }
+/// Processes of this host that carry a mark.
+fn marked(mark: &str) -> Vec<String> {
+    let carries = |pid: &Path| {
+        let environment = std::fs::read(pid.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
+    };
+    let processes = Path::new("/proc").read_dir().unwrap().flatten().map(|entry| entry.path());
+    processes.filter(|pid| carries(pid)).map(|pid| pid.display().to_string()).collect()
+}
+
+/// Waits for what must come by itself, within bounds.
+async fn comes(what: impl Fn() -> bool) {
+    let watched = async {
+        while !what() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, watched).await.expect("it never came");
+}
+
+async fn output(process: &mut Process) -> String {
+    ab_testkit::commands::text(&ab_testkit::commands::rest(process).await.0)
 }

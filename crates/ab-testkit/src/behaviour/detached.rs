@@ -61,7 +61,7 @@ pub async fn leaving_loses_nothing(backend: &Backend) {
     if !can_run(backend).await {
         return;
     }
-    let line = "echo first; read -r x; echo $x; read -r x; echo $x >&2; seq 1 20000";
+    let line = "echo first; read -r x; echo $x; read -r x; echo $x; seq 1 20000";
     let mut process = backend.start(talking(line)).await.unwrap();
     let id = process.id.clone();
     let mut all = until(&mut process, "first\n").await;

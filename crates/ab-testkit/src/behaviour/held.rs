@@ -186,10 +186,12 @@ pub async fn terminals_know_keys(backend: &Backend) {
     if !can_run(backend).await {
         return;
     }
-    // The key ends the inner shell, whatever it has come to by then.
-    let line = "trap 'echo caught' INT; sh -c 'echo ready; sleep 1000'; echo after";
+    let line = "stty -echo; trap 'echo caught' INT; echo ready; cat; echo after";
     let mut process = backend.spawn(on_terminal(line)).await.unwrap();
     until(&mut process, "ready").await;
+    // A shell between two programs would keep the key for itself.
+    say(&process, "there\n").await;
+    until(&mut process, "there").await;
     say(&process, "\u{3}").await;
     until(&mut process, "caught").await;
     let (_, exit) = rest(&mut process).await;

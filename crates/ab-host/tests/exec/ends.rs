@@ -1,0 +1,138 @@
+//! Nothing outlives its command: cancelled, out of time, dropped or destroyed.
+
+use std::time::Duration;
+
+use ab_core::process::{Cause, Command, ExecLimits, ExecRequest};
+use ab_core::{ExecOptions, Isolation, Kind};
+use ab_host::ExecSettings;
+use ab_testkit::commands::{holding, let_go, said, talking, until};
+use ab_testkit::expect::failure;
+
+use super::{Ground, MODES, comes, mark, marked, output};
+
+/// Ways to leave the group of a command.
+const RUNAWAYS: [&str; 4] = [
+    "setsid sleep 1000 & echo ready; wait",
+    "(setsid sh -c 'sleep 1000 & sleep 1000' &) ; echo ready; sleep 1000",
+    "nohup setsid sleep 1000 >nohup.out 2>&1 & echo ready; sleep 1000",
+    "setsid env -i sleep 1000 & echo ready; sleep 1000",
+];
+
+/// Those that guarantee it: a namespace, or a control group.
+fn guaranteed() -> Vec<Ground> {
+    let limits = ExecLimits { processes: Some(64), ..ExecLimits::default() };
+    vec![
+        Ground::behind(Isolation::Bwrap),
+        Ground::bounded(Isolation::Bwrap, limits),
+        Ground::bounded(Isolation::Landlock, limits),
+        Ground::bounded(Isolation::None, limits),
+    ]
+}
+
+#[tokio::test]
+async fn runaways_end_when_their_command_is_dropped() {
+    for ground in guaranteed() {
+        for line in RUNAWAYS {
+            let request = ExecRequest::shell(holding(line));
+            let mut process = ground.backend.spawn(request).await.unwrap();
+            until(&mut process, "ready").await;
+            drop(process);
+            let_go(&ground.backend).await;
+        }
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn runaways_end_with_their_command() {
+    for ground in guaranteed() {
+        let line =
+            holding("(setsid sleep 1000 &) ; (nohup env -i setsid sleep 1000 &) ; echo done");
+        assert_eq!(said(&ground.backend, &line).await, "done\n");
+        let_go(&ground.backend).await;
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn runaways_end_when_time_is_up() {
+    for ground in guaranteed() {
+        let timeout = Some(Duration::from_millis(1500));
+        let options = ExecOptions { timeout, ..ExecOptions::default() };
+        let line = holding("setsid env -i sleep 1000 & echo ready; sleep 1000");
+        let error = failure(ground.backend.exec_with(&line, options).await, Kind::Timeout);
+        assert_eq!(error.output().unwrap().stdout.text(), "ready\n");
+        let_go(&ground.backend).await;
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn marked_ones_are_found_without_namespace_or_group() {
+    for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {
+        let ground = Ground::behind(isolation);
+        for line in &RUNAWAYS[..3] {
+            let mut process =
+                ground.backend.spawn(ExecRequest::shell(holding(line))).await.unwrap();
+            until(&mut process, "ready").await;
+            drop(process);
+            let_go(&ground.backend).await;
+        }
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn destroy_leaves_no_process() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        let mark = mark(&ground.backend).await;
+        let mut process = ground.backend.start(talking("echo ready; sleep 1000")).await.unwrap();
+        until(&mut process, "ready").await;
+        assert!(!marked(&mark).is_empty());
+        ground.leave().await;
+        assert_eq!(process.wait().await.unwrap().cause, Cause::Dropped);
+        comes(|| marked(&mark).is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_may_close_its_channels_and_live() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        let line = "echo out; exec >&- 2>&-; read -r x; echo $x > said; exit 4";
+        let mut process = ground.backend.spawn(talking(line)).await.unwrap();
+        assert_eq!(process.output.recv().await.unwrap().bytes, "out\n");
+        ab_testkit::commands::say(&process, "on\n").await;
+        assert_eq!(process.wait().await.unwrap().code, Some(4), "{isolation}");
+        assert_eq!(ground.backend.read_text("said").await.unwrap(), "on\n");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn the_workspace_may_be_removed_under_a_process() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        let line = "echo ready; read -r x; echo $x";
+        let mut process = ground.backend.spawn(talking(line)).await.unwrap();
+        until(&mut process, "ready").await;
+        std::fs::remove_dir_all(ground.workspace.path()).unwrap();
+        ab_testkit::commands::say(&process, "on\n").await;
+        assert_eq!(output(&mut process).await, "on\n");
+        let command = Command::Shell("true".to_owned());
+        let gone = ground.backend.run(command, ExecOptions::default()).await;
+        assert!(gone.is_err(), "{isolation}: {gone:?}");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_the_settings_holds_against_a_longer_one() {
+    let limits = ExecLimits { wall: Some(Duration::from_millis(500)), ..ExecLimits::default() };
+    let ground = Ground::new(ExecSettings { limits, ..ExecSettings::default() });
+    let timeout = Some(Duration::from_secs(1000));
+    let options = ExecOptions { timeout, ..ExecOptions::default() };
+    failure(ground.backend.exec_with("sleep 1000", options).await, Kind::Timeout);
+    ground.leave().await;
+}

@@ -1,0 +1,155 @@
+//! Hard limits: memory, processes, time of the processor, sizes, and what we ourselves keep.
+
+use std::time::Duration;
+
+use ab_core::process::{Cause, Command, ExecLimits, ExecRequest};
+use ab_core::{ExecOptions, ExecOutput, Isolation, Strength, Subject};
+use ab_host::{ExecSettings, Spooling};
+use ab_testkit::commands::{PATIENCE, rest};
+use ab_testkit::host;
+
+use super::{Ground, MODES, WALLS};
+
+async fn run(ground: &Ground, line: &str, limits: ExecLimits) -> ExecOutput {
+    let options = ExecOptions { limits, timeout: Some(PATIENCE), ..ExecOptions::default() };
+    ground.backend.run(Command::Shell(line.to_owned()), options).await.unwrap()
+}
+
+/// Whether the kernel sees to a limit of all processes together; if not, the test says so.
+async fn proven(ground: &Ground, subject: Subject) -> bool {
+    let policy = ground.backend.effective_policy().await.unwrap();
+    let control = policy.control(subject).unwrap();
+    if control.strength == Strength::Enforced {
+        return true;
+    }
+    host::cannot_run(subject.as_str(), &control.in_force);
+    false
+}
+
+/// Bytes that this process has in memory at most so far.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[tokio::test]
+async fn a_gibibyte_of_output_is_counted_and_let_go() {
+    const TOTAL: u64 = 1 << 30;
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        let before = peak();
+        let options = ExecOptions { max_output: 1000, ..ExecOptions::default() };
+        let line = format!("yes | head -c {TOTAL}");
+        let output = ground.backend.exec_with(&line, options).await.unwrap();
+        assert_eq!((output.stdout.total, output.stdout.bytes.len()), (TOTAL, 1000));
+        // Other tests of this process have their share in it.
+        assert!(peak() - before < 512 << 20, "memory grew by {}", peak() - before);
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_fork_bomb_stays_small() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        if !proven(&ground, Subject::ProcessCount).await {
+            return;
+        }
+        let limits = ExecLimits { processes: Some(32), ..ExecLimits::default() };
+        // A shell would try again and again.
+        let line = "perl -e 'for (1..200) { my $p = fork; die \"refused\" unless defined $p; \
+                    if (!$p) { sleep 1000; exit } }'";
+        let output = run(&ground, line, limits).await;
+        assert!(output.stderr.text().contains("refused"), "{isolation}: {output:?}");
+        assert!(run(&ground, "true", limits).await.exit.success());
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_memory_hog_is_ended_and_told_of() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        if !proven(&ground, Subject::Memory).await {
+            return;
+        }
+        let limits = ExecLimits { memory: Some(64 << 20), ..ExecLimits::default() };
+        let line = "x=$(yes | head -c 300000000); echo ${#x}";
+        let output = run(&ground, line, limits).await;
+        assert_eq!(output.exit.cause, Cause::Memory, "{isolation}: {output:?}");
+        assert_eq!(output.stdout.text(), "", "it had all it asked for");
+        assert!(run(&ground, "true", limits).await.exit.success());
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn each_process_has_its_limits() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        let limits = ExecLimits { file_size: Some(1_000_000), ..ExecLimits::default() };
+        let output = run(&ground, "yes | head -c 3000000 > big", limits).await;
+        assert!(!output.exit.success(), "{isolation}: {output:?}");
+        assert_eq!(ground.backend.stat("big").await.unwrap().size, 1_000_000);
+
+        let limits = ExecLimits { open_files: Some(32), ..ExecLimits::default() };
+        assert_eq!(run(&ground, "ulimit -n", limits).await.text(), "32\n", "{isolation}");
+
+        let limits = ExecLimits { cpu: Some(Duration::from_secs(1)), ..ExecLimits::default() };
+        let output = run(&ground, "while :; do :; done", limits).await;
+        assert!(!output.exit.success() && output.exit.cause == Cause::Itself, "{output:?}");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_command_cannot_raise_its_limits() {
+    for isolation in MODES {
+        let limits = ExecLimits { open_files: Some(64), ..ExecLimits::default() };
+        let ground = Ground::bounded(isolation, limits);
+        let more = ExecLimits { open_files: Some(1024), ..ExecLimits::default() };
+        assert_eq!(run(&ground, "ulimit -n", more).await.text(), "64\n");
+        if WALLS.contains(&isolation) {
+            let output = run(&ground, "ulimit -n 1024", ExecLimits::default()).await;
+            assert!(!output.exit.success(), "{isolation}: it was raised");
+        }
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_spool_cannot_keep_is_told() {
+    let spooling = Spooling { memory: 64 * 1024, disk: 256 * 1024 };
+    let ground = Ground::new(ExecSettings { spooling, ..ExecSettings::default() });
+    let request = ExecRequest::shell("yes | head -c 5000000");
+    let mut process = ground.backend.start(request).await.unwrap();
+    process.wait().await.unwrap();
+    let mut late = ground.backend.attach(&process.id, 0).await.unwrap();
+    let (pieces, _) = rest(&mut late).await;
+    let kept: u64 = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
+    let lost: u64 = pieces.iter().map(|piece| piece.lost).sum();
+    assert_eq!(kept + lost, 5_000_000);
+    assert!(kept > 64 * 1024 && kept <= 320 * 1024, "{kept}");
+    ground.leave().await;
+}
+
+#[tokio::test]
+async fn limits_leave_no_group_behind() {
+    let limits = ExecLimits { processes: Some(64), ..ExecLimits::default() };
+    let ground = Ground::bounded(Isolation::None, limits);
+    let groups = run(&ground, "cat /usr/../proc/self/cgroup", limits).await.text();
+    let own = groups.lines().find_map(|line| line.split(':').nth(2)).unwrap_or_default();
+    assert!(!own.is_empty(), "{groups}");
+    for place in groups.lines().filter_map(|line| line.split(':').nth(2)) {
+        let name = place.rsplit('/').next().unwrap_or_default();
+        if !name.starts_with("agent-backend") {
+            continue;
+        }
+        for hierarchy in ["", "/pids", "/memory", "/unified"] {
+            let path = format!("/sys/fs/cgroup{hierarchy}{place}");
+            assert!(!std::path::Path::new(&path).exists(), "{path} was left");
+        }
+    }
+    ground.leave().await;
+}

@@ -1,0 +1,93 @@
+//! Common programs work behind walls.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+
+use ab_core::Isolation;
+use ab_host::ExecSettings;
+use ab_testkit::commands::said;
+use ab_testkit::host;
+
+use super::{Ground, WALLS};
+
+/// Where programs of the system are; commands look nowhere else.
+const PLACES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+/// Runs a line in every kind of walls, if the system has the program.
+async fn works(program: &str, line: &str, expect: &str) {
+    if !PLACES.iter().any(|place| Path::new(place).join(program).exists()) {
+        return host::cannot_run(program, "the system has no such program");
+    }
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        let said = said(&ground.backend, line).await;
+        assert!(said.contains(expect), "{isolation}: {said}");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn git() {
+    let line = "git init -q . && git config user.email a@b && git config user.name A && \
+                echo x > file && git add file && git commit -qm first && git log --oneline";
+    works("git", line, "first").await;
+}
+
+#[tokio::test]
+async fn curl() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let Ok(copy) = stream.try_clone() else { return };
+            let request = BufReader::new(copy).lines().map_while(Result::ok);
+            let _ = request.take_while(|line| !line.is_empty()).count();
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        }
+    });
+    works("curl", &format!("curl -s http://127.0.0.1:{port}/"), "hello").await;
+}
+
+#[tokio::test]
+async fn python() {
+    let line = "python3 -c 'import json, subprocess, tempfile; tempfile.TemporaryFile(); \
+                print(json.dumps(subprocess.check_output([\"echo\", \"hi\"]).decode()))'";
+    works("python3", line, "hi").await;
+}
+
+#[tokio::test]
+async fn node() {
+    let line = "node -e 'console.log(require(\"child_process\").execSync(\"echo hi\").toString())'";
+    works("node", line, "hi").await;
+}
+
+#[tokio::test]
+async fn awk() {
+    works("awk", "printf '1\\n2\\n' | awk '{ sum += $1 } END { print sum }'", "3").await;
+}
+
+#[tokio::test]
+async fn a_compiler() {
+    let line = "printf '#include <stdio.h>\\nint main(void) { puts(\"built\"); return 0; }\\n' \
+                > main.c && cc -o main main.c && ./main";
+    works("cc", line, "built").await;
+}
+
+#[tokio::test]
+async fn a_toolchain_of_its_own() {
+    let Some(cargo) = std::env::var_os("CARGO") else {
+        return host::cannot_run("a toolchain", "not started by cargo");
+    };
+    // `bin/cargo` of the toolchain proper, not of what chooses one.
+    let Some(toolchain) = Path::new(&cargo).parent().and_then(Path::parent) else {
+        return host::cannot_run("a toolchain", "cargo is in no directory");
+    };
+    for isolation in [Isolation::Bwrap, Isolation::Landlock] {
+        let toolchains = vec![toolchain.to_owned()];
+        let ground = Ground::new(ExecSettings { isolation, toolchains, ..ExecSettings::default() });
+        assert!(said(&ground.backend, "cargo --version").await.starts_with("cargo 1."));
+        ground.leave().await;
+    }
+}

@@ -1,0 +1,82 @@
+//! Hidden and read-only paths, for commands in a sandbox and for files.
+
+use ab_core::options::RemoveOptions;
+use ab_core::process::Restrictions;
+use ab_core::{Backend, Isolation, Kind, PathRules, WsPath};
+use ab_testkit::commands::said;
+use ab_testkit::expect::failure;
+
+use super::Ground;
+
+fn path(text: &str) -> WsPath {
+    PathRules::lenient().parse(text).unwrap()
+}
+
+async fn restricted() -> (Ground, Backend) {
+    let ground = Ground::behind(Isolation::Bwrap);
+    for file in ["hidden-file", "hidden/deep/file", "kept/file", "way/to/kept/file", "free"] {
+        ground.backend.write(file, "content").await.unwrap();
+    }
+    let restrictions = Restrictions {
+        hidden: vec![path("hidden-file"), path("hidden")],
+        read_only: vec![path("kept"), path("way/to/kept"), path("missing"), path("no/such/path")],
+        binds: Vec::new(),
+    };
+    let handle = ground.backend.restrict(restrictions).unwrap();
+    (ground, handle)
+}
+
+#[tokio::test]
+async fn commands_meet_them() {
+    let (ground, handle) = restricted().await;
+    let root = ground.workspace.path().display().to_string();
+    for line in [
+        "grep -q content hidden-file",
+        "ls hidden/deep",
+        "cat hidden/deep/file",
+        "echo x > hidden/new",
+        "echo x > kept/file",
+        "echo x > kept/new",
+        "rm kept/file",
+        "chmod 777 kept",
+        "mv kept elsewhere",
+        "mv way elsewhere",
+        "mv way/to elsewhere",
+        "rm -r way/to/kept",
+        "echo x > missing",
+        "mkdir missing",
+        "mv free missing",
+        "mkdir -p no/such/path",
+        "cat ROOT/hidden/deep/file",
+        "grep -q content ROOT/hidden-file",
+        "echo x > ROOT/kept/file",
+        "mv ROOT/way ROOT/elsewhere",
+    ] {
+        let line = line.replace("ROOT", &root);
+        failure(handle.exec(&line).await, Kind::Failed);
+    }
+    assert_eq!(said(&handle, "cat kept/file way/to/kept/file free").await, "contentcontentcontent");
+    said(&handle, "echo more >> free; touch way/to/beside").await;
+    for file in ["hidden-file", "hidden/deep/file", "kept/file", "way/to/kept/file"] {
+        assert_eq!(ground.backend.read_text(file).await.unwrap(), "content");
+    }
+    ground.leave().await;
+}
+
+#[tokio::test]
+async fn files_meet_them() {
+    let (ground, handle) = restricted().await;
+    for hidden in ["hidden-file", "hidden", "hidden/deep/file"] {
+        failure(handle.stat(hidden).await, Kind::NotFound);
+        failure(handle.read(hidden).await.map(drop), Kind::NotFound);
+        assert!(handle.write(hidden, "x").await.is_err());
+    }
+    failure(handle.write("kept/file", "x").await, Kind::PermissionDenied);
+    failure(handle.write("kept/new", "x").await, Kind::PermissionDenied);
+    failure(handle.write("missing", "x").await, Kind::PermissionDenied);
+    failure(handle.rename("way", "elsewhere").await, Kind::PermissionDenied);
+    failure(handle.rm("way", RemoveOptions::recursive()).await, Kind::PermissionDenied);
+    assert_eq!(handle.read_text("kept/file").await.unwrap(), "content");
+    assert_eq!(handle.readdir(".").await.unwrap(), ["free", "kept", "way"]);
+    ground.leave().await;
+}

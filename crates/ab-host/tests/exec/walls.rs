@@ -1,0 +1,208 @@
+//! Walls: which are believed, what they refuse, and what a scope or a mount shows.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use ab_core::{Backend, Code, Isolation, Kind, Network, ScopeOptions};
+use ab_host::{ExecSettings, Local, LocalOptions};
+use ab_testkit::commands::said;
+use ab_testkit::expect::failure;
+
+use super::{Ground, WALLS};
+
+fn script(directory: &std::path::Path, text: &str) -> PathBuf {
+    let path = directory.join("bwrap");
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn less_than_the_floor_is_refused() {
+    for (isolation, floor) in [
+        (Isolation::Software, Isolation::Bwrap),
+        (Isolation::Landlock, Isolation::Bwrap),
+        (Isolation::None, Isolation::Software),
+    ] {
+        let ground = Ground::new(ExecSettings { isolation, floor, ..ExecSettings::default() });
+        let error = failure(ground.backend.exec("true").await, Kind::Unavailable);
+        assert_eq!(error.code(), Code::MissingUtilities);
+        assert!(error.message().contains(floor.as_str()), "{error}");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_bwrap_that_only_pretends_is_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let pretends = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"\n";
+    for bwrap in [
+        PathBuf::from("/bin/false"),
+        PathBuf::from("/bin/true"),
+        PathBuf::from("/nowhere/bwrap"),
+        script(directory.path(), pretends),
+    ] {
+        let settings = ExecSettings {
+            isolation: Isolation::Bwrap,
+            bwrap: Some(bwrap),
+            ..ExecSettings::default()
+        };
+        let ground = Ground::new(settings.clone());
+        let error = failure(ground.backend.exec("true").await, Kind::Unavailable);
+        assert_eq!(error.code(), Code::MissingUtilities, "{error}");
+        ground.leave().await;
+
+        // Left to choose, the next best is taken, and it says why.
+        let ground = Ground::new(ExecSettings { isolation: Isolation::Auto, ..settings });
+        let policy = ground.backend.effective_policy().await.unwrap();
+        assert_ne!(policy.isolation, Some(Isolation::Bwrap));
+        assert!(policy.controls[0].in_force.contains("bwrap does not work here"), "{policy:?}");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_bwrap_in_the_workspace_is_refused() {
+    let workspace = tempfile::tempdir().unwrap();
+    let bwrap = workspace.path().join("bwrap");
+    std::fs::copy("/usr/bin/bwrap", &bwrap).unwrap();
+    let exec =
+        ExecSettings { isolation: Isolation::Bwrap, bwrap: Some(bwrap), ..ExecSettings::default() };
+    let options = LocalOptions { exec, ..LocalOptions::default() };
+    let backend = Backend::new(Local::open(workspace.path(), options).unwrap());
+    let error = failure(backend.exec("true").await, Kind::Unavailable);
+    assert!(error.message().contains("lies in the workspace"), "{error}");
+}
+
+#[tokio::test]
+async fn a_scope_shows_only_itself() {
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        ground.backend.write("secret", "parent's").await.unwrap();
+        ground.backend.write("tenants/bob/secret", "bob's").await.unwrap();
+        let scope = ground.backend.scope("tenants/ada", ScopeOptions::default()).unwrap();
+        let root = ground.workspace.path().display();
+        let line = format!(
+            "cat {root}/secret ../../secret ../bob/secret {root}/tenants/bob/secret; \
+             ls .. ../..; echo x > ../made; echo end"
+        );
+        let output = scope.exec(&line).await.unwrap();
+        let text = output.text();
+        assert!(!text.contains("parent's") && !text.contains("bob's"), "{isolation}: {text}");
+        assert!(text.ends_with("end\n") && !text.contains("bob\n"), "{isolation}: {text}");
+        assert!(!ground.workspace.path().join("tenants/made").exists(), "{isolation}");
+        // Its own absolute path is the same inside.
+        said(&scope, "echo here > file").await;
+        assert_eq!(said(&scope, &format!("cat {root}/tenants/ada/file")).await, "here\n");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn mounts_are_at_their_paths() {
+    let (base, guest) = (Ground::behind(Isolation::Bwrap), Ground::behind(Isolation::Bwrap));
+    let whole = base.backend.mount("mnt/data", &guest.backend).unwrap();
+    whole.write("of-base", "base").await.unwrap();
+    whole.write("mnt/data/of-guest", "guest").await.unwrap();
+    assert_eq!(said(&whole, "cat of-base mnt/data/of-guest").await, "baseguest");
+    said(&whole, "echo made > mnt/data/made").await;
+    assert_eq!(guest.backend.read_text("made").await.unwrap(), "made\n");
+    let options = ab_core::ExecOptions { cwd: Some("mnt/data".to_owned()), ..Default::default() };
+    let from_guest =
+        ab_testkit::commands::said_with(&whole, "cat of-guest ../../of-base", options).await;
+    assert_eq!(from_guest, "guestbase");
+    // Seen from the guest alone there is no base.
+    assert!(guest.backend.exec("cat ../../of-base").await.is_err());
+    base.leave().await;
+    guest.leave().await;
+}
+
+/// Answers one word to whoever comes.
+fn server() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.write_all(b"reached\n");
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn the_network_is_shared_or_none() {
+    let port = server();
+    let line = format!("exec 3<>/dev/tcp/127.0.0.1/{port} && cat <&3");
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        assert_eq!(said(&ground.backend, &line).await, "reached\n");
+        ground.leave().await;
+        let network = Network::None;
+        let ground = Ground::new(ExecSettings { isolation, network, ..ExecSettings::default() });
+        assert!(ground.backend.exec(&line).await.is_err(), "{isolation}: it was reached");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn sockets_of_the_host_are_out_of_reach() {
+    use std::os::linux::net::SocketAddrExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let by_path = UnixListener::bind(&path).unwrap();
+    let name = format!("agent-backend-test-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+    let without_path = UnixListener::bind_addr(&address).unwrap();
+    if !std::path::Path::new("/usr/bin/perl").exists() {
+        return ab_testkit::host::cannot_run("sockets of the host", "no perl");
+    }
+    let connect = |address: &str| {
+        let address = address.replace('\0', "\\0");
+        format!(
+            "perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0) or die \"no socket: $!\"; \
+             connect(S, pack_sockaddr_un(\"{address}\")) or die \"no way: $!\"; print \"in\"'"
+        )
+    };
+    let lines = [connect(&path.display().to_string()), connect(&format!("\0{name}"))];
+    let open = Ground::behind(Isolation::None);
+    for line in &lines {
+        assert_eq!(said(&open.backend, line).await, "in", "the test itself does not work");
+    }
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        for line in &lines {
+            let error = failure(ground.backend.exec(line).await, Kind::Failed);
+            assert!(error.message().contains("no "), "{isolation}: {error}");
+        }
+        ground.leave().await;
+    }
+    drop((by_path, without_path));
+}
+
+#[tokio::test]
+async fn a_named_shell_is_the_one() {
+    for (shell, expect) in [(ab_host::Shell::Bash, "bash\n"), (ab_host::Shell::Sh, "sh\n")] {
+        let ground = Ground::new(ExecSettings { shell, ..ExecSettings::default() });
+        assert_eq!(said(&ground.backend, "basename $0").await, expect);
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn processes_of_the_host_are_not_seen() {
+    let network = Network::None;
+    let ground = Ground::new(ExecSettings {
+        isolation: Isolation::Bwrap,
+        network,
+        ..ExecSettings::default()
+    });
+    let mut own = String::new();
+    std::fs::File::open("/proc/self/comm").unwrap().read_to_string(&mut own).unwrap();
+    let said = said(&ground.backend, "ls /proc | grep -c '^[0-9]'; cat /proc/1/comm").await;
+    assert!(said.ends_with("bwrap\n") && !said.contains(&own), "{said}");
+    ground.leave().await;
+}
