@@ -5,6 +5,7 @@
 
 mod canary;
 mod dress;
+mod placeholder;
 mod policy;
 mod scene;
 mod settings;
@@ -30,6 +31,7 @@ use crate::process::spool::{Bounds, Spool};
 use crate::process::stream::Stream;
 use crate::process::supervise::{Channels, Reins, Sink, supervise};
 use crate::process::table::{Entry, Place, Table};
+use placeholder::Placeholder;
 
 pub use settings::{ExecSettings, SANDBOX_ROOT, Shell, Spooling};
 
@@ -49,6 +51,7 @@ pub(crate) struct Runner {
 struct Launched {
     running: Running,
     channels: Channels,
+    placeholders: Vec<Placeholder>,
 }
 
 impl Runner {
@@ -117,19 +120,20 @@ impl Runner {
         place: &Place,
     ) -> Result<Launched> {
         let cookie = self.table.cookie(place);
-        let scene = scene::open(shared, request, self.limits(request)).await?;
+        let scene = scene::open(shared, request, standing.isolation, self.limits(request)).await?;
         let dressed = self.wardrobe.dress(&self.settings, standing, request, &scene, &cookie)?;
         let dress::Dressed { image, reach, channels } = dressed;
         let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
         let started = started.map_err(|error| unstarted(&error))?;
-        let running = Running::new(started, reach, scene.into_group(), cookie);
+        let (group, placeholders) = scene.into_remains();
+        let running = Running::new(started, reach, group, cookie);
         let running = running.map_err(|error| unstarted(&error))?;
-        Ok(Launched { running, channels })
+        Ok(Launched { running, channels, placeholders })
     }
 
     /// A process that ends with whoever holds it.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
-        let Launched { running, channels } = launched;
+        let Launched { running, channels, placeholders } = launched;
         let (process, feed) = Process::channel(self.table.id(&place), request.stdin);
         let Feed { output, stdin, control, ending, leash } = feed;
         let reins = Reins {
@@ -141,6 +145,7 @@ impl Runner {
         };
         tokio::spawn(async move {
             let exit = supervise(running, channels, Sink::Reader(output), reins).await;
+            given_back(placeholders).await;
             ending.set(exit);
             drop(place);
         });
@@ -155,7 +160,7 @@ impl Runner {
         place: Place,
         line: String,
     ) -> Result<Process> {
-        let Launched { running, channels } = launched;
+        let Launched { running, channels, placeholders } = launched;
         let id = self.table.id(&place);
         let (process, feed) = Process::channel(id.clone(), request.stdin);
         let Feed { stdin, control, ending, .. } = feed;
@@ -187,6 +192,7 @@ impl Runner {
         tokio::spawn(async move {
             let sink = Sink::Spool(spool.clone());
             let exit: Exit = supervise(running, channels, sink, reins).await;
+            given_back(placeholders).await;
             spool.finish();
             table.ended(place.number, &exit);
             ending.set(exit);
@@ -220,6 +226,13 @@ fn check(command: &Command) -> Result<()> {
         return Err(Error::new(Code::ExecError, Kind::Invalid, "the command has a NUL in it"));
     }
     Ok(())
+}
+
+/// Removes what stood for missing paths, where that may wait for a disk.
+async fn given_back(placeholders: Vec<Placeholder>) {
+    if !placeholders.is_empty() {
+        blocking::finish(move || drop(placeholders)).await;
+    }
 }
 
 /// A process that did not come to be.

@@ -4,14 +4,17 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{ExecLimits, ExecRequest, Restrictions};
 use ab_core::{Verb, WsPath};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
+use super::placeholder::Placeholder;
 use crate::blocking;
 use crate::failure::Act;
-use crate::jail::{Fault, Final, Jail, open_host_dir};
+use crate::jail::{Fault, Final, Jail, Missing, Spot, open_host_dir};
 use crate::limits::cgroup::{self, Group, Groups, Wanted};
 use crate::local::Shared;
 use crate::sandbox::bwrap::{Cover, With};
@@ -30,6 +33,8 @@ pub(super) struct Visible {
     /// What was looked at to decide on the covers: by the time of the mount it must be the same.
     pub(super) seen: Vec<Seen>,
     pub(super) read_only: bool,
+    /// What stands where nothing may be made, until the command has ended.
+    pub(super) placeholders: Vec<Placeholder>,
     /// Whether others may swap it, or directories on the way to it, while the command starts.
     pub(super) contested: bool,
 }
@@ -74,8 +79,10 @@ impl Scene {
         self.group.is_some()
     }
 
-    pub(super) fn into_group(self) -> Option<Group> {
-        self.group
+    /// What must outlive the command: its control group, and what stands for missing paths.
+    pub(super) fn into_remains(self) -> (Option<Group>, Vec<Placeholder>) {
+        let placeholders = self.visible.into_iter().flat_map(|visible| visible.placeholders);
+        (self.group, placeholders.collect())
     }
 }
 
@@ -85,13 +92,14 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 pub(super) async fn open(
     shared: &Arc<Shared>,
     request: &ExecRequest,
+    isolation: Isolation,
     limits: ExecLimits,
 ) -> Result<Scene> {
     let plain = request.restrictions.is_empty() && request.layout.neighbours.is_empty();
     if plain && limits.memory.is_none() && limits.processes.is_none() {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
         if let (Some(own), Some(cwd)) = (cached(&request.cwd.fence()), cached(&request.cwd)) {
-            return opened(shared, request, limits, own, cwd);
+            return opened(shared, request, isolation, limits, (own, cwd));
         }
     }
     let (shared, request) = (shared.clone(), request.clone());
@@ -101,7 +109,7 @@ pub(super) async fn open(
             shared.jail.open(path, DIRECTORY, Final::Follow).map_err(|fault| act.failed(fault))
         };
         let (own, cwd) = (open(&request.cwd.fence())?, open(&request.cwd)?);
-        opened(&shared, &request, limits, own, cwd)
+        opened(&shared, &request, isolation, limits, (own, cwd))
     })
     .await
 }
@@ -110,9 +118,9 @@ pub(super) async fn open(
 fn opened(
     shared: &Shared,
     request: &ExecRequest,
+    isolation: Isolation,
     limits: ExecLimits,
-    own: OwnedFd,
-    cwd: OwnedFd,
+    (own, cwd): (OwnedFd, OwnedFd),
 ) -> Result<Scene> {
     let fence = request.cwd.fence();
     let act = Act::new(Verb::Exec, &request.cwd);
@@ -120,7 +128,7 @@ fn opened(
         path: name_of(&own, act)?,
         at: request.layout.at.clone().unwrap_or_else(|| fence.clone()),
         contested: !fence.is_root(),
-        ..covered(own, &fence, &request.restrictions, &shared.jail, act)?
+        ..covered(own, &fence, &request.restrictions, (&shared.jail, isolation), act)?
     };
     let mut visible = vec![own];
     for neighbour in &request.layout.neighbours {
@@ -132,7 +140,7 @@ fn opened(
             path: name_of(&handle, act)?,
             at: neighbour.at.clone(),
             contested: !neighbour.below.is_root(),
-            ..covered(handle, &neighbour.below, &neighbour.restrictions, &jail, act)?
+            ..covered(handle, &neighbour.below, &neighbour.restrictions, (&jail, isolation), act)?
         });
     }
     visible[1..].sort_by(|one, other| one.at.cmp(&other.at));
@@ -186,7 +194,7 @@ fn covered(
     handle: OwnedFd,
     root: &WsPath,
     restrictions: &Restrictions,
-    jail: &Jail,
+    (jail, isolation): (&Jail, Isolation),
     act: Act<'_>,
 ) -> Result<Visible> {
     let mut visible = Visible {
@@ -197,9 +205,14 @@ fn covered(
         seen: Vec::new(),
         read_only: restrictions.read_only.iter().any(|path| root.starts_with(path)),
         contested: false,
+        placeholders: Vec::new(),
     };
     if restrictions.hidden.iter().any(|path| root.starts_with(path)) {
         return Err(act.error(Kind::NotFound, "no such file or directory"));
+    }
+    if isolation != Isolation::Bwrap {
+        // Only mounts can cover anything.
+        return Ok(visible);
     }
     let hidden = restrictions.hidden.iter().map(|path| (path, true));
     let kept = restrictions.read_only.iter().map(|path| (path, false));
@@ -210,47 +223,55 @@ fn covered(
         .collect();
     // From the outside in; of two for one path, hidden wins by coming last.
     wanted.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
-    let mut pinned = std::collections::BTreeSet::new();
     for (below, hidden) in wanted {
-        pin(&mut visible, &below, root, jail, &mut pinned, act)?;
+        let below = pin(&mut visible, &below, root, jail, act)?;
         let full = root.join(&below);
-        let with = match (identity(jail, &full), hidden) {
-            (Ok((is_dir, identity)), hidden) => {
-                let with = match (hidden, is_dir) {
-                    (false, _) => With::ReadOnly,
-                    (true, true) => With::EmptyDirectory,
-                    (true, false) => With::EmptyFile,
-                };
-                if !hidden {
+        let (with, placeholder) = match identity(jail, &full) {
+            Ok((true, _)) if hidden => (With::EmptyDirectory, None),
+            Ok((true, identity)) => {
+                visible.seen.push(Seen { below: below.as_str().to_owned(), identity });
+                (With::ReadOnly, None)
+            }
+            Ok((false, identity)) => {
+                let placeholder = held(jail, &full, Placeholder::join, act)?;
+                if hidden || placeholder.is_some() {
+                    (With::EmptyFile, placeholder)
+                } else {
                     visible.seen.push(Seen { below: below.as_str().to_owned(), identity });
+                    (With::ReadOnly, None)
                 }
-                with
             }
             // Nothing is there, and nothing may be made there.
-            (Err(Fault::Os(rustix::io::Errno::NOENT)), _) => With::EmptyFile,
-            (Err(fault), _) => return Err(act.failed(fault)),
+            Err(Fault::Os(Errno::NOENT)) => {
+                (With::EmptyFile, held(jail, &full, Placeholder::make, act)?)
+            }
+            Err(fault) => return Err(act.failed(fault)),
         };
-        visible.covers.push(Cover { below: below.as_str().to_owned(), with });
+        visible.placeholders.extend(placeholder);
+        let below = below.as_str().to_owned();
+        if !visible.covers.iter().any(|it| it.below == below && it.with != With::Itself) {
+            visible.covers.push(Cover { below, with });
+        }
     }
     Ok(visible)
 }
 
 /// Covers the directories on the way to a restricted path with themselves, so that none of them
-/// can be moved away and replaced.
+/// can be moved away and replaced. Where the way ends before the path does, its end is what must
+/// be covered instead.
 fn pin(
     visible: &mut Visible,
     below: &WsPath,
     root: &WsPath,
     jail: &Jail,
-    pinned: &mut std::collections::BTreeSet<WsPath>,
     act: Act<'_>,
-) -> Result<()> {
+) -> Result<WsPath> {
     let mut ways: Vec<WsPath> = std::iter::successors(below.parent(), WsPath::parent)
         .take_while(|way| !way.is_root())
         .collect();
     ways.reverse();
     for way in ways {
-        if !pinned.insert(way.clone()) || visible.covers.iter().any(|it| it.below == way.as_str()) {
+        if visible.covers.iter().any(|it| it.below == way.as_str()) {
             continue;
         }
         match identity(jail, &root.join(&way)) {
@@ -258,15 +279,33 @@ fn pin(
                 visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
                 visible.covers.push(Cover { below: way.as_str().to_owned(), with: With::Itself });
             }
-            Ok((false, _)) => return Ok(()),
-            Err(Fault::Os(rustix::io::Errno::NOENT)) => {
-                // The cover of the missing path itself makes it.
-                return Ok(());
-            }
+            Ok((false, _)) | Err(Fault::Os(Errno::NOENT)) => return Ok(way),
             Err(fault) => return Err(act.failed(fault)),
         }
     }
-    Ok(())
+    Ok(below.clone())
+}
+
+/// Times that a placeholder that was just removed is looked for again.
+const TRIES: usize = 16;
+
+/// A placeholder at `path`, made or joined.
+fn held(
+    jail: &Jail,
+    path: &WsPath,
+    get: impl Fn(Spot) -> Result<Option<Placeholder>, Errno>,
+    act: Act<'_>,
+) -> Result<Option<Placeholder>> {
+    for _ in 0..TRIES {
+        let spot =
+            jail.spot(path, Final::Keep, Missing::Fail).map_err(|fault| act.failed(fault))?;
+        match get(spot) {
+            Ok(placeholder) => return Ok(placeholder),
+            Err(Errno::AGAIN | Errno::NOENT) => {}
+            Err(errno) => return Err(act.failed(errno)),
+        }
+    }
+    Err(act.failed(Errno::AGAIN))
 }
 
 /// Whether it is a directory, and which file it is.

@@ -275,12 +275,19 @@ pub(crate) fn sweep() {
     }
 }
 
+/// Ends what a process that was killed has left running, and removes its group.
+fn abandoned(group: &Path) {
+    let group = Directory { place: group.to_owned(), version: Version::Second };
+    // Only the second version has it; what it lacks is done one process at a time.
+    let _ = group.write_if_there("cgroup.kill", "1");
+    group.remove();
+}
+
 fn sweep_in(parent: &Path, gone: impl Fn(u32) -> bool) {
     for group in groups_in(parent) {
         let maker = group.file_name().and_then(|name| maker(name.to_str()?));
         if maker.is_some_and(&gone) {
-            // Refused by the kernel while a process is inside.
-            let _ = fs::remove_dir(&group);
+            abandoned(&group);
         }
     }
 }

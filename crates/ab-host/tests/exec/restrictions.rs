@@ -80,3 +80,13 @@ async fn files_meet_them() {
     assert_eq!(handle.readdir(".").await.unwrap(), ["free", "kept", "way"]);
     ground.leave().await;
 }
+
+#[tokio::test]
+async fn nothing_is_left_where_nothing_was() {
+    let (ground, handle) = restricted().await;
+    said(&handle, "true").await;
+    let mut names = ground.backend.readdir(".").await.unwrap();
+    names.sort();
+    assert_eq!(names, ["free", "hidden", "hidden-file", "kept", "way"]);
+    ground.leave().await;
+}

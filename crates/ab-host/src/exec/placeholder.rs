@@ -1,0 +1,135 @@
+//! Something to cover where nothing is: an empty file that stands for a path that commands must not
+//! make, and that is gone when the last command that needs it has ended.
+//!
+//! Everybody who covers it holds a lock on it, in this process or another, and the last to let go
+//! removes it. It is known by what no file of a workspace has by chance: no bytes, one permission,
+//! and the first second of all clocks as its time.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, flock,
+    fstat, futimens, openat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::jail::Spot;
+
+const MODE: Mode = Mode::RUSR;
+const TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+#[derive(Debug)]
+pub(super) struct Placeholder {
+    spot: Spot,
+    file: OwnedFd,
+}
+
+impl Placeholder {
+    /// Makes one where nothing is, or joins whoever was quicker.
+    pub(super) fn make(spot: Spot) -> Result<Option<Placeholder>, Errno> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = match openat(&spot.dir, spot.name()?, flags | OFlags::NOFOLLOW, MODE) {
+            Ok(file) => file,
+            Err(Errno::EXIST) => return Placeholder::join(spot),
+            Err(errno) => return Err(errno),
+        };
+        flock(&file, FlockOperation::LockShared)?;
+        fchmod(&file, MODE)?;
+        futimens(&file, &Timestamps { last_access: TIME, last_modification: TIME })?;
+        Ok(Some(Placeholder { spot, file }))
+    }
+
+    /// Holds the one that is there; nothing when what is there is none.
+    pub(super) fn join(spot: Spot) -> Result<Option<Placeholder>, Errno> {
+        match statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if is_one(&stat) => {}
+            Ok(_) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = openat(&spot.dir, spot.name()?, flags, Mode::empty())?;
+        flock(&file, FlockOperation::LockShared)?;
+        // Whoever let go of it last may have removed it just before.
+        match statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if same(&there, &fstat(&file)?) => Ok(Some(Placeholder { spot, file })),
+            Ok(_) | Err(Errno::NOENT) => Err(Errno::AGAIN),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn let_go(&self) -> Result<(), Errno> {
+        // Held by others still: the last of them removes it.
+        flock(&self.file, FlockOperation::NonBlockingLockExclusive)?;
+        let name = self.spot.name()?;
+        let there = statat(&self.spot.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if is_one(&there) && same(&there, &fstat(&self.file)?) {
+            unlinkat(&self.spot.dir, name, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Placeholder {
+    fn drop(&mut self) {
+        // One that stays is empty and read-only, and the next command that covers it tries again.
+        let _ = self.let_go();
+    }
+}
+
+fn is_one(stat: &Stat) -> bool {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    kind == FileType::RegularFile && mode == MODE && stat.st_size == 0 && stat.st_mtime == 0
+}
+
+fn same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn spot(directory: &Path) -> Spot {
+        let dir = crate::jail::open_host_dir(directory).unwrap();
+        Spot { dir, name: Some("missing".to_owned()) }
+    }
+
+    #[test]
+    fn the_last_to_let_go_removes_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("missing");
+        let made = Placeholder::make(spot(directory.path())).unwrap().unwrap();
+        let also = Placeholder::make(spot(directory.path())).unwrap().unwrap();
+        let third = Placeholder::join(spot(directory.path())).unwrap().unwrap();
+        drop(made);
+        assert!(place.exists());
+        drop(third);
+        assert!(place.exists());
+        drop(also);
+        assert!(!place.exists());
+    }
+
+    #[test]
+    fn a_file_of_the_workspace_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("missing");
+        std::fs::write(&place, "").unwrap();
+        assert!(Placeholder::make(spot(directory.path())).unwrap().is_none());
+        assert!(Placeholder::join(spot(directory.path())).unwrap().is_none());
+        assert!(place.exists());
+    }
+
+    #[test]
+    fn one_that_became_a_file_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("missing");
+        let made = Placeholder::make(spot(directory.path())).unwrap().unwrap();
+        std::fs::remove_file(&place).unwrap();
+        std::fs::write(&place, "mine").unwrap();
+        drop(made);
+        assert_eq!(std::fs::read_to_string(&place).unwrap(), "mine");
+    }
+}
