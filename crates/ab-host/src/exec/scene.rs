@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{ExecLimits, ExecRequest, Restrictions};
 use ab_core::{Verb, WsPath};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 
 use crate::blocking;
 use crate::failure::Act;
@@ -194,11 +194,14 @@ fn covered(
     wanted.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
     let mut pinned = std::collections::BTreeSet::new();
     for (below, hidden) in wanted {
-        pin(&mut visible, &below, root, jail, &mut pinned, act)?;
+        if !pin(&mut visible, &below, root, jail, &mut pinned, act)? {
+            continue;
+        }
         let full = root.join(&below);
         let with = match (identity(jail, &full), hidden) {
-            (Ok((is_dir, identity)), hidden) => {
-                let with = match (hidden, is_dir) {
+            (Ok((FileType::Symlink, _)), _) => return Err(linked(&below, act)),
+            (Ok((kind, identity)), hidden) => {
+                let with = match (hidden, kind.is_dir()) {
                     (false, _) => With::ReadOnly,
                     (true, true) => With::EmptyDirectory,
                     (true, false) => With::EmptyFile,
@@ -218,7 +221,8 @@ fn covered(
 }
 
 /// Covers the directories on the way to a restricted path with themselves, so that none of them
-/// can be moved away and replaced.
+/// can be moved away and replaced. False when the way ends before the path: then what ends it is
+/// covered instead, and nothing can be made at the path.
 fn pin(
     visible: &mut Visible,
     below: &WsPath,
@@ -226,37 +230,51 @@ fn pin(
     jail: &Jail,
     pinned: &mut std::collections::BTreeSet<WsPath>,
     act: Act<'_>,
-) -> Result<()> {
+) -> Result<bool> {
     let mut ways: Vec<WsPath> = std::iter::successors(below.parent(), WsPath::parent)
         .take_while(|way| !way.is_root())
         .collect();
     ways.reverse();
     for way in ways {
-        if !pinned.insert(way.clone()) || visible.covers.iter().any(|it| it.below == way.as_str()) {
-            continue;
-        }
-        match identity(jail, &root.join(&way)) {
-            Ok((true, identity)) => {
-                visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
-                visible.covers.push(Cover { below: way.as_str().to_owned(), with: With::Itself });
-            }
-            Ok((false, _)) => return Ok(()),
+        let (kind, identity) = match identity(jail, &root.join(&way)) {
+            Ok(found) => found,
             Err(Fault::Os(rustix::io::Errno::NOENT)) => {
-                // The cover of the missing path itself makes it.
-                return Ok(());
+                if pinned.insert(way.clone()) {
+                    let below = way.as_str().to_owned();
+                    visible.covers.push(Cover { below, with: With::EmptyFile });
+                }
+                return Ok(false);
             }
             Err(fault) => return Err(act.failed(fault)),
+        };
+        if kind == FileType::Symlink {
+            return Err(linked(&way, act));
+        }
+        let covered = visible.covers.iter().any(|it| it.below == way.as_str());
+        if pinned.insert(way.clone()) && !covered {
+            visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
+            visible.covers.push(Cover { below: way.as_str().to_owned(), with: With::Itself });
+        }
+        if !kind.is_dir() {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Whether it is a directory, and which file it is.
-fn identity(jail: &Jail, path: &WsPath) -> Result<(bool, String), Fault> {
+/// A link can be removed and replaced whatever is mounted where it leads, and a mount would follow
+/// it out of the workspace.
+fn linked(below: &WsPath, act: Act<'_>) -> Error {
+    let message = format!("'{below}' is restricted, or on the way to what is, and it is a link");
+    act.error(Kind::PermissionDenied, &message)
+}
+
+/// What kind of file it is, and which.
+fn identity(jail: &Jail, path: &WsPath) -> Result<(FileType, String), Fault> {
     let handle = jail.open(path, OFlags::PATH, Final::Keep)?;
     let stat = rustix::fs::fstat(&handle)?;
-    let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
-    Ok((is_dir, format!("{}:{}", stat.st_dev, stat.st_ino)))
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    Ok((kind, format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
 /// Which file a handle means, as `stat` prints it.
