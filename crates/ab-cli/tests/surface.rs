@@ -18,6 +18,7 @@ fn help_lists_every_command() {
         listed_commands(&top),
         [
             "fs           Read and change the files of a workspace",
+            "exec         Run a command in the workspace, behind walls",
             "doctor       Say what this host offers for isolating commands",
             "version      Say which build this is",
             "completions  Print completions for a shell",
@@ -113,7 +114,7 @@ fn doctor_explains_whatever_is_missing() {
     let stage = Stage::new();
     let value = stage.json(&["doctor", "--json"]);
     let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["facilities", "isolation", "summary"]);
+    assert_eq!(keys, ["facilities", "isolation", "summary", "in_force"]);
     let facilities = value["facilities"].as_array().unwrap();
     let names: Vec<&str> = facilities.iter().map(|each| each["name"].as_str().unwrap()).collect();
     let expect = [

@@ -13,6 +13,7 @@
 
 pub mod behaviour;
 pub mod crowd;
+pub mod escapes;
 pub mod every_call;
 pub mod expect;
 pub mod fuzz;

@@ -1,0 +1,1 @@
+//! `exec`: streams, exit codes, flags, interrupts.
