@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 use ab_testkit::host::cannot_run;
@@ -15,18 +17,15 @@ const HIDERS: &str = "mkfifo never; for how in 'setsid' 'nohup' 'setsid nohup' '
      ($how /bin/sh -c 'exec 9>>alive; echo x >&9; read x < never' </dev/null >/dev/null 2>&1 &) ; done; \
      while [ $(wc -l < alive 2>/dev/null || echo 0) -lt 4 ]; do :; done; echo there;";
 
-/// Whether any process outside has the file open.
+/// How many processes have the file open, whatever name it has where they are.
 fn held(stage: &Stage, name: &str) -> usize {
-    let path = stage.path(name);
+    let file = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let wanted = file(&stage.path(name));
     let handles = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         entry.file_name().to_str()?.parse::<u32>().ok()?;
         fs::read_dir(entry.path().join("fd")).ok()
     });
-    handles
-        .flatten()
-        .flatten()
-        .filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path))
-        .count()
+    handles.flatten().flatten().filter(|handle| file(&handle.path()) == wanted).count()
 }
 
 /// The kernel ends a namespace after the last to wait for it has been told.
