@@ -396,7 +396,8 @@ fn checked(checks: &[(String, String)]) -> Vec<String> {
     let paths: Vec<String> = checks.iter().map(|(path, _)| quoted(path)).collect();
     let expected: Vec<&str> = checks.iter().map(|(_, identity)| identity.as_str()).collect();
     let script = format!(
-        "[ \"$(/usr/bin/stat -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; exec \"$@\"",
+        "s=/usr/bin/stat; [ -x $s ] || s=/bin/stat; \
+         [ \"$($s -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; exec \"$@\"",
         paths.join(" "),
         quoted(&expected.join("\n")),
     );
