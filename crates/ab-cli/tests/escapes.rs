@@ -101,18 +101,16 @@ fn make_all(mode: &'static str) {
     }
     let binary = Binary::new(mode);
     let mut wrong = Vec::new();
-    let mut counts = [0, 0];
+    let mut allowed = 0;
     for attempt in escapes::all() {
         let base = tempfile::tempdir().unwrap();
         match escapes::make(attempt, &binary, &Ground::new(base.path())) {
-            Ok(Outcome::Blocked) => counts[0] += 1,
-            Ok(_) => counts[1] += 1,
+            Ok(Outcome::Blocked) => {}
+            Ok(_) => allowed += 1,
             Err(cause) => wrong.push(cause),
         }
     }
-    let [blocked, allowed] = counts;
     assert!(wrong.is_empty(), "{mode}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
-    println!("{mode}: {blocked} blocked, {allowed} allowed and not claimed");
     assert!(mode != "bwrap" || allowed == 0, "bwrap claims everything in the table");
 }
 
@@ -146,8 +144,8 @@ fn what_is_claimed_is_what_the_table_says() {
         controls.iter().find(|it| it["control"] == control).unwrap()["holds"].clone()
     };
     for control in ["files", "attributes", "restrictions", "network", "processes", "orphans"] {
-        assert_eq!(holds("none", control) == "enforced", false, "{control}");
-        assert_eq!(holds("software", control) == "enforced", false, "{control}");
+        assert_ne!(holds("none", control), "enforced", "{control}");
+        assert_ne!(holds("software", control), "enforced", "{control}");
     }
     if stands("bwrap") {
         for control in ["files", "attributes", "restrictions", "network", "sockets", "orphans"] {
