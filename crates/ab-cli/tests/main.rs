@@ -4,6 +4,9 @@
 
 mod changing;
 mod comparing;
+mod escapes;
+mod executing;
+mod outliving;
 mod reading;
 mod refusals;
 mod searching;

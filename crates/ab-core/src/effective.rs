@@ -101,6 +101,8 @@ impl EffectivePolicy {
 pub enum Subject {
     /// Files outside the workspace.
     Files,
+    /// Names, sizes, modes and times of files outside.
+    Attributes,
     /// Paths of the workspace that are hidden or read-only.
     Restrictions,
     Network,
@@ -128,6 +130,7 @@ impl Subject {
     pub fn as_str(self) -> &'static str {
         match self {
             Subject::Files => "files",
+            Subject::Attributes => "attributes",
             Subject::Restrictions => "restrictions",
             Subject::Network => "network",
             Subject::Sockets => "sockets",

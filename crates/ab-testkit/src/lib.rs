@@ -14,6 +14,7 @@
 pub mod behaviour;
 pub mod commands;
 pub mod crowd;
+pub mod escapes;
 pub mod every_call;
 pub mod expect;
 pub mod fuzz;

@@ -82,7 +82,10 @@ async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
 }
 
 /// One row for each control: how far it holds, what it is, and what sees to it.
-fn print_policy(policy: &EffectivePolicy, terminal: &mut Terminal) -> Result<(), Failure> {
+pub(super) fn print_policy(
+    policy: &EffectivePolicy,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
     let name = |control: &ab_core::Control| control.subject.as_str().len();
     let width = policy.controls.iter().map(name).max().unwrap_or(0);
     if terminal.is_watched() {

@@ -73,8 +73,12 @@ pub(crate) struct Exec {
     #[arg(long, conflicts_with = "json")]
     pty: bool,
 
+    /// Run nothing: print what would be in force for a command with these flags
+    #[arg(long)]
+    explain: bool,
+
     /// The command
-    #[arg(value_name = "COMMAND", required = true, last = true)]
+    #[arg(value_name = "COMMAND", required_unless_present = "explain", last = true)]
     command: Vec<OsString>,
 }
 
@@ -268,6 +272,11 @@ pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failu
         true => backend.clone(),
         false => backend.restrict(restrictions)?,
     };
+    if exec.explain {
+        let told = explained(&handle, terminal).await;
+        backend.destroy().await?;
+        return told;
+    }
     let ending = match terminal.format() {
         Format::Json => gathered(&exec, &handle, terminal).await,
         Format::Text => streamed(&exec, &handle, terminal).await,
@@ -276,6 +285,15 @@ pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failu
     match ending.and_then(|exit| closed.map(|()| exit))? {
         Exit::Success => Ok(()),
         exit => Err(Failure::Told(exit)),
+    }
+}
+
+/// What is in force, and no command.
+async fn explained(backend: &Backend, terminal: &mut Terminal) -> Result<(), Failure> {
+    let policy = backend.effective_policy().await?;
+    match terminal.format() {
+        Format::Json => terminal.value(&crate::json::effective(&policy)),
+        Format::Text => super::doctor::print_policy(&policy, terminal),
     }
 }
 

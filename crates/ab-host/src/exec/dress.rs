@@ -22,7 +22,7 @@ use crate::process::supervise::Channels;
 use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
-use crate::sandbox::seccomp::{self, LocalSockets};
+use crate::sandbox::seccomp::{self, LocalSockets, Walls};
 use crate::sandbox::software;
 
 /// Longest single argument that the kernel takes, less than which there is room for a name.
@@ -149,7 +149,7 @@ impl Wardrobe {
             Isolation::Landlock => {
                 image.privileges = Privileges::Drop;
                 image.ruleset = lent.map(|lent| lent.ruleset);
-                let filter = seccomp::filter(settings.network, LocalSockets::Refused);
+                let filter = seccomp::filter(Walls::Rules, settings.network, LocalSockets::Refused);
                 image.filter = Some(filter.map_err(unavailable)?);
             }
             Isolation::Software => {
@@ -182,7 +182,8 @@ impl Wardrobe {
     fn lend(&self, settings: &ExecSettings, request: &ExecRequest, scene: &Scene) -> Result<Lent> {
         let key: Vec<String> =
             scene.visible.iter().filter_map(|it| identity_of(&it.handle)).collect();
-        let key = format!("{} {:?}", key.join(" "), request.restrictions.binds);
+        let kept: Vec<bool> = scene.visible.iter().map(|it| it.read_only).collect();
+        let key = format!("{} {kept:?} {:?}", key.join(" "), request.restrictions.binds);
         if let Some(lent) = self.lock().get(&key) {
             return Ok(lent.clone());
         }
@@ -309,7 +310,13 @@ fn sandboxed(
     words: Vec<String>,
     theirs: &mut Vec<OwnedFd>,
 ) -> Result<Vec<String>> {
-    let filter = seccomp::filter(settings.network, LocalSockets::Allowed).map_err(unavailable)?;
+    // A socket in a directory of the host can be reached through a mount that is read-only.
+    let sockets = match request.restrictions.binds.is_empty() {
+        true => LocalSockets::Allowed,
+        false => LocalSockets::Refused,
+    };
+    let filter = seccomp::filter(Walls::Namespaces, settings.network, sockets);
+    let filter = filter.map_err(unavailable)?;
     let mut lend = |bytes: &[u8]| -> Result<i32> {
         let number = i32::try_from(theirs.len()).map_err(|_| unplanned())?;
         theirs.push(filled_pipe(bytes).map_err(|error| unstarted(&error))?);
@@ -323,7 +330,7 @@ fn sandboxed(
     let mut places: Vec<Placed> = Vec::new();
     for (index, visible) in scene.visible.iter().enumerate() {
         let sandbox = bwrap::join(SANDBOX_ROOT, visible.at.as_str());
-        let mut at = vec![sandbox.clone()];
+        let mut at = vec![sandbox];
         // Absolute paths in commands keep working, unless that would bury the sandbox's own.
         let buries = Path::new(SANDBOX_ROOT).starts_with(&visible.path);
         if index == 0 && !buries {
@@ -332,7 +339,8 @@ fn sandboxed(
         if visible.contested
             && let Some(identity) = identity_of(&visible.handle)
         {
-            checks.push((sandbox.clone(), identity));
+            // Each is a mount of its own, made at another moment.
+            checks.extend(at.iter().map(|at| (at.clone(), identity.clone())));
         }
         for seen in &visible.seen {
             for at in &at {
@@ -385,7 +393,8 @@ fn sandboxed(
     Ok(said)
 }
 
-/// Words before the command that make sure that what was mounted is what was looked at.
+/// Words before the command that make sure that what was mounted is what was looked at. Nothing of
+/// the command's own, such as its path, has a say in them.
 fn checked(checks: &[(String, String)]) -> Vec<String> {
     if checks.is_empty() {
         return Vec::new();
@@ -393,7 +402,8 @@ fn checked(checks: &[(String, String)]) -> Vec<String> {
     let paths: Vec<String> = checks.iter().map(|(path, _)| quoted(path)).collect();
     let expected: Vec<&str> = checks.iter().map(|(_, identity)| identity.as_str()).collect();
     let script = format!(
-        "[ \"$(stat -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; exec \"$@\"",
+        "s=/usr/bin/stat; [ -x $s ] || s=/bin/stat; \
+         [ \"$($s -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; exec \"$@\"",
         paths.join(" "),
         quoted(&expected.join("\n")),
     );

@@ -39,12 +39,15 @@ impl Placeholder {
         Ok(Some(Placeholder { spot, file }))
     }
 
+    /// Whether one is there.
+    pub(super) fn is_at(spot: &Spot) -> Result<bool, Errno> {
+        Ok(is_one(&statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
     /// Holds the one that is there; nothing when what is there is none.
     pub(super) fn join(spot: Spot) -> Result<Option<Placeholder>, Errno> {
-        match statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if is_one(&stat) => {}
-            Ok(_) => return Ok(None),
-            Err(errno) => return Err(errno),
+        if !Placeholder::is_at(&spot)? {
+            return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = openat(&spot.dir, spot.name()?, flags, Mode::empty())?;

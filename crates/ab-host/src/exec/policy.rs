@@ -11,6 +11,7 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
     let walls = Walls { settings, standing };
     let mut controls = vec![
         walls.files(),
+        walls.attributes(),
         walls.restrictions(),
         walls.network(),
         walls.sockets(),
@@ -81,6 +82,26 @@ impl Walls<'_> {
         control
     }
 
+    fn attributes(&self) -> Control {
+        let given = match self.isolation() {
+            Isolation::Bwrap => (
+                Strength::Enforced,
+                "files outside do not exist for commands",
+                "mount namespace of bwrap",
+            ),
+            Isolation::Landlock => (
+                Strength::Open,
+                "of files outside, names and sizes are seen, and modes and times can be changed \
+                 where the user may",
+                "none: Landlock controls contents",
+            ),
+            Isolation::Software | Isolation::None | Isolation::Auto => {
+                (Strength::Open, "all that the user may see and change", "none")
+            }
+        };
+        self.control(Subject::Attributes, "none of files outside", given)
+    }
+
     fn restrictions(&self) -> Control {
         let given = match self.isolation() {
             Isolation::Bwrap => {
@@ -114,12 +135,12 @@ impl Walls<'_> {
         let given = match (self.isolation(), self.settings.network) {
             (Isolation::Bwrap, Network::None) => (
                 Strength::Enforced,
-                "those of other programs cannot be reached",
+                "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount and network namespaces of bwrap",
             ),
             (Isolation::Bwrap, Network::Shared) if scoped => (
                 Strength::Enforced,
-                "those of other programs cannot be reached",
+                "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount namespace of bwrap; Landlock for those without a path",
             ),
             (Isolation::Bwrap, Network::Shared) => (

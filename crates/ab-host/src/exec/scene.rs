@@ -8,7 +8,7 @@ use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{ExecLimits, ExecRequest, Restrictions};
 use ab_core::{Verb, WsPath};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::placeholder::Placeholder;
@@ -210,10 +210,6 @@ fn covered(
     if restrictions.hidden.iter().any(|path| root.starts_with(path)) {
         return Err(act.error(Kind::NotFound, "no such file or directory"));
     }
-    if isolation != Isolation::Bwrap {
-        // Only mounts can cover anything.
-        return Ok(visible);
-    }
     let hidden = restrictions.hidden.iter().map(|path| (path, true));
     let kept = restrictions.read_only.iter().map(|path| (path, false));
     let mut wanted: Vec<(WsPath, bool)> = hidden
@@ -224,66 +220,94 @@ fn covered(
     // From the outside in; of two for one path, hidden wins by coming last.
     wanted.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
     for (below, hidden) in wanted {
-        let below = pin(&mut visible, &below, root, jail, act)?;
-        let full = root.join(&below);
-        let (with, placeholder) = match identity(jail, &full) {
-            Ok((true, _)) if hidden => (With::EmptyDirectory, None),
-            Ok((true, identity)) => {
-                visible.seen.push(Seen { below: below.as_str().to_owned(), identity });
-                (With::ReadOnly, None)
-            }
-            Ok((false, identity)) => {
-                let placeholder = held(jail, &full, Placeholder::join, act)?;
-                if hidden || placeholder.is_some() {
-                    (With::EmptyFile, placeholder)
-                } else {
-                    visible.seen.push(Seen { below: below.as_str().to_owned(), identity });
-                    (With::ReadOnly, None)
-                }
-            }
-            // Nothing is there, and nothing may be made there.
-            Err(Fault::Os(Errno::NOENT)) => {
-                (With::EmptyFile, held(jail, &full, Placeholder::make, act)?)
-            }
-            Err(fault) => return Err(act.failed(fault)),
+        let target = match pin(&mut visible, &below, root, jail, act)? {
+            Way::Whole => below,
+            Way::Missing(at) => at,
+            // Nothing can be made below a file that cannot be moved away.
+            Way::File => continue,
         };
-        visible.placeholders.extend(placeholder);
-        let below = below.as_str().to_owned();
-        if !visible.covers.iter().any(|it| it.below == below && it.with != With::Itself) {
-            visible.covers.push(Cover { below, with });
-        }
+        cover(&mut visible, target, hidden, root, (jail, isolation), act)?;
     }
     Ok(visible)
 }
 
+/// How far the way to a restricted path goes.
+enum Way {
+    Whole,
+    /// To here, where nothing is.
+    Missing(WsPath),
+    /// To a file.
+    File,
+}
+
 /// Covers the directories on the way to a restricted path with themselves, so that none of them
-/// can be moved away and replaced. Where the way ends before the path does, its end is what must
-/// be covered instead.
+/// can be moved away and replaced.
 fn pin(
     visible: &mut Visible,
     below: &WsPath,
     root: &WsPath,
     jail: &Jail,
     act: Act<'_>,
-) -> Result<WsPath> {
+) -> Result<Way> {
     let mut ways: Vec<WsPath> = std::iter::successors(below.parent(), WsPath::parent)
         .take_while(|way| !way.is_root())
         .collect();
     ways.reverse();
     for way in ways {
-        if visible.covers.iter().any(|it| it.below == way.as_str()) {
-            continue;
-        }
-        match identity(jail, &root.join(&way)) {
-            Ok((true, identity)) => {
-                visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
-                visible.covers.push(Cover { below: way.as_str().to_owned(), with: With::Itself });
-            }
-            Ok((false, _)) | Err(Fault::Os(Errno::NOENT)) => return Ok(way),
+        let (kind, identity) = match identity(jail, &root.join(&way)) {
+            Ok(found) => found,
+            Err(Fault::Os(Errno::NOENT)) => return Ok(Way::Missing(way)),
             Err(fault) => return Err(act.failed(fault)),
+        };
+        if kind == FileType::Symlink {
+            return Err(linked(&way, act));
+        }
+        if !kind.is_dir() && is_placeholder(jail, &root.join(&way), act)? {
+            return Ok(Way::Missing(way));
+        }
+        if !visible.covers.iter().any(|it| it.below == way.as_str()) {
+            visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
+            visible.covers.push(Cover { below: way.as_str().to_owned(), with: With::Itself });
+        }
+        if !kind.is_dir() {
+            return Ok(Way::File);
         }
     }
-    Ok(below.clone())
+    Ok(Way::Whole)
+}
+
+/// Covers one path, so that it cannot be seen, changed or made.
+fn cover(
+    visible: &mut Visible,
+    below: WsPath,
+    hidden: bool,
+    root: &WsPath,
+    (jail, isolation): (&Jail, Isolation),
+    act: Act<'_>,
+) -> Result<()> {
+    let full = root.join(&below);
+    let stands = |get: fn(Spot) -> Result<Option<Placeholder>, Errno>| match isolation {
+        Isolation::Bwrap => held(jail, &full, get, act),
+        // Only mounts can cover anything.
+        Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => Ok(None),
+    };
+    let (with, placeholder, identity) = match identity(jail, &full) {
+        Ok((FileType::Symlink, _)) => return Err(linked(&below, act)),
+        Ok((FileType::Directory, _)) if hidden => (With::EmptyDirectory, None, None),
+        Ok((FileType::Directory, identity)) => (With::ReadOnly, None, Some(identity)),
+        Ok((_, identity)) => match (hidden, stands(Placeholder::join)?) {
+            (false, None) => (With::ReadOnly, None, Some(identity)),
+            (_, placeholder) => (With::EmptyFile, placeholder, None),
+        },
+        // Nothing is there, and nothing may be made there.
+        Err(Fault::Os(Errno::NOENT)) => (With::EmptyFile, stands(Placeholder::make)?, None),
+        Err(fault) => return Err(act.failed(fault)),
+    };
+    visible.placeholders.extend(placeholder);
+    let below = below.as_str().to_owned();
+    visible.seen.extend(identity.map(|identity| Seen { below: below.clone(), identity }));
+    visible.covers.push(Cover { below, with });
+    Ok(())
 }
 
 /// Times that a placeholder that was just removed is looked for again.
@@ -308,12 +332,25 @@ fn held(
     Err(act.failed(Errno::AGAIN))
 }
 
-/// Whether it is a directory, and which file it is.
-fn identity(jail: &Jail, path: &WsPath) -> Result<(bool, String), Fault> {
+/// Whether what is there stands for something that is not.
+fn is_placeholder(jail: &Jail, path: &WsPath, act: Act<'_>) -> Result<bool> {
+    let spot = jail.spot(path, Final::Keep, Missing::Fail).map_err(|fault| act.failed(fault))?;
+    Placeholder::is_at(&spot).map_err(|errno| act.failed(errno))
+}
+
+/// A link can be removed and replaced whatever is mounted where it leads, and a mount would follow
+/// it out of the workspace.
+fn linked(below: &WsPath, act: Act<'_>) -> Error {
+    let message = format!("'{below}' is restricted, or on the way to what is, and it is a link");
+    act.error(Kind::PermissionDenied, &message)
+}
+
+/// What kind of file it is, and which.
+fn identity(jail: &Jail, path: &WsPath) -> Result<(FileType, String), Fault> {
     let handle = jail.open(path, OFlags::PATH, Final::Keep)?;
     let stat = rustix::fs::fstat(&handle)?;
-    let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
-    Ok((is_dir, format!("{}:{}", stat.st_dev, stat.st_ino)))
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    Ok((kind, format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
 /// Which file a handle means, as `stat` prints it.

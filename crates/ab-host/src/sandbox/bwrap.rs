@@ -26,10 +26,17 @@ pub(crate) const SETTINGS: &[&str] = &[
     "/etc/gai.conf",
     "/etc/protocols",
     "/etc/services",
-    "/etc/ssl",
+    // The directories themselves also hold private keys, which root could read.
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
-    "/etc/pki",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
     "/etc/alternatives",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
@@ -40,6 +47,20 @@ pub(crate) const SETTINGS: &[&str] = &[
     "/etc/terminfo",
     "/etc/inputrc",
     "/etc/fonts",
+];
+
+/// Parts of `/proc` that change the machine. Root may write them even without any capability, and a
+/// command that runs as root is that root.
+const MACHINE: &[&str] = &[
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+    "/proc/mtrr",
+    "/proc/pressure",
+    "/proc/acpi",
+    "/proc/scsi",
+    "/proc/fs",
+    "/proc/driver",
+    "/proc/dynamic_debug",
 ];
 
 /// A directory of the system as it is on this host.
@@ -133,6 +154,10 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     said.word(["--ro-bind-data", &view.users.to_string(), "/etc/passwd"]);
     said.word(["--ro-bind-data", &view.groups.to_string(), "/etc/group"]);
     said.word(["--dev", "/dev", "--proc", "/proc"]);
+    for path in MACHINE {
+        said.word(["--ro-bind-try", path, path]);
+    }
+    said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", "/dev/shm"]);
     said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", "/tmp"]);
     said.word(["--dir", "/run", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]);
     for path in view.toolchains {
@@ -162,6 +187,8 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     // A place that lies in another would be buried by it if it came first.
     mounts.sort_by_key(|(at, _)| Path::new(at).components().count());
     said.0.extend(mounts.into_iter().flat_map(|(_, said)| said.0));
+    // Both are memory without a bound.
+    said.word(["--remount-ro", "/dev", "--remount-ro", "/"]);
     said.word(["--chdir", &view.directory]);
     said.word(["--seccomp", &view.filter.to_string()]);
     said.0
@@ -278,6 +305,19 @@ mod tests {
         let pinned = index(&said, &["--bind", "/srv/w/mnt", "/w/mnt"]);
         let inner = index(&said, &["--bind", "/srv/w/mnt/data", "/w/mnt/data"]);
         assert!(whole < pinned && pinned < inner);
+    }
+
+    #[test]
+    fn what_changes_the_machine_is_read_only_and_memory_has_bounds() {
+        let said = arguments(&view(Vec::new()));
+        let proc = index(&said, &["--proc", "/proc"]);
+        assert!(proc < index(&said, &["--ro-bind-try", "/proc/sys", "/proc/sys"]));
+        for place in ["/tmp", "/dev/shm"] {
+            index(&said, &["--size", &TMP_SIZE.to_string(), "--tmpfs", place]);
+        }
+        index(&said, &["--remount-ro", "/dev", "--remount-ro", "/"]);
+        // Keys are in those.
+        assert!(!said.iter().any(|word| word == "/etc/ssl" || word == "/etc/pki"));
     }
 
     #[test]

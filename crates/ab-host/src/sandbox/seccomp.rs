@@ -15,6 +15,15 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
+/// What else keeps the command in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Walls {
+    /// It has its own processes, and its own memory to share and queues.
+    Namespaces,
+    /// Landlock knows of files and signals, and nothing of what is in [`SHARED`].
+    Rules,
+}
+
 /// Whether sockets to other programs of the host are kept out by the filter or by namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LocalSockets {
@@ -68,6 +77,23 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
+/// Memory and queues that all programs of a user share, unless a namespace keeps them apart.
+const SHARED: &[libc::c_long] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];
+
 /// Flags of `clone` and `unshare` that make a namespace.
 const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWUSER,
@@ -81,21 +107,32 @@ const NAMESPACES: &[i32] = &[
 /// The same for `unshare` alone: in `clone` its bit belongs to the exit signal.
 const TIME_NAMESPACE: i32 = 0x80;
 
+/// Calls that set a mode, and which of their arguments it is.
+const SET_MODE: &[(libc::c_long, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (SYS_FCHMODAT2, 2),
+];
+const SYS_FCHMODAT2: libc::c_long = 452;
+
 /// The numbers of the x32 interface have this bit.
 const X32: u32 = 0x4000_0000;
 
 pub(crate) type Filter = Arc<[sock_filter]>;
 
 /// The filter, made once for each of its forms.
-pub(crate) fn filter(network: Network, sockets: LocalSockets) -> Result<Filter, String> {
-    static MADE: [OnceLock<Result<Filter, String>>; 4] = [const { OnceLock::new() }; 4];
-    let form = match (network, sockets) {
-        (Network::Shared, LocalSockets::Allowed) => 0,
-        (Network::Shared, LocalSockets::Refused) => 1,
-        (Network::None, LocalSockets::Allowed) => 2,
-        (Network::None, LocalSockets::Refused) => 3,
-    };
-    MADE[form].get_or_init(|| make(network, sockets).map(Arc::from)).clone()
+pub(crate) fn filter(
+    walls: Walls,
+    network: Network,
+    sockets: LocalSockets,
+) -> Result<Filter, String> {
+    static MADE: [OnceLock<Result<Filter, String>>; 8] = [const { OnceLock::new() }; 8];
+    let form = usize::from(walls == Walls::Rules)
+        + 2 * usize::from(network == Network::None)
+        + 4 * usize::from(sockets == LocalSockets::Refused);
+    MADE[form].get_or_init(|| make(walls, network, sockets).map(Arc::from)).clone()
 }
 
 /// The filter as bwrap reads it.
@@ -109,7 +146,7 @@ pub(crate) fn bytes(filter: &[sock_filter]) -> Vec<u8> {
         .collect()
 }
 
-fn make(network: Network, sockets: LocalSockets) -> Result<BpfProgram, String> {
+fn make(walls: Walls, network: Network, sockets: LocalSockets) -> Result<BpfProgram, String> {
     let explained = |error: seccompiler::BackendError| format!("no filter can be made: {error}");
     let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(explained)?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -127,8 +164,20 @@ fn make(network: Network, sockets: LocalSockets) -> Result<BpfProgram, String> {
         [libc::TIOCSTI, libc::TIOCLINUX].map(|request| when(1, SeccompCmpOp::Eq, request));
     let terminal: Result<Vec<_>, _> = terminal.into_iter().collect();
     rules.insert(libc::SYS_ioctl, terminal.map_err(explained)?);
-    let foreign = foreign_sockets(network, sockets).map_err(explained)?;
+    let foreign = foreign_sockets(walls, network, sockets).map_err(explained)?;
     rules.insert(libc::SYS_socket, foreign);
+    if walls == Walls::Rules {
+        rules.extend(SHARED.iter().map(|call| (*call, Vec::new())));
+        // Limits of other processes: one of CPU time ends them.
+        let others = when(0, SeccompCmpOp::Ne, 0).map_err(explained)?;
+        rules.insert(libc::SYS_prlimit64, vec![others]);
+    }
+    // A program that makes others root, left behind in the workspace.
+    for (call, argument) in SET_MODE {
+        let mode = u64::from(libc::S_ISUID);
+        let rule = when(*argument, SeccompCmpOp::MaskedEq(mode), mode).map_err(explained)?;
+        rules.insert(*call, vec![rule]);
+    }
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture);
     let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(explained)?;
@@ -137,6 +186,7 @@ fn make(network: Network, sockets: LocalSockets) -> Result<BpfProgram, String> {
 
 /// The families of sockets that may not be made: all but those named.
 fn foreign_sockets(
+    walls: Walls,
     network: Network,
     sockets: LocalSockets,
 ) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
@@ -147,7 +197,7 @@ fn foreign_sockets(
     if sockets == LocalSockets::Allowed {
         allowed.push(libc::AF_UNIX);
     }
-    if network == Network::None && sockets == LocalSockets::Allowed {
+    if network == Network::None && walls == Walls::Namespaces {
         // In a network namespace of its own there is nobody to reach but itself.
         allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
     }
@@ -197,13 +247,15 @@ mod tests {
 
     #[test]
     fn every_form_can_be_made_and_is_made_once() {
-        for network in [Network::Shared, Network::None] {
-            for sockets in [LocalSockets::Allowed, LocalSockets::Refused] {
-                let first = filter(network, sockets).unwrap();
-                assert!(Arc::ptr_eq(&first, &filter(network, sockets).unwrap()));
-                assert_eq!(bytes(&first).len(), first.len() * 8);
-                // More than the kernel takes would leave commands without any.
-                assert!(first.len() < 4096, "{}", first.len());
+        for walls in [Walls::Namespaces, Walls::Rules] {
+            for network in [Network::Shared, Network::None] {
+                for sockets in [LocalSockets::Allowed, LocalSockets::Refused] {
+                    let first = filter(walls, network, sockets).unwrap();
+                    assert!(Arc::ptr_eq(&first, &filter(walls, network, sockets).unwrap()));
+                    assert_eq!(bytes(&first).len(), first.len() * 8);
+                    // More than the kernel takes would leave commands without any.
+                    assert!(first.len() < 4096, "{}", first.len());
+                }
             }
         }
     }

@@ -1,0 +1,260 @@
+//! The table of attempts to get out, made with the built binary in every isolation.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ab_core::effective::{Strength, Subject};
+use ab_testkit::escapes::{self, Ground, Outcome, Said, Surface, Wish};
+use ab_testkit::host::cannot_run;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::Value;
+
+use crate::stage::{BINARY, Stage, command, run};
+
+/// Those that hold commands, or do not, each in its own way.
+pub(crate) const MODES: [&str; 4] = ["bwrap", "landlock", "software", "none"];
+
+/// The built binary in one mode.
+struct Binary {
+    mode: &'static str,
+    told: Mutex<HashMap<Vec<Wish>, Value>>,
+}
+
+impl Binary {
+    fn new(mode: &'static str) -> Binary {
+        Binary { mode, told: Mutex::default() }
+    }
+
+    fn command(&self, ground: &Ground, wishes: &[Wish]) -> Command {
+        let mut command = command(BINARY, &ground.workspace());
+        command.args(["exec", "--isolation", self.mode]);
+        command.env("ESCAPE_SECRET", ground.secret());
+        for wish in wishes {
+            match wish {
+                Wish::NoNetwork => command.args(["--network", "none"]),
+                Wish::ReadOnly(path) => command.args(["--read-only", path]),
+                Wish::Hidden(path) => command.args(["--hide", path]),
+                Wish::BindOutside => command.arg("--bind").arg(ground.outside()),
+                Wish::Scope(path) => command.args(["--scope", path]),
+                Wish::Terminal => command.arg("--pty"),
+            };
+        }
+        command
+    }
+}
+
+impl Surface for Binary {
+    fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said {
+        let mut command = self.command(ground, wishes);
+        command.args(["--timeout", "60s", "--", line]);
+        let ran = run(command, b"");
+        let stdout = String::from_utf8_lossy(&ran.out).into_owned();
+        let refused = stdout.is_empty() && ran.err.starts_with("error: ");
+        Said { refused, stdout, stderr: ran.err }
+    }
+
+    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: Subject) -> Strength {
+        // A terminal is not a matter of walls.
+        let wishes: Vec<Wish> = wishes.iter().copied().filter(|it| *it != Wish::Terminal).collect();
+        let mut told = self.told.lock().unwrap();
+        let policy = told.entry(wishes.clone()).or_insert_with(|| {
+            // What stands in the way of a start does not stand in the way of the answer.
+            let mut command = self.command(ground, &wishes);
+            command.args(["--explain", "--json"]);
+            run(command, b"").value()
+        });
+        assert_eq!(policy["isolation"], self.mode);
+        let controls = policy["controls"].as_array().unwrap();
+        let control = controls.iter().find(|it| it["control"] == subject.as_str()).unwrap();
+        match control["holds"].as_str().unwrap() {
+            "enforced" => Strength::Enforced,
+            "advisory" => Strength::Advisory,
+            "open" => Strength::Open,
+            other => panic!("unknown strength {other}"),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.mode == "none"
+    }
+}
+
+/// Whether commands run in a mode here; says so where they do not.
+pub(crate) fn stands(mode: &str) -> bool {
+    let ran = Stage::new().run(&["exec", "--isolation", mode, "--explain", "--json"]);
+    if ran.code != 0 {
+        cannot_run(&format!("commands in {mode}"), ran.err.trim());
+    }
+    ran.code == 0
+}
+
+fn make_all(mode: &'static str) {
+    if !stands(mode) {
+        return;
+    }
+    if !Command::new("python3").arg("-V").output().is_ok_and(|out| out.status.success()) {
+        return cannot_run("attempts to get out", "there is no python3");
+    }
+    let binary = Binary::new(mode);
+    let mut wrong = Vec::new();
+    let mut allowed = 0;
+    for attempt in escapes::all() {
+        let base = tempfile::tempdir().unwrap();
+        match escapes::make(attempt, &binary, &Ground::new(base.path())) {
+            Ok(Outcome::Blocked) => {}
+            Ok(_) => allowed += 1,
+            Err(cause) => wrong.push(cause),
+        }
+    }
+    assert!(wrong.is_empty(), "{mode}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
+    assert!(mode != "bwrap" || allowed == 0, "bwrap claims everything in the table");
+}
+
+#[test]
+fn nothing_gets_out_of_bwrap() {
+    make_all("bwrap");
+}
+
+#[test]
+fn nothing_gets_out_of_landlock_that_it_claims_to_hold() {
+    make_all("landlock");
+}
+
+#[test]
+fn software_claims_no_more_than_it_holds() {
+    make_all("software");
+}
+
+#[test]
+fn without_walls_the_attempts_get_out() {
+    make_all("none");
+}
+
+#[test]
+fn what_is_claimed_is_what_the_table_says() {
+    let stage = Stage::new();
+    let holds = |mode: &str, control: &str| {
+        let flags = ["exec", "--isolation", mode, "--network", "none", "--explain", "--json"];
+        let policy = stage.json(&flags);
+        let controls = policy["controls"].as_array().unwrap().clone();
+        controls.iter().find(|it| it["control"] == control).unwrap()["holds"].clone()
+    };
+    for control in ["files", "attributes", "restrictions", "network", "processes", "orphans"] {
+        assert_ne!(holds("none", control), "enforced", "{control}");
+        assert_ne!(holds("software", control), "enforced", "{control}");
+    }
+    if stands("bwrap") {
+        for control in ["files", "attributes", "restrictions", "network", "sockets", "orphans"] {
+            assert_eq!(holds("bwrap", control), "enforced", "{control}");
+        }
+    }
+    if stands("landlock") {
+        for control in ["attributes", "restrictions", "orphans"] {
+            assert_ne!(holds("landlock", control), "enforced", "{control}");
+        }
+    }
+}
+
+#[test]
+fn a_scope_that_is_swapped_while_commands_start_shows_nothing_else() {
+    for mode in ["bwrap", "landlock"] {
+        if !stands(mode) {
+            continue;
+        }
+        let stage = Stage::with(&[("a/own", "own"), ("secret", "swapped in")]);
+        let (scope, link) = (stage.path("a"), stage.path("link"));
+        fs::write(stage.outside("secret"), "swapped in").unwrap();
+        symlink(stage.outside("."), &link).unwrap();
+        // The command's own path has a say in nothing.
+        fs::create_dir(stage.path("a/bin")).unwrap();
+        let liar = "#!/bin/sh\nshift 3\nfor f; do cat $f/secret >&2; done\n";
+        fs::write(stage.path("a/bin/stat"), liar).unwrap();
+        let done = AtomicBool::new(false);
+        let ran = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // Two names change places, so that one of them is always there.
+                    let (one, other) = (&scope, &link);
+                    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let line = format!("cat secret ../secret '{}/secret'; ls", scope.display());
+            let runs: Vec<_> = (0..40)
+                .map(|_| {
+                    let path = format!("PATH={}/bin:/usr/bin:/bin", scope.display());
+                    let flags = ["exec", "--isolation", mode, "--scope", "a", "--env", &path];
+                    stage.run(&[&flags[..], &["--", &line]].concat())
+                })
+                .collect();
+            done.store(true, Ordering::Relaxed);
+            runs
+        });
+        for ran in ran {
+            let said = format!("{}{}", String::from_utf8_lossy(&ran.out), ran.err);
+            assert!(!said.contains("swapped in"), "{mode}: {said}");
+        }
+    }
+}
+
+#[test]
+fn variables_that_load_code_are_refused_in_every_mode() {
+    let stage = Stage::new();
+    for mode in MODES.into_iter().filter(|mode| stands(mode)) {
+        for name in [
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "LD_AUDIT",
+            "BASH_ENV",
+            "ENV",
+            "PROMPT_COMMAND",
+            "BASH_FUNC_ls%%",
+            "GIT_SSH_COMMAND",
+            "GIT_CONFIG_COUNT",
+            "GIT_EXTERNAL_DIFF",
+            "NODE_OPTIONS",
+            "PYTHONSTARTUP",
+            "PERL5OPT",
+            "PAGER",
+            "AGENT_BACKEND_PROCESS",
+        ] {
+            let variable = format!("{name}=/tmp/evil");
+            let ran =
+                stage.run(&["exec", "--isolation", mode, "--env", &variable, "--", "echo ran"]);
+            ran.expect_error(1, name);
+        }
+    }
+}
+
+#[test]
+fn handles_of_whoever_starts_it_are_not_passed_on() {
+    for mode in MODES.into_iter().filter(|mode| *mode != "software" && stands(mode)) {
+        let stage = Stage::new();
+        fs::write(stage.outside("canary"), "through a handle").unwrap();
+        // The shell leaves the handle open for the binary.
+        let line = format!(
+            "exec 7< '{}'; exec '{BINARY}' exec --isolation {mode} -- \
+             'cat /proc/self/fd/7/canary /dev/fd/7/canary; python3 -c \"import os; \
+             print(os.open(chr(46), os.O_RDONLY, dir_fd=7))\"; (: <&7) && echo open; echo tried'",
+            stage.outside(".").display(),
+        );
+        let mut shell = stage.command("/bin/sh");
+        shell.args(["-c", &line]);
+        assert_eq!(run(shell, b"").text(), "tried\n", "{mode}");
+    }
+}
+
+#[test]
+fn memory_that_files_take_has_a_bound() {
+    if !stands("bwrap") {
+        return;
+    }
+    let stage = Stage::new();
+    let line = "for d in / /dev /run /etc /proc; do (echo x > $d/f) 2>/dev/null && echo wrote $d; done; \
+                df -k --output=size /tmp /dev/shm | tail -n 2 | tr -d ' '";
+    let out = stage.out(&["exec", "--isolation", "bwrap", "--", line]);
+    assert_eq!(out, "1048576\n1048576\n");
+}

@@ -1,0 +1,256 @@
+//! `exec`: streams, exit codes, flags, interrupts.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+
+use ab_testkit::host::cannot_run;
+use serde_json::json;
+
+use crate::stage::{BINARY, Ran, Stage, run};
+
+fn start(stage: &Stage, arguments: &[&str]) -> Child {
+    let mut command = stage.command(BINARY);
+    command.arg("exec").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn exec(stage: &Stage, arguments: &[&str]) -> Ran {
+    stage.run(&[&["exec"], arguments].concat())
+}
+
+/// Waits for a line, a byte at a time.
+fn line(child: &mut Child) -> String {
+    let out = child.stdout.as_mut().unwrap();
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while byte != *b"\n" && out.read(&mut byte).unwrap() == 1 {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let kill = format!("kill -{name} {}", child.id());
+    let sent = std::process::Command::new("/bin/sh").args(["-c", &kill]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn output_comes_while_the_command_runs() {
+    let stage = Stage::new();
+    // The second line is said only after somebody who saw the first has answered.
+    let mut child = start(&stage, &["--stdin", "--", "echo first; read answer; echo $answer"]);
+    assert_eq!(line(&mut child), "first\n");
+    child.stdin.take().unwrap().write_all(b"second\n").unwrap();
+    assert_eq!(line(&mut child), "second\n");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn exit_codes_are_passed_on() {
+    let stage = Stage::new();
+    for code in [0, 1, 2, 70, 124, 126, 255] {
+        let ran = exec(&stage, &["--", &format!("exit {code}")]);
+        assert_eq!((ran.code, ran.err.as_str()), (code, ""));
+    }
+    for (name, number) in [("TERM", 15), ("KILL", 9), ("SEGV", 11)] {
+        let ran = exec(&stage, &["--", &format!("kill -{name} $$")]);
+        assert_eq!(ran.code, 128 + number, "{name}");
+    }
+    let ran = exec(&stage, &["--timeout", "200ms", "--", "echo before; sleep 600"]);
+    assert_eq!((ran.code, ran.text().as_str()), (124, "before\n"));
+    assert!(ran.err.contains("time was up"), "{}", ran.err);
+}
+
+#[test]
+fn both_channels_stay_apart() {
+    let ran = exec(&Stage::new(), &["--", "echo out; echo err >&2"]);
+    assert_eq!((ran.text().as_str(), ran.err.as_str()), ("out\n", "err\n"));
+}
+
+#[test]
+fn json_is_one_value() {
+    let stage = Stage::new();
+    let ran = exec(&stage, &["--json", "--", "echo out; printf '\\377' >&2; exit 3"]);
+    assert_eq!((ran.code, ran.err.as_str()), (3, ""));
+    let value = ran.value();
+    let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+    let expect = ["stdout", "stderr", "exit_code", "signal", "cause", "isolation", "duration_ms"];
+    assert_eq!(keys, expect);
+    let said = |text: &str, utf8: bool, bytes: u64| json!({ "text": text, "utf8": utf8, "bytes": bytes, "truncated": false });
+    assert_eq!(value["stdout"], said("out\n", true, 4));
+    assert_eq!(value["stderr"], said("\u{fffd}", false, 1));
+    assert_eq!((&value["exit_code"], &value["signal"]), (&json!(3), &json!(null)));
+    assert_eq!(value["cause"], "itself");
+    let ran = exec(&stage, &["--json", "--timeout", "200ms", "--", "echo part; sleep 600"]);
+    assert_eq!((ran.code, ran.value()["cause"].clone()), (124, json!("timeout")));
+    assert_eq!(ran.value()["stdout"]["text"], "part\n");
+}
+
+#[test]
+fn words_and_lines() {
+    let stage = Stage::new();
+    assert_eq!(exec(&stage, &["--", "echo $((1 + 1)) | cat"]).text(), "2\n");
+    assert_eq!(exec(&stage, &["--", "echo", "$((1 + 1))", "| cat"]).text(), "$((1 + 1)) | cat\n");
+    exec(&stage, &["--", "no-such-program", "x"]).expect_error(1, "no-such-program");
+    exec(&stage, &["--", " "]).expect_error(1, "");
+}
+
+#[test]
+fn where_it_runs_and_with_what() {
+    let stage = Stage::with(&[("d/e/f", "x")]);
+    assert_eq!(exec(&stage, &["--cwd", "d/e", "--", "ls; basename $PWD"]).text(), "f\ne\n");
+    assert_eq!(exec(&stage, &["--scope", "d", "--", "ls; basename $HOME"]).text(), "e\nd\n");
+    let ran = exec(&stage, &["--env", "A=1", "--env", "B=x=y z", "--", "echo $A-$B"]);
+    assert_eq!(ran.text(), "1-x=y z\n");
+    exec(&stage, &["--cwd", "missing", "--", "true"]).expect_error(1, "missing");
+    exec(&stage, &["--cwd", "d/e/f", "--", "true"]).expect_error(1, "d/e/f");
+    exec(&stage, &["--cwd", "..", "--", "true"]).expect_error(3, "..");
+}
+
+#[test]
+fn input_is_closed_unless_asked_for() {
+    let stage = Stage::new();
+    let given = |flags: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.arg("exec").args(flags).args(["--", "cat; echo end"]);
+        run(command, b"given\n").text()
+    };
+    assert_eq!(given(&[]), "end\n");
+    assert_eq!(given(&["--stdin"]), "given\nend\n");
+    assert_eq!(given(&["--pty"]).matches("end").count(), 1);
+}
+
+#[test]
+fn a_terminal_is_one() {
+    let ran = exec(&Stage::new(), &["--pty", "--", "[ -t 0 ] && [ -t 1 ] && echo yes; stty size"]);
+    assert_eq!(ran.text(), "yes\r\n24 80\r\n");
+}
+
+#[test]
+fn output_beyond_the_bound_is_counted() {
+    let ran = exec(&Stage::new(), &["--max-output", "10", "--", "printf %0100d 0"]);
+    assert_eq!((ran.code, ran.text().as_str()), (0, "0000000000"));
+    assert!(ran.err.contains("cut after 10 of 100 bytes"), "{}", ran.err);
+}
+
+#[test]
+fn an_interrupt_reaches_the_command_and_a_second_ends_it() {
+    for isolation in ["auto", "none"] {
+        let stage = Stage::new();
+        let flags = ["--isolation", isolation, "--"];
+        let trap = "trap 'echo caught; exit 7' INT; echo ready; while :; do sleep 0.1; done";
+        let mut child = start(&stage, &[&flags[..], &[trap]].concat());
+        assert_eq!(line(&mut child), "ready\n");
+        signal(&child, "INT");
+        assert_eq!(line(&mut child), "caught\n");
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{isolation}");
+
+        let deaf = "trap 'echo no' INT TERM; echo ready; while :; do sleep 0.1; done";
+        let mut child = start(&stage, &[&flags[..], &[deaf]].concat());
+        assert_eq!(line(&mut child), "ready\n");
+        signal(&child, "INT");
+        assert_eq!(line(&mut child), "no\n");
+        signal(&child, "INT");
+        assert_eq!(child.wait().unwrap().code(), Some(137), "{isolation}");
+
+        let mut child = start(&stage, &[&flags[..], &["echo ready; exec sleep 600"]].concat());
+        assert_eq!(line(&mut child), "ready\n");
+        signal(&child, "TERM");
+        assert_eq!(child.wait().unwrap().code(), Some(143), "{isolation}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_everything() {
+    let stage = Stage::new();
+    let mut child = start(&stage, &["--", "while :; do echo line; done"]);
+    assert_eq!(line(&mut child), "line\n");
+    drop(child.stdout.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused() {
+    let stage = Stage::new();
+    for (flags, says) in [
+        (&["--isolation", "chroot"][..], "chroot"),
+        (&["--network", "some"], "some"),
+        (&["--shell", "fish"], "fish"),
+        (&["--memory", "5X"], "no unit of size"),
+        (&["--timeout", "0"], "more than zero"),
+        (&["--timeout", "5 parsecs"], "no unit of time"),
+        (&["--processes", "-1"], "-1"),
+        (&["--env", "NAME"], "has no '='"),
+        (&["--pty", "--json"], "--json"),
+    ] {
+        let ran = exec(&stage, &[flags, &["--", "echo ran"]].concat());
+        assert_eq!((ran.code, ran.text().as_str()), (2, ""), "{flags:?} {}", ran.err);
+        assert!(ran.err.contains(says), "{flags:?}: {}", ran.err);
+    }
+    assert_eq!(exec(&stage, &[]).code, 2);
+}
+
+#[test]
+fn less_than_the_floor_does_not_run() {
+    let flags = ["--isolation", "none", "--floor", "landlock", "--", "echo ran"];
+    exec(&Stage::new(), &flags).expect_error(4, "is the least that may be");
+}
+
+#[test]
+fn help_tells_every_flag() {
+    let long = Stage::new().out(&["exec", "--help"]);
+    for flag in [
+        "--root",
+        "--scope",
+        "--isolation",
+        "--floor",
+        "--network",
+        "--shell",
+        "--toolchain",
+        "--hide",
+        "--read-only",
+        "--bind",
+        "--timeout",
+        "--cpu",
+        "--memory",
+        "--processes",
+        "--file-size",
+        "--open-files",
+        "--max-output",
+        "--cwd",
+        "--env",
+        "--stdin",
+        "--pty",
+        "--json",
+        "--explain",
+        "Examples:",
+    ] {
+        assert!(long.contains(flag), "{flag}");
+    }
+}
+
+#[test]
+fn common_programs_work_inside() {
+    let stage = Stage::new();
+    for (program, line) in [
+        (
+            "git",
+            "git init -q r && cd r && git -c user.name=a -c user.email=b commit -q --allow-empty -m x && git log --format=%s",
+        ),
+        ("python3", "python3 -c 'import ssl, multiprocessing as m; m.Queue(); print(\"x\")'"),
+        ("node", "node -e 'console.log(\"x\")'"),
+        ("awk", "echo x | awk '{ print $1 }'"),
+        ("cc", "echo 'int main(void) { return 0; }' > m.c && cc -o m m.c && ./m && echo x"),
+    ] {
+        let there = ["/usr/bin", "/bin", "/usr/local/bin"]
+            .iter()
+            .any(|at| fs::metadata(format!("{at}/{program}")).is_ok());
+        if !there {
+            cannot_run(program, "it is not installed");
+            continue;
+        }
+        let ran = exec(&stage, &["--", line]);
+        assert_eq!((ran.code, ran.text().as_str()), (0, "x\n"), "{program}: {}", ran.err);
+    }
+}

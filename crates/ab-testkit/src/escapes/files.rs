@@ -1,0 +1,212 @@
+//! Ways to files outside, and to what is restricted inside.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use ab_core::effective::Subject;
+
+use super::{Attempt, Ground, Oracle, Wish, bare};
+
+const fn reads(name: &'static str, script: &'static str) -> Attempt {
+    Attempt {
+        name,
+        stopped_by: Subject::Files,
+        wishes: &[],
+        prepare: bare(),
+        script,
+        oracle: Oracle::Secret,
+        works_without_walls: true,
+    }
+}
+
+const fn writes(name: &'static str, script: &'static str) -> Attempt {
+    Attempt { oracle: Oracle::Outside, ..reads(name, script) }
+}
+
+/// Something made at a path that is restricted. Nothing holds commands back from it but mounts.
+const fn remakes(
+    name: &'static str,
+    wishes: &'static [Wish],
+    prepare: fn(&Ground),
+    script: &'static str,
+) -> Attempt {
+    Attempt {
+        name,
+        stopped_by: Subject::Restrictions,
+        wishes,
+        prepare,
+        script,
+        oracle: Oracle::Made(".git/hooks/pre-commit"),
+        works_without_walls: true,
+    }
+}
+
+const HOOKS: &[Wish] = &[Wish::ReadOnly(".git/hooks")];
+
+fn repository(ground: &Ground) {
+    fs::create_dir_all(ground.workspace().join(".git/hooks")).unwrap();
+}
+
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    reads("a sibling whose name begins with the root's", "cat @ws@-evil/canary; echo tried"),
+    reads("the parent's parent by dots", "cat ../canary ../outside/canary; echo tried"),
+    reads("dots within a path", "cat ./scope/../../outside/canary; echo tried"),
+    reads("many slashes and dots", "cat @ws@//.//../outside/./canary; echo tried"),
+    reads("an absolute path", "cat @out@/canary; echo tried"),
+    reads("by way of cd", "cd @out@ && cat canary; echo tried"),
+    reads("HOME that lies", "HOME=@out@ sh -c 'cat ~/canary'; echo tried"),
+    reads("a link to a file", "ln -s @out@/canary l; cat l; echo tried"),
+    reads("a link to a directory", "ln -s @out@ l; cat l/canary; grep -r . l/; echo tried"),
+    reads("a chain of links", "ln -s @out@ a; ln -s a b; ln -s b/canary c; cat c; echo tried"),
+    reads("a link by dots", "ln -s ../outside/canary l; cat l; echo tried"),
+    Attempt {
+        prepare: |ground| {
+            symlink(ground.outside().join("canary"), ground.workspace().join("l")).unwrap();
+        },
+        ..reads("a link that was there before", "cat l; cp l copy; cat copy; echo tried")
+    },
+    reads("the root of this process", "cat /proc/self/root@out@/canary; echo tried"),
+    reads("the root of the first process", "cat /proc/1/root@out@/canary; echo tried")
+        .where_it_may_fail(),
+    reads("the root of another process", "cat /proc/@pid@/root@out@/canary; echo tried"),
+    reads("the directory of the parent", "cat /proc/$PPID/cwd/../outside/canary; echo tried"),
+    reads("open handles", "for f in /proc/self/fd/*; do cat $f/canary; done 2>&1; echo tried")
+        .where_it_may_fail(),
+    reads("a hard link", "ln @out@/canary l; cat l; echo tried"),
+    reads(
+        "the loader as a program",
+        "for l in /lib64/ld-linux-*.so.* /lib/ld-linux-*.so.*; do $l /bin/cat @out@/canary; done; echo tried",
+    ),
+    reads(
+        "this very program again",
+        "bash -c 'exec /proc/self/exe -c \"cat @out@/canary\"'; echo tried",
+    ),
+    writes("a new file", "echo x > @out@/taken; echo tried"),
+    writes("a file that is there", "echo x >> @out@/canary; echo tried"),
+    writes("a file cut to nothing", "truncate -s 0 @out@/canary; echo tried"),
+    writes("a removal", "rm -f @out@/canary; echo tried"),
+    writes("a move out", "echo x > f; mv f @out@/taken; echo tried"),
+    writes("a move in", "mv @out@/canary f; echo tried"),
+    writes("a hard link to the outside", "echo x > f; ln f @out@/taken; echo tried"),
+    writes("through a link", "ln -s @out@/canary l; echo x > l; echo tried"),
+    writes("through a link to a directory", "ln -s @out@ l; echo x > l/taken; echo tried"),
+    writes("through a dangling link", "ln -s @out@/taken l; echo x > l; echo tried"),
+    writes("through dangling links", "ln -s @out@/taken a; ln -s a b; touch b; echo tried"),
+    writes(
+        "a socket",
+        "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"@out@/taken\")' 2>&1; mkfifo @out@/taken; echo tried",
+    ),
+    Attempt {
+        stopped_by: Subject::Attributes,
+        ..writes("a mode", "chmod 755 @out@/canary; echo tried")
+    },
+    Attempt {
+        oracle: Oracle::Said,
+        stopped_by: Subject::Attributes,
+        ..reads("whether a file is there", "[ -e @out@/canary ] && echo DID; echo tried")
+    },
+    Attempt {
+        oracle: Oracle::Said,
+        works_without_walls: false,
+        ..reads(
+            "the system",
+            "touch /usr/escape-test /etc/escape-test && rm -f /usr/escape-test /etc/escape-test && echo DID; echo tried",
+        )
+    },
+    Attempt {
+        wishes: &[Wish::Scope("scope/a")],
+        prepare: |ground| fs::write(ground.workspace().join("scope/b/f"), ground.secret()).unwrap(),
+        ..reads("a scope's neighbour", "cat ../b/f @ws@/scope/b/f; echo tried")
+    },
+    Attempt {
+        wishes: &[Wish::Scope("scope/a")],
+        prepare: |ground| fs::write(ground.workspace().join("f"), ground.secret()).unwrap(),
+        ..reads("above a scope", "cat ../../f /tmp/agentbe-workspace/f @ws@/f; echo tried")
+    },
+    Attempt {
+        stopped_by: Subject::Restrictions,
+        wishes: &[Wish::Hidden("secrets")],
+        prepare: |ground| {
+            fs::create_dir(ground.workspace().join("secrets")).unwrap();
+            fs::write(ground.workspace().join("secrets/f"), ground.secret()).unwrap();
+        },
+        ..reads(
+            "what is hidden",
+            "cat secrets/f @ws@/secrets/f; mv secrets s; cat s/f; ln -s secrets l; cat l/f; echo tried",
+        )
+    },
+    Attempt {
+        stopped_by: Subject::Restrictions,
+        wishes: &[Wish::Hidden("odd 'name'\n\"$(id)/f")],
+        prepare: |ground| {
+            let odd = ground.workspace().join("odd 'name'\n\"$(id)");
+            fs::create_dir(&odd).unwrap();
+            fs::write(odd.join("f"), ground.secret()).unwrap();
+        },
+        ..reads("what is hidden and has an odd name", "cat odd*/f; echo tried")
+    },
+    Attempt {
+        oracle: Oracle::Outside,
+        stopped_by: Subject::Restrictions,
+        wishes: &[Wish::Hidden("l")],
+        prepare: |ground| {
+            let target = format!("/oldroot{}", ground.outside().join("taken").display());
+            symlink(target, ground.workspace().join("l")).unwrap();
+        },
+        works_without_walls: false,
+        ..reads("a hidden link on which a mount is made", "echo tried")
+    },
+    remakes(
+        "a hook that is read-only",
+        HOOKS,
+        repository,
+        "echo x > .git/hooks/pre-commit; echo tried",
+    ),
+    remakes(
+        "a read-only directory moved away",
+        HOOKS,
+        repository,
+        "mv .git/hooks h; mkdir .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
+    ),
+    remakes(
+        "an ancestor of it moved away",
+        HOOKS,
+        repository,
+        "mv .git g; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
+    ),
+    remakes(
+        "a read-only path that is not there yet",
+        HOOKS,
+        |ground| fs::create_dir(ground.workspace().join(".git")).unwrap(),
+        "mkdir .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
+    ),
+    remakes(
+        "an ancestor that is not there yet",
+        HOOKS,
+        bare(),
+        "mv .git g; rm -rf .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
+    ),
+    remakes(
+        "an ancestor that is a link",
+        HOOKS,
+        |ground| {
+            fs::create_dir_all(ground.workspace().join("g/hooks")).unwrap();
+            symlink("g", ground.workspace().join(".git")).unwrap();
+        },
+        "rm .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
+    )
+    // The start is refused in every mode.
+    .where_it_may_fail(),
+    remakes(
+        "an ancestor that is a file",
+        HOOKS,
+        |ground| fs::write(ground.workspace().join(".git"), "x").unwrap(),
+        "rm .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
+    ),
+    remakes(
+        "by the other path of the workspace",
+        HOOKS,
+        repository,
+        "echo x > @ws@/.git/hooks/pre-commit; echo x > /tmp/agentbe-workspace/.git/hooks/pre-commit; echo tried",
+    ),
+];

@@ -1,0 +1,139 @@
+//! Where attempts are made: a workspace, and around it what must not be reached.
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+
+/// The workspace and its surroundings. Whoever gives the directory removes it.
+#[derive(Debug)]
+pub struct Ground {
+    base: PathBuf,
+    secret: String,
+    stream: TcpListener,
+    datagram: UdpSocket,
+    local: UnixListener,
+    nameless: UnixListener,
+    victim: Mutex<Child>,
+}
+
+impl Ground {
+    /// In an empty directory.
+    pub fn new(base: &Path) -> Ground {
+        use std::hash::{BuildHasher, Hasher};
+        let random = || std::hash::RandomState::new().build_hasher().finish();
+        let secret = format!("{:016x}{:016x}", random(), random());
+        let base = base.canonicalize().unwrap();
+        for directory in ["ws/scope/a", "ws/scope/b", "ws-evil", "outside/kept"] {
+            fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        for file in ["ws-evil/canary", "outside/canary", "outside/kept/canary", "canary"] {
+            fs::write(base.join(file), format!("{secret}\n")).unwrap();
+        }
+        let name = SocketAddr::from_abstract_name(format!("ab-{secret}")).unwrap();
+        let ground = Ground {
+            stream: TcpListener::bind("127.0.0.1:0").unwrap(),
+            datagram: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            local: UnixListener::bind(base.join("outside/socket")).unwrap(),
+            nameless: UnixListener::bind_addr(&name).unwrap(),
+            victim: Mutex::new(victim(&secret)),
+            base,
+            secret,
+        };
+        ground.stream.set_nonblocking(true).unwrap();
+        ground.datagram.set_nonblocking(true).unwrap();
+        ground.local.set_nonblocking(true).unwrap();
+        ground.nameless.set_nonblocking(true).unwrap();
+        ground
+    }
+
+    pub fn workspace(&self) -> PathBuf {
+        self.base.join("ws")
+    }
+
+    pub fn outside(&self) -> PathBuf {
+        self.base.join("outside")
+    }
+
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Puts what is here into a script: `@ws@`, `@out@`, `@base@`, `@pid@` of a process outside,
+    /// `@tcp@` and `@udp@` ports, `@name@` of a socket without a path, `@ipc@` our namespace of queues, `@call@` for the start of a
+    /// Python program that makes system calls.
+    pub fn fill(&self, script: &str) -> String {
+        let port = |address: std::io::Result<std::net::SocketAddr>| address.unwrap().port();
+        script
+            .replace("@call@", CALL)
+            .replace("@ws@", &self.workspace().to_string_lossy())
+            .replace("@out@", &self.outside().to_string_lossy())
+            .replace("@base@", &self.base.to_string_lossy())
+            .replace("@pid@", &self.victim.lock().unwrap().id().to_string())
+            .replace("@tcp@", &port(self.stream.local_addr()).to_string())
+            .replace("@udp@", &port(self.datagram.local_addr()).to_string())
+            .replace("@ipc@", &fs::read_link("/proc/self/ns/ipc").unwrap().to_string_lossy())
+            .replace("@name@", &format!("ab-{}", self.secret))
+    }
+
+    pub(super) fn was_changed(&self) -> bool {
+        let whole = |file: &str| {
+            let path = self.base.join(file);
+            let mode = fs::symlink_metadata(&path).map(|found| found.permissions().mode() & 0o7777);
+            let same = fs::read_to_string(&path).is_ok_and(|text| text.trim() == self.secret);
+            same && mode.is_ok_and(|mode| mode & 0o111 == 0)
+        };
+        let canaries = ["ws-evil/canary", "outside/canary", "outside/kept/canary", "canary"];
+        let kept = canaries.iter().all(|file| whole(file));
+        let names = |directory: &str| fs::read_dir(self.base.join(directory)).unwrap().count();
+        let counts = [names("outside"), names("outside/kept"), names("ws-evil"), names(".")];
+        !kept || counts != [3, 1, 1, 4]
+    }
+
+    /// Whether any of the servers was reached. A call that was made is in its queue by now.
+    pub(super) fn was_called(&self) -> bool {
+        let mut byte = [0; 16];
+        self.stream.accept().is_ok()
+            || self.local.accept().is_ok()
+            || self.nameless.accept().is_ok()
+            || self.datagram.recv_from(&mut byte).is_ok()
+    }
+
+    pub(super) fn was_killed(&self) -> bool {
+        let mut victim = self.victim.lock().unwrap();
+        let stopped = fs::read_to_string(format!("/proc/{}/status", victim.id()))
+            .is_ok_and(|status| status.contains("State:\tT") || !status.contains("TracerPid:\t0"));
+        stopped || !matches!(victim.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let mut victim = self.victim.lock().unwrap();
+        // It may have been killed, which is what some attempts are about.
+        let _ = victim.kill();
+        let _ = victim.wait();
+    }
+}
+
+/// A process that must survive, with a secret in its environment. It ends with its input.
+fn victim(secret: &str) -> Child {
+    let mut command = Command::new("cat");
+    command.env("ESCAPE_SECRET", secret).stdin(Stdio::piped()).stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// A program that says whether a call went through.
+const CALL: &str = r#"import ctypes, os, sys, socket, struct, fcntl
+L = ctypes.CDLL(None, use_errno=True)
+def said(r):
+    print("DID" if r >= 0 else "errno %d" % ctypes.get_errno(), flush=True)
+def call(*a):
+    said(L.syscall(*a))
+def tried():
+    print("tried", flush=True)
+"#;

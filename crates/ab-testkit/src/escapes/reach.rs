@@ -1,0 +1,130 @@
+//! Ways to other programs: sockets, the network, signals, tracing, memory, and what is theirs.
+
+use ab_core::effective::Subject;
+
+use super::{Attempt, Oracle, Wish, bare};
+
+const fn reaches(
+    name: &'static str,
+    stopped_by: Subject,
+    oracle: Oracle,
+    script: &'static str,
+) -> Attempt {
+    Attempt {
+        name,
+        stopped_by,
+        wishes: &[],
+        prepare: bare(),
+        script,
+        oracle,
+        works_without_walls: true,
+    }
+}
+
+const fn kills(name: &'static str, script: &'static str) -> Attempt {
+    reaches(name, Subject::Processes, Oracle::Killed, script)
+}
+
+const fn connects(name: &'static str, script: &'static str) -> Attempt {
+    Attempt {
+        wishes: &[Wish::NoNetwork],
+        ..reaches(name, Subject::Network, Oracle::Called, script)
+    }
+}
+
+pub(super) const ATTEMPTS: &[Attempt] = &[
+    kills("a signal", "kill -9 @pid@; echo tried"),
+    kills("a signal that stops", "kill -STOP @pid@; echo tried"),
+    kills("a signal through a handle", "python3 -c '@call@\nfd = L.syscall(434, @pid@, 0)\nL.syscall(424, fd, 9, 0, 0)\ntried()'"),
+    kills("a queued signal", "python3 -c '@call@\nL.syscall(129, @pid@, 9, struct.pack(\"iii\", 9, 0, -1) + bytes(116))\nL.syscall(200, @pid@, 9)\nL.syscall(234, @pid@, @pid@, 9)\ntried()'"),
+    Attempt {
+        works_without_walls: false,
+        oracle: Oracle::Said,
+        ..kills("tracing", "python3 -c '@call@\nsaid(L.ptrace(0x4206, @pid@, 0, 0))\nsaid(L.ptrace(16, @pid@, 0, 0))\ntried()'")
+    },
+    Attempt {
+        oracle: Oracle::Said,
+        ..kills("limits of another", "python3 -c '@call@\ncall(302, @pid@, 7, struct.pack(\"QQ\", 64, 64), 0)\ntried()'")
+    },
+    Attempt {
+        oracle: Oracle::Said,
+        ..kills("memory that programs share", "python3 -c '@call@\nr = L.shmget(0x0ab0, 4096, 0o1600)\ntry: ns = os.readlink(\"/proc/self/ns/ipc\")\nexcept OSError: ns = \"@ipc@\"\nprint(\"DID\" if r >= 0 and ns == \"@ipc@\" else \"no\")\nL.shmctl(r, 0, 0)\ntried()'")
+    }
+    .where_it_may_fail(),
+    reaches(
+        "the environment of another",
+        Subject::Processes,
+        Oracle::Secret,
+        "tr '\\0' '\\n' < /proc/@pid@/environ; cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep ESCAPE; echo tried",
+    ),
+    reaches(
+        "the environment of whoever runs this",
+        Subject::Environment,
+        Oracle::Secret,
+        "env; export -p; echo tried",
+    )
+    .where_it_may_fail(),
+    reaches(
+        "a socket with a path",
+        Subject::Sockets,
+        Oracle::Called,
+        "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
+    ),
+    Attempt {
+        wishes: &[Wish::BindOutside],
+        ..reaches(
+            "a socket in a directory that may only be read",
+            Subject::Sockets,
+            Oracle::Called,
+            "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
+        )
+    },
+    Attempt {
+        wishes: &[Wish::BindOutside],
+        oracle: Oracle::Outside,
+        ..reaches(
+            "a write to a directory that may only be read",
+            Subject::Files,
+            Oracle::Outside,
+            "echo x > @out@/taken; echo tried",
+        )
+    },
+    reaches(
+        "a socket without a path",
+        Subject::Sockets,
+        Oracle::Called,
+        "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0@name@\")'; echo tried",
+    ),
+    connects(
+        "a stream",
+        "(exec 3<>/dev/tcp/127.0.0.1/@tcp@); python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", @tcp@))'; echo tried",
+    ),
+    connects(
+        "a stream to a mapped address",
+        "python3 -c 'import socket; socket.create_connection((\"::ffff:127.0.0.1\", @tcp@))'; echo tried",
+    ),
+    connects(
+        "a datagram",
+        "python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b\"x\", (\"127.0.0.1\", @udp@))'; echo tried",
+    ),
+    Attempt {
+        oracle: Oracle::Said,
+        works_without_walls: false,
+        ..connects(
+            "other families",
+            "python3 -c '@call@\nfor f in (40, 17, 38, 16 if 0 else 44):\n    try:\n        socket.socket(f, socket.SOCK_STREAM if f != 38 else socket.SOCK_SEQPACKET)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
+        )
+    },
+    Attempt {
+        oracle: Oracle::Said,
+        works_without_walls: false,
+        ..connects("names of hosts", "getent ahostsv4 example.com >/dev/null 2>&1 && echo DID; echo tried")
+    },
+    reaches(
+        "another program's terminal",
+        Subject::Files,
+        Oracle::Said,
+        "for t in /dev/pts/[0-9]*; do [ -e $t ] || continue; [ $t = \"$(tty)\" ] && continue; (exec 3<>$t) 2>/dev/null && echo DID; done; echo tried",
+    )
+    .where_it_may_fail(),
+];
