@@ -30,14 +30,14 @@ pub(crate) enum Dialect {
 
 /// Why a text has no tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unparsable {
+pub(crate) struct Unparsable {
     /// Where, in bytes.
-    pub offset: usize,
-    pub problem: Problem,
+    pub(crate) offset: usize,
+    pub(crate) problem: Problem,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// It is no shell, or none that is understood here.
     Syntax(&'static str),
     /// It is larger or deeper than what is looked at.
