@@ -42,6 +42,8 @@ pub struct Executed {
     pub words: Vec<Argument>,
     /// The wrapper that starts it, by its place in the list.
     pub via: Option<usize>,
+    /// Whether it was only looked at: this line does not start it as such, but something may.
+    pub hidden: bool,
     /// Where its words and redirects lead.
     pub paths: Vec<PathUse>,
 }
@@ -78,6 +80,26 @@ pub struct Finding {
     pub detail: String,
 }
 
+impl Analysis {
+    /// The commands that the line starts, as programs would get them.
+    pub fn started(&self) -> impl Iterator<Item = (usize, &Executed)> {
+        self.commands.iter().enumerate().filter(|(_, command)| !command.hidden)
+    }
+
+    fn absorb(&mut self, other: Analysis) {
+        let moved = |at: usize| at + self.commands.len();
+        let findings = other.findings.into_iter().map(|found| Finding {
+            command: found.command.map(moved),
+            ..found
+        });
+        self.findings.extend(findings);
+        let commands = other.commands.into_iter();
+        let via: Vec<Executed> =
+            commands.map(|each| Executed { via: each.via.map(moved), ..each }).collect();
+        self.commands.extend(via);
+    }
+}
+
 impl Executed {
     /// The name of the program, without its directory.
     pub fn program(&self) -> Option<&str> {
@@ -97,19 +119,19 @@ pub fn analyse(command: &str, scene: &Scene) -> Analysis {
         }
     };
     if shell::has_two_readings(command) {
-        analysis.findings.extend(second_reading(command, scene));
+        analysis.absorb(second_reading(command, scene));
     }
     analysis
 }
 
 /// What a POSIX shell would do where bash sees a construct of its own. Text that is no POSIX shell
 /// does nothing there.
-fn second_reading(command: &str, scene: &Scene) -> Vec<Finding> {
+fn second_reading(command: &str, scene: &Scene) -> Analysis {
     let mut walk = Walk::new(scene, Dialect::Posix);
     match shell::parse(command, Dialect::Posix, 0) {
         Ok(script) => {
             walk.shadow += 1;
-            let found = walk.top(&script).findings;
+            let mut found = walk.top(&script);
             // Bash has said what its own constructs chain; this shell may only add dangers.
             let ours = |found: &Finding| {
                 !matches!(
@@ -117,14 +139,15 @@ fn second_reading(command: &str, scene: &Scene) -> Vec<Finding> {
                     Effect::Separates | Effect::Chains | Effect::Unparsable
                 )
             };
-            found.into_iter().filter(ours).collect()
+            found.findings.retain(ours);
+            found
         }
         Err(error) => match error.problem {
             Problem::Limit(_) => {
                 walk.unparsable(&error);
-                walk.out.findings
+                walk.out
             }
-            Problem::Syntax(_) => Vec::new(),
+            Problem::Syntax(_) => Analysis::default(),
         },
     }
 }

@@ -127,7 +127,7 @@ impl Policy {
         let mut hits = self.rules.hits(&analysis);
         if self.default > Verdict::Allow {
             let fallback = default_rule(self.default);
-            for (at, executed) in analysis.commands.iter().enumerate() {
+            for (at, executed) in analysis.started() {
                 if !hits.iter().any(|hit| hit.command == Some(at)) {
                     hits.push(Hit {
                         rule: fallback.clone(),

@@ -1,8 +1,9 @@
-//! The proofs of `ab-policy`.
+//! The proofs of `ab-policy`: rules, corpus, guard, and what the analysis shares with a real shell.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at the first surprise")]
 
-#[test]
-fn built_in() {
-    ab_policy::built_in_rules().unwrap();
-}
+mod corpus;
+mod fuzz;
+mod guard;
+mod rules;
+mod shell;

@@ -131,7 +131,7 @@ impl Walk<'_> {
         match name {
             "IFS" => Some(BLANKS.to_owned()),
             "PWD" => match state.directories() {
-                [place] => self.scene.absolute(place),
+                [here] => self.scene.absolute(&here.place),
                 _ => None,
             },
             "HOME" => match self.scene.home() {

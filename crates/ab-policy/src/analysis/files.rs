@@ -16,7 +16,12 @@ const PATTERN_FIRST: [&str; 12] =
 
 impl Walk<'_> {
     pub(super) fn targets(&self, arg: &Arg, state: &State) -> Vec<Target> {
-        state.directories().iter().map(|cwd| arg.target(self.scene, cwd)).collect()
+        state.likely().map(|cwd| arg.target(self.scene, cwd)).collect()
+    }
+
+    /// Where a word leads from everywhere that the shell may be.
+    fn all_targets(&self, arg: &Arg, state: &State) -> Vec<Target> {
+        state.directories().iter().map(|cwd| arg.target(self.scene, &cwd.place)).collect()
     }
 
     pub(super) fn places(&self, arg: &Arg, state: &State) -> Vec<Place> {
@@ -24,9 +29,6 @@ impl Walk<'_> {
     }
 
     fn uses(&mut self, place: Place, access: Access) {
-        if self.shadow > 0 {
-            return;
-        }
         if let Some(command) = self.current.and_then(|at| self.out.commands.get_mut(at)) {
             command.paths.push(PathUse { place, access });
         }
@@ -35,7 +37,8 @@ impl Walk<'_> {
     /// All words of a command, as the paths that they may be.
     pub(super) fn paths(&mut self, args: &[Arg], state: &State) {
         let name = args[0].exact().map(base_name).unwrap_or_default().to_owned();
-        if TALKERS.contains(&name.as_str()) {
+        // Where a link leads depends on where it is put.
+        if TALKERS.contains(&name.as_str()) || name == "ln" {
             return;
         }
         let message = name == "git" && args.get(1).is_some_and(|arg| matches!(arg.text.as_str(), "commit" | "tag"));
@@ -119,7 +122,7 @@ impl Walk<'_> {
 
     /// Removes what `arg` names; `whole` when all that is in it goes even without a wildcard.
     pub(super) fn removes(&mut self, arg: &Arg, recursive: bool, whole: bool, state: &State) {
-        for target in self.targets(arg, state) {
+        for target in self.all_targets(arg, state) {
             match &target.place {
                 Place::Outside(path) => {
                     let scratch = is_scratch(path) && !is_harmless(path);

@@ -225,8 +225,16 @@ impl Walk<'_> {
 
     fn links(&mut self, rest: &[Arg], symbolic: bool, state: &State) {
         let (sources, destination) = last_of(rest, "tS", "--target-directory");
+        // A symbolic link is followed from where it stands.
+        let folder = destination.first().and_then(Arg::exact).and_then(|text| text.rsplit_once('/'));
         for source in &sources {
-            for place in self.places(source, state) {
+            let from = match (symbolic, folder) {
+                (true, Some((folder, _))) if !source.text.starts_with('/') && source.known => {
+                    Arg::literal(&format!("{folder}/{}", source.text))
+                }
+                _ => source.clone(),
+            };
+            for place in self.places(&from, state) {
                 if let Place::Outside(path) = place
                     && !crate::place::is_system(&path)
                     && !crate::place::is_scratch(&path)

@@ -19,6 +19,16 @@ pub(super) fn is_interpreter(name: &str) -> bool {
     INTERPRETERS.contains(&name) || INTERPRETERS.contains(&plain) || name.starts_with("pypy")
 }
 
+/// Whether a word is options of a shell; any other word may be its program.
+fn is_flags(text: &str) -> bool {
+    let letters = text.strip_prefix(['-', '+']);
+    letters.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphabetic()))
+}
+
+fn is_long_flag(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+}
+
 impl Walk<'_> {
     /// `sh`, with whatever it is given.
     pub(super) fn shell(&mut self, args: &[Arg], context: &Context, state: &State) {
@@ -32,8 +42,8 @@ impl Walk<'_> {
                 "--" => break rest.next(),
                 "-" => {}
                 "-o" | "+o" | "-O" | "+O" | "--rcfile" | "--init-file" => drop(rest.next()),
-                _ if text.starts_with("--") => {}
-                _ if text.len() > 1 && (text.starts_with('-') || text.starts_with('+')) => {
+                _ if text.strip_prefix("--").is_some_and(is_long_flag) => {}
+                _ if is_flags(text) => {
                     has_code |= text.starts_with('-') && text.contains('c');
                     from_stdin |= text.starts_with('-') && text.contains('s');
                     if text.ends_with('o') || text.ends_with('O') {

@@ -2,7 +2,7 @@
 
 use super::argument::{Arg, base_name};
 use super::effect::Effect;
-use super::state::{Flow, State};
+use super::state::{Directory, Flow, State};
 use super::walk::{Context, Walk};
 use crate::place::Place;
 use crate::shell::MAX_DEPTH;
@@ -140,18 +140,19 @@ impl Walk<'_> {
         });
         let places = match operands.next() {
             Some(arg) if arg.exact() == Some("-") => state.previous(),
-            Some(arg) => self.places(arg, &state),
+            Some(arg) => self.led(arg, &state),
             None => {
                 self.find(Effect::NamesHome, "cd");
                 let home = match state.variable("HOME") {
                     Some(Some(home)) => Arg::literal(home),
                     Some(None) => Arg::unknown("$HOME"),
                     None if self.scene.home() == crate::place::Home::Workspace => {
-                        return self.entered(state, vec![Place::Inside(String::new())]);
+                        let root = Directory::certain(Place::Inside(String::new()));
+                        return self.entered(state, vec![root]);
                     }
                     None => Arg { home: true, ..Arg::unknown("~") },
                 };
-                self.places(&home, &state)
+                self.led(&home, &state)
             }
         };
         self.entered(state, places)
@@ -161,19 +162,32 @@ impl Walk<'_> {
         self.find(Effect::ChangesDirectory, name);
         let places = match (name, args.first()) {
             ("pushd", Some(arg)) => {
-                let places = self.places(arg, &state);
+                let places = self.led(arg, &state);
                 state.push_directory();
                 places
             }
-            ("pushd", None) => vec![Place::Unknown],
+            ("pushd", None) => vec![Directory::certain(Place::Unknown)],
             _ => state.pop_directory(),
         };
         self.entered(state, places)
     }
 
-    fn entered(&mut self, state: State, places: Vec<Place>) -> Flow {
-        for place in &places {
-            match place {
+    /// Where a word leads from each directory that the shell may be in.
+    pub(super) fn led(&self, arg: &Arg, state: &State) -> Vec<Directory> {
+        let led = |from: &Directory| Directory {
+            place: arg.target(self.scene, &from.place).place,
+            doubtful: from.doubtful,
+        };
+        state.directories().iter().map(led).collect()
+    }
+
+    fn entered(&mut self, state: State, mut places: Vec<Directory>) -> Flow {
+        // `cd src; make; cd ..`: had the first failed, nobody would call the last an escape.
+        if places.iter().any(|each| !each.doubtful) {
+            places.retain(|each| !each.doubtful || !matches!(each.place, Place::Outside(_)));
+        }
+        for directory in &places {
+            match &directory.place {
                 Place::Inside(_) => {}
                 Place::Outside(path) => self.find(Effect::LeavesWorkspace, path),
                 Place::Unknown => self.find(Effect::DirectoryUnknown, "a directory that is not known"),
@@ -181,7 +195,7 @@ impl Walk<'_> {
         }
         let mut there = state.clone();
         there.enter(places);
-        Flow { ok: Some(there), fail: Some(state) }
+        Flow { ok: Some(there), fail: Some(state.stayed()) }
     }
 
     /// `export A=b` and its like.

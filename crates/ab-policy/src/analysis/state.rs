@@ -10,13 +10,29 @@ const MAX_DIRECTORIES: usize = 4;
 /// Cheap to clone: most commands change nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
-    directories: Rc<Vec<Place>>,
+    directories: Rc<Vec<Directory>>,
     variables: Rc<Vec<(String, Option<String>)>>,
     /// Where `pushd` came from.
-    stack: Rc<Vec<Vec<Place>>>,
+    stack: Rc<Vec<Vec<Directory>>>,
     /// Where `cd -` leads.
-    previous: Rc<Vec<Place>>,
+    previous: Rc<Vec<Directory>>,
 }
+
+/// Where the shell may be.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Directory {
+    pub(super) place: Place,
+    /// Only if a change of directory failed.
+    pub(super) doubtful: bool,
+}
+
+impl Directory {
+    pub(super) fn certain(place: Place) -> Self {
+        Self { place, doubtful: false }
+    }
+}
+
+const NOWHERE: Directory = Directory { place: Place::Unknown, doubtful: false };
 
 /// How a command leaves things when it succeeds and when it fails. Nothing: it does not come back.
 #[derive(Clone, Debug)]
@@ -46,19 +62,34 @@ pub(super) fn join(one: Option<State>, other: Option<State>) -> Option<State> {
 impl State {
     pub(super) fn new(start: Place) -> Self {
         Self {
-            directories: Rc::new(vec![start]),
+            directories: Rc::new(vec![Directory::certain(start)]),
             variables: Rc::default(),
             stack: Rc::default(),
-            previous: Rc::new(vec![Place::Unknown]),
+            previous: Rc::new(vec![NOWHERE]),
         }
     }
 
-    /// Where the shell may be.
-    pub(super) fn directories(&self) -> &[Place] {
+    /// Where the shell may be, whatever failed before.
+    pub(super) fn directories(&self) -> &[Directory] {
         &self.directories
     }
 
-    pub(super) fn enter(&mut self, places: Vec<Place>) {
+    /// Where the shell is unless a change of directory failed.
+    pub(super) fn likely(&self) -> impl Iterator<Item = &Place> {
+        let all = self.directories.iter().all(|directory| directory.doubtful);
+        let likely = self.directories.iter().filter(move |directory| all || !directory.doubtful);
+        likely.map(|directory| &directory.place)
+    }
+
+    /// The same, after a change of directory that failed.
+    pub(super) fn stayed(mut self) -> Self {
+        for directory in Rc::make_mut(&mut self.directories) {
+            directory.doubtful = true;
+        }
+        self
+    }
+
+    pub(super) fn enter(&mut self, places: Vec<Directory>) {
         self.previous = std::mem::replace(&mut self.directories, Rc::new(places));
     }
 
@@ -67,12 +98,12 @@ impl State {
         Rc::make_mut(&mut self.stack).push(here);
     }
 
-    pub(super) fn pop_directory(&mut self) -> Vec<Place> {
+    pub(super) fn pop_directory(&mut self) -> Vec<Directory> {
         let popped = Rc::make_mut(&mut self.stack).pop();
-        popped.unwrap_or_else(|| vec![Place::Unknown])
+        popped.unwrap_or_else(|| vec![NOWHERE])
     }
 
-    pub(super) fn previous(&self) -> Vec<Place> {
+    pub(super) fn previous(&self) -> Vec<Directory> {
         self.previous.to_vec()
     }
 
@@ -102,13 +133,14 @@ impl State {
         let mut joined = self.clone();
         if self.directories != other.directories {
             let mut directories = self.directories.to_vec();
-            for place in other.directories.iter() {
-                if !directories.contains(place) {
-                    directories.push(place.clone());
+            for there in other.directories.iter() {
+                match directories.iter_mut().find(|here| here.place == there.place) {
+                    Some(here) => here.doubtful &= there.doubtful,
+                    None => directories.push(there.clone()),
                 }
             }
             if directories.len() > MAX_DIRECTORIES {
-                directories = vec![Place::Unknown];
+                directories = vec![NOWHERE];
             }
             joined.directories = Rc::new(directories);
         }
@@ -123,7 +155,7 @@ impl State {
             joined.stack = Rc::default();
         }
         if self.previous != other.previous {
-            joined.previous = Rc::new(vec![Place::Unknown]);
+            joined.previous = Rc::new(vec![NOWHERE]);
         }
         joined
     }
@@ -132,7 +164,7 @@ impl State {
     pub(super) fn looped(&self, after: &State) -> State {
         let mut joined = self.clone().or(after.clone());
         if self.directories != after.directories {
-            joined.directories = Rc::new(vec![Place::Unknown]);
+            joined.directories = Rc::new(vec![NOWHERE]);
         }
         joined
     }

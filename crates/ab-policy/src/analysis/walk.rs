@@ -1,8 +1,8 @@
 //! The walk through a script in the order in which a shell would run it.
 //!
 //! Every branch is walked, whether it would be taken or not. What a walk finds is added to the
-//! [`Analysis`]; a walk in the *shadow* adds findings, but lists no commands: it looks again at
-//! what was listed before, from another state or through the eyes of another shell.
+//! [`Analysis`]; a walk in the *shadow* adds hidden commands: it looks again at what was listed
+//! before, from another state or through the eyes of another shell, or at what may run later.
 
 use std::rc::Rc;
 
@@ -124,9 +124,6 @@ impl<'a> Walk<'a> {
     /// Writes down a command, and makes it the one that findings belong to.
     pub(super) fn record(&mut self, args: &[Arg], context: &Context) {
         self.step();
-        if self.shadow > 0 {
-            return;
-        }
         if self.out.commands.len() >= MAX_COMMANDS {
             return self.exhausted();
         }
@@ -134,6 +131,7 @@ impl<'a> Walk<'a> {
         self.out.commands.push(Executed {
             words: args.iter().map(shown).collect(),
             via: context.via,
+            hidden: self.shadow > 0,
             paths: Vec::new(),
         });
         self.current = Some(self.out.commands.len() - 1);

@@ -113,7 +113,8 @@ impl Walk<'_> {
                 "-u" | "--unset" => drop(rest.next()),
                 "-C" | "--chdir" => {
                     if let Some(directory) = rest.next() {
-                        let places = self.places(directory, &state);
+                        self.reach(directory, &state);
+                        let places = self.led(directory, &state);
                         state.enter(places);
                     }
                 }
@@ -217,17 +218,32 @@ impl Walk<'_> {
         let marks = |arg: &Arg| matches!(arg.exact(), Some(":::" | "::::" | ":::+"));
         let rest = &rest[at..];
         let end = rest.iter().position(marks).unwrap_or(rest.len());
-        if end > 0 {
-            let words: Vec<Arg> = rest[..end].iter().map(|word| match word.text.contains("{}") {
-                true => Arg::unknown(&word.text),
-                false => word.clone(),
-            }).collect();
-            return match words.iter().all(|word| word.exact().is_some()) {
-                true => self.joined(&words, context, state),
-                false => drop(self.inner(&words, context, state.clone())),
-            };
-        }
         let inputs = rest.get(end + 1..).unwrap_or_default();
+        if end > 0 {
+            let words = &rest[..end];
+            if inputs.is_empty() {
+                let unknown = [words, &[Arg::unknown("\u{2026}")]].concat();
+                return drop(self.inner(&unknown, context, state.clone()));
+            }
+            for (round, input) in inputs.iter().take(16).enumerate() {
+                let quoted = input.exact().map(|text| format!("'{}'", text.replace('\'', r"'\''")));
+                let line: Option<Vec<&str>> = words.iter().map(Arg::exact).collect();
+                self.shadow += usize::from(round > 0);
+                match (line, quoted) {
+                    (Some(line), Some(quoted)) => {
+                        let line = line.join(" ");
+                        let line = match line.contains("{}") {
+                            true => line.replace("{}", &quoted),
+                            false => format!("{line} {quoted}"),
+                        };
+                        self.code(&line, context, state.clone());
+                    }
+                    _ => self.find(Effect::CodeUnknown, "text that is not known"),
+                }
+                self.shadow -= usize::from(round > 0);
+            }
+            return;
+        }
         match (inputs.is_empty(), &context.stdin) {
             (true, Stdin::Pipe { .. }) => self.find(Effect::PipesToShell, "parallel runs what it reads"),
             (true, _) => {}

@@ -35,6 +35,12 @@ impl Gathered {
         }
     }
 
+    /// Whether it is a name so far, so that an equals sign makes it look like an assignment.
+    fn is_name(&self) -> bool {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        self.parts.is_empty() && !self.bare.is_empty() && self.bare.chars().all(plain)
+    }
+
     fn finish(mut self) -> Vec<Part> {
         self.flush();
         self.parts
@@ -73,7 +79,7 @@ impl Parser<'_> {
                     self.at += 1;
                     out.push(Part::Brace(byte as char));
                 }
-                b'=' | b':' if mode == WordMode::Assignment || byte == b'=' => {
+                b'=' | b':' if mode == WordMode::Assignment || (byte == b'=' && out.is_name()) => {
                     self.at += 1;
                     out.bare.push(byte as char);
                     if self.peek() == Some(b'~') {
