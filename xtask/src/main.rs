@@ -8,6 +8,7 @@
 
 mod debian;
 mod failure;
+mod leftovers;
 mod runner;
 mod sequence;
 mod step;

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{completions, doctor, fs, version};
+use crate::commands::{completions, doctor, exec, fs, policy, version};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;
@@ -24,6 +24,8 @@ Examples:
   agent-backend fs cat src/main.rs --offset 100 --limit 50 -n
   agent-backend fs diff old.toml new.toml
   agent-backend fs stat src/main.rs --json
+  agent-backend exec --timeout 5m -- 'make test'
+  agent-backend policy check 'cd src && make'
   agent-backend doctor
 
 Data goes to standard output, everything else to standard error. With --json, standard output is
@@ -37,7 +39,9 @@ Exit codes:
   3    refused: the path leaves the workspace or is no path, or a rule forbids it
   4    unavailable: something is missing, closed, too slow or not implemented
   70   a bug in agent-backend
-  130  interrupted (143: terminated)";
+  130  interrupted (143: terminated)
+
+exec ends as its command does; see agent-backend exec --help.";
 
 /// A place for AI agents to work, and control over that work for people.
 #[derive(Debug, Parser)]
@@ -57,6 +61,8 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Fs(Box<fs::Fs>),
+    Exec(Box<exec::Exec>),
+    Policy(Box<policy::Policy>),
     Doctor(doctor::Doctor),
     Version(version::Version),
     Completions(completions::Completions),
@@ -66,9 +72,25 @@ impl Command {
     pub(crate) fn format(&self) -> Format {
         match self {
             Command::Fs(fs) => Format::from_flag(fs.json),
+            Command::Exec(exec) => Format::from_flag(exec.json),
+            Command::Policy(policy) => Format::from_flag(policy.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
             Command::Version(version) => Format::from_flag(version.json),
             Command::Completions(_) => Format::Text,
+        }
+    }
+}
+
+impl Command {
+    /// Whether interrupts are the command's own business: it passes them on.
+    pub(crate) fn minds_interrupts(&self) -> bool {
+        match self {
+            Command::Exec(_) => true,
+            Command::Fs(_)
+            | Command::Policy(_)
+            | Command::Doctor(_)
+            | Command::Version(_)
+            | Command::Completions(_) => false,
         }
     }
 }

@@ -6,26 +6,41 @@ use ab_core::Kind;
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Exit {
-    Success = 0,
+    Success,
     /// The operation failed, or the answer is no.
-    Failed = 1,
+    Failed,
     /// The command line makes no sense.
-    Usage = 2,
+    Usage,
     /// A path or a rule does not allow it.
-    Refused = 3,
+    Refused,
     /// Something that is needed is missing or out of reach.
-    Unavailable = 4,
+    Unavailable,
     /// A bug of ours.
-    Bug = 70,
+    Bug,
     /// Ended by the interrupt key.
-    Interrupted = 130,
+    Interrupted,
     /// Ended by a request to terminate.
-    Terminated = 143,
+    Terminated,
+    /// As the command that was run.
+    Command(u8),
 }
 
 impl Exit {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Exit::Success => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Refused => 3,
+            Exit::Unavailable => 4,
+            Exit::Bug => 70,
+            Exit::Interrupted => 130,
+            Exit::Terminated => 143,
+            Exit::Command(number) => number,
+        }
+    }
+
     pub(crate) fn of(kind: Kind) -> Exit {
         match kind {
             Kind::NotFound
@@ -57,7 +72,7 @@ impl Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        ExitCode::from(exit as u8)
+        ExitCode::from(exit.number())
     }
 }
 
@@ -103,7 +118,7 @@ mod tests {
             ),
         ] {
             for kind in kinds {
-                assert_eq!(Exit::of(kind) as u8, code, "{kind:?}");
+                assert_eq!(Exit::of(kind).number(), code, "{kind:?}");
             }
         }
     }
@@ -119,8 +134,9 @@ mod tests {
             (Exit::Bug, 70),
             (Exit::Interrupted, 130),
             (Exit::Terminated, 143),
+            (Exit::Command(42), 42),
         ] {
-            assert_eq!(exit as u8, number);
+            assert_eq!(exit.number(), number);
         }
     }
 }

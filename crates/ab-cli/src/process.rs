@@ -23,11 +23,12 @@ pub(crate) fn run(command: Command) -> Exit {
     let mut terminal = Terminal::new(command.format());
     match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
+            let minds_interrupts = command.minds_interrupts();
             let exit = runtime.block_on(async {
                 let work = tokio::spawn(command_to_exit(command, terminal));
                 tokio::select! {
                     exit = ended(work) => exit,
-                    exit = stopped() => exit,
+                    exit = stopped(), if !minds_interrupts => exit,
                 }
             });
             runtime.shutdown_timeout(GRACE);

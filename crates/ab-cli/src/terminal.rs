@@ -4,10 +4,10 @@
 //! Nothing that comes from files is sent to a terminal with its control characters.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use ab_core::Error;
+use ab_core::error::printable;
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
@@ -172,12 +172,10 @@ fn without_controls(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if harmless(c) {
-            shown.push(c);
-        } else {
-            let _ = write!(shown, "{}", c.escape_default());
-        }
+    for piece in text.split_inclusive(['\t', '\n']) {
+        let end = piece.trim_end_matches(['\t', '\n']).len();
+        shown.push_str(&printable(&piece[..end]));
+        shown.push_str(&piece[end..]);
     }
     Cow::Owned(shown)
 }
@@ -195,6 +193,7 @@ mod tests {
             ("bell\u{7}", "bell\\u{7}"),
             ("back\rforth", "back\\rforth"),
             ("grün", "grün"),
+            ("\t\n\u{7}\n\n\tü\r\n", "\t\n\\u{7}\n\n\tü\\r\n"),
         ] {
             assert_eq!(without_controls(text), shown);
         }

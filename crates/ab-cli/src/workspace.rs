@@ -4,9 +4,11 @@ use std::env;
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Code, Error, Kind, ScopeOptions};
+use ab_host::ExecSettings;
+use agent_backend::{CommandPolicy, LocalConfig};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -28,8 +30,20 @@ pub(crate) struct WorkspaceFlags {
 
 impl WorkspaceFlags {
     pub(crate) fn open(&self) -> Result<Backend, Failure> {
-        let root = self.root()?;
-        let backend = agent_backend::local(&root).map_err(with_root_hint)?;
+        self.open_with(ExecSettings::default(), CommandPolicy::default())
+    }
+
+    /// With commands that run as `exec` says and are judged as `policy` says.
+    pub(crate) fn open_with(
+        &self,
+        exec: ExecSettings,
+        policy: CommandPolicy,
+    ) -> Result<Backend, Failure> {
+        let mut config = LocalConfig::new(self.root()?);
+        config.options.exec = exec;
+        config.policy = policy;
+        let backend = agent_backend::local_with(config)
+            .map_err(|error| with_directory_hint(error, "--root"))?;
         match &self.scope {
             Some(scope) => Ok(backend.scope(path_text(scope)?, ScopeOptions::default())?),
             None => Ok(backend),
@@ -51,6 +65,11 @@ impl WorkspaceFlags {
     }
 }
 
+/// The workspace in a directory of the host that `flag` may name.
+pub(crate) fn open_directory(directory: &Path, flag: &str) -> Result<Backend, Failure> {
+    agent_backend::local(directory).map_err(|error| with_directory_hint(error, flag))
+}
+
 /// A path argument as text. The operating system allows any bytes; a workspace path is UTF-8.
 pub(crate) fn path_text(path: &OsStr) -> Result<&str, Error> {
     path.to_str().ok_or_else(|| {
@@ -59,13 +78,15 @@ pub(crate) fn path_text(path: &OsStr) -> Result<&str, Error> {
     })
 }
 
-fn with_root_hint(error: Error) -> Failure {
+fn with_directory_hint(error: Error, flag: &str) -> Failure {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     let hint = match cause.map(io::Error::kind) {
-        Some(io::ErrorKind::NotFound) => "create the directory, or name another with --root",
-        Some(io::ErrorKind::NotADirectory) => "name a directory with --root",
+        Some(io::ErrorKind::NotFound) => {
+            format!("create the directory, or name another with {flag}")
+        }
+        Some(io::ErrorKind::NotADirectory) => format!("name a directory with {flag}"),
         Some(io::ErrorKind::PermissionDenied) => {
-            "check its permissions, or name another directory with --root"
+            format!("check its permissions, or name another directory with {flag}")
         }
         _ => return error.into(),
     };

@@ -172,6 +172,25 @@ fn mv_moves_and_replaces_only_when_told() {
 }
 
 #[test]
+fn a_move_that_meets_something_says_what_would_help() {
+    let stage = Stage::with(&[("a", "A"), ("d/x", "X"), ("e/y", "Y")]);
+    for (words, hint) in [
+        (["fs", "mv", "a", "d"], "to move into the directory, name the path in it"),
+        (["fs", "mv", "d", "e"], "name a path in it, or replace it if it is empty: --force"),
+        (["fs", "mv", "d", "a"], "a directory cannot replace a file"),
+    ] {
+        for force in [None, Some("--force")] {
+            let words: Vec<&str> = words.into_iter().chain(force).collect();
+            let ran = stage.run(&words);
+            assert_eq!(ran.code, 1, "{words:?}");
+            let is_full = force.is_some() && ran.err.contains("is not empty");
+            assert!(is_full || ran.err.contains(hint), "{words:?}: {}", ran.err);
+        }
+    }
+    assert_eq!((stage.text("a"), stage.text("d/x")), ("A".to_owned(), "X".to_owned()));
+}
+
+#[test]
 fn mkdir_and_touch_make_what_is_missing() {
     let stage = Stage::with(&[("a", "stays")]);
     assert_eq!(stage.run(&["fs", "mkdir", "x/y", "x"]).code, 0);

@@ -116,8 +116,8 @@ fn a_diff_as_json_is_one_object() {
             "changes": [{
                 "path": "main.rs",
                 "change": "changed",
-                "from": { "kind": "file", "size": 8, "target": null },
-                "to": { "kind": "file", "size": 12, "target": null },
+                "from": { "kind": "file", "size": 8, "target": null, "mode": null },
+                "to": { "kind": "file", "size": 12, "target": null, "mode": null },
                 "content": "text",
                 "insertions": 2,
                 "deletions": 1,
@@ -138,7 +138,10 @@ fn a_diff_as_json_is_one_object() {
         (&of("gone.txt")["change"], &of("gone.txt")["to"]),
         (&json!("removed"), &json!(null))
     );
-    assert_eq!(of("link")["to"], json!({ "kind": "symlink", "size": 1, "target": "y" }));
+    assert_eq!(
+        of("link")["to"],
+        json!({ "kind": "symlink", "size": 1, "target": "y", "mode": null })
+    );
     let short = stage.run(&["fs", "diff", "a/src", "b/src", "--stat", "--json"]).value();
     let change = &short["changes"][0];
     assert_eq!((&change["insertions"], &change["diff"]), (&json!(2), &json!(null)));
@@ -241,4 +244,139 @@ fn links_are_compared_and_not_followed() {
     assert_eq!((ran.code, ran.text().as_str()), (1, "x\n"));
     symlink("a/x", stage.path("way")).unwrap();
     assert_eq!(stage.run(&["fs", "diff", "a/x", "way"]).code, 0, "the path itself is followed");
+}
+
+/// An upper directory beside the workspace, with one of each change.
+fn overlaid() -> Stage {
+    let stage = Stage::with(&[
+        ("blob", "\0one"),
+        ("gone.txt", "gone\n"),
+        ("old/x", "x\n"),
+        ("run.sh", "true\n"),
+        ("same", "same\n"),
+        ("src/main.rs", "one\ntwo\n"),
+    ]);
+    symlink("x", stage.path("link")).unwrap();
+    let upper = stage.outside("upper");
+    for directory in ["src", "new"] {
+        fs::create_dir_all(upper.join(directory)).unwrap();
+    }
+    for (path, content) in [
+        (".ab-wh-gone.txt", ""),
+        (".ab-wh-old", ""),
+        ("blob", "\0two"),
+        ("new/file.txt", "hello\n"),
+        ("run.sh", "true\n"),
+        ("same", "same\n"),
+        ("src/main.rs", "one\n2\nthree\n"),
+    ] {
+        fs::write(upper.join(path), content).unwrap();
+    }
+    symlink("y", upper.join("link")).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(upper.join("run.sh"), executable).unwrap();
+    stage
+}
+
+#[test]
+fn an_overlay_is_compared_with_what_is_below_it() {
+    let stage = overlaid();
+    let ran = stage.run(&["fs", "diff", "--upper", "../upper"]);
+    let expect = "\
+changed blob (binary)
+removed gone.txt
+--- gone.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+changed link (link to x → link to y)
+added new/
+added new/file.txt
+--- /dev/null
++++ new/file.txt
+@@ -0,0 +1 @@
++hello
+removed old/
+changed run.sh (mode 0644 → 0755)
+changed src/main.rs
+--- src/main.rs
++++ src/main.rs
+@@ -1,2 +1,3 @@
+ one
+-two
++2
++three
+";
+    assert_eq!((ran.code, ran.text().as_str()), (1, expect));
+    assert_eq!(ran.err, "note: 2 added, 4 changed, 2 removed; lines +3 -2\n");
+    assert_eq!(stage.text("src/main.rs"), "one\ntwo\n", "nothing was written");
+    let ran = stage.run(&["fs", "diff", "--upper", "../upper", "--stat"]);
+    let expect = "\
+changed  binary        blob
+removed  +0 -1         gone.txt
+changed  symlink       link
+added    directory     new/
+added    +1 -0         new/file.txt
+removed  directory     old/
+changed  mode          run.sh
+changed  +2 -1         src/main.rs
+";
+    assert_eq!((ran.code, ran.text().as_str()), (1, expect));
+    let ran = stage.run(&["fs", "diff", "--upper", "../upper", "--name-only", "--limit", "2"]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, "blob\ngone.txt\n"));
+    assert!(ran.err.starts_with("note: cut after 2 entries; raise --limit"), "{}", ran.err);
+}
+
+#[test]
+fn an_overlay_as_json_has_the_shape_of_a_diff() {
+    let stage = overlaid();
+    let value = stage.run(&["fs", "diff", "--upper", "../upper", "--json"]).value();
+    assert_eq!((&value["from"], &value["to"]), (&json!("."), &json!(".")));
+    let changes = value["changes"].as_array().unwrap();
+    let of = |path: &str| changes.iter().find(|change| change["path"] == path).unwrap();
+    assert_eq!(
+        *of("run.sh"),
+        json!({
+            "path": "run.sh",
+            "change": "changed",
+            "from": { "kind": "file", "size": 5, "target": null, "mode": "0644" },
+            "to": { "kind": "file", "size": 5, "target": null, "mode": "0755" },
+            "content": null,
+            "insertions": null,
+            "deletions": null,
+            "diff": null,
+        })
+    );
+    assert_eq!((&of("old")["change"], &of("old")["to"]), (&json!("removed"), &json!(null)));
+    assert_eq!(of("src/main.rs")["insertions"], 2);
+    assert!(changes.iter().all(|change| change["path"] != "same"), "{value}");
+    fs::create_dir(stage.outside("empty")).unwrap();
+    let same = stage.json(&["fs", "diff", "--upper", "../empty", "--json"]);
+    assert_eq!((&same["equal"], &same["changes"]), (&json!(true), &json!([])));
+}
+
+#[test]
+fn an_upper_directory_belongs_to_the_scope() {
+    let stage = overlaid();
+    let upper = stage.outside("upper").join("src");
+    let ran = stage.run(&[
+        OsStr::new("fs"),
+        OsStr::new("diff"),
+        OsStr::new("--scope=src"),
+        OsStr::new("--name-only"),
+        OsStr::new("--upper"),
+        upper.as_os_str(),
+    ]);
+    assert_eq!((ran.code, ran.text().as_str()), (1, "main.rs\n"), "{}", ran.err);
+}
+
+#[test]
+fn an_upper_directory_must_be_one() {
+    let stage = overlaid();
+    let ran = stage.run(&["fs", "diff", "--upper", "../none"]);
+    ran.expect_error(1, "cannot open the workspace root ../none");
+    assert!(ran.err.contains("name another with --upper"), "{}", ran.err);
+    stage.run(&["fs", "diff", "--upper", "same"]).expect_error(1, "with --upper");
+    stage.run(&["fs", "diff", "--upper", "../upper", "a"]).expect_error(2, "cannot be used with");
+    stage.run(&["fs", "diff", "--upper", ""]).expect_error(2, "a value is required");
 }

@@ -4,6 +4,7 @@
 
 mod changing;
 mod comparing;
+mod policy;
 mod reading;
 mod refusals;
 mod searching;

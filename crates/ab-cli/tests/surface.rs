@@ -18,6 +18,8 @@ fn help_lists_every_command() {
         listed_commands(&top),
         [
             "fs           Read and change the files of a workspace",
+            "exec         Run a command in the workspace, behind walls",
+            "policy       Say which commands may run, and why",
             "doctor       Say what this host offers for isolating commands",
             "version      Say which build this is",
             "completions  Print completions for a shell",

@@ -35,7 +35,7 @@ use crate::scoped::Scoped;
 use crate::search::{Found, Query};
 use crate::status::{Status, StatusChange, Subscription};
 
-pub use exec::ExecOutput;
+pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT, Said};
 pub use search::{GlobOptions, GrepOptions, Names, Node, Tree, TreeOptions};
 pub use text::{CHUNK, Chunks, LineRange, TextWindow, WINDOW_BYTES};
 pub use views::Overlaid;

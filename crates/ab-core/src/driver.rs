@@ -10,6 +10,7 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::effective::EffectivePolicy;
 use crate::error::Result;
 use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
 use crate::options::{
@@ -204,6 +205,12 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// # Behaviour
     /// - `status::info_is_honest`: kind and capabilities agree with what calls do
     fn info(&self) -> Info;
+
+    /// What is in force for commands. Finding out may take running some, the first time.
+    ///
+    /// # Behaviour
+    /// - `exec::says_what_is_in_force`: every control says what was asked and what sees to it
+    async fn effective_policy(&self) -> Result<EffectivePolicy>;
 
     /// The status that every kind of backend has.
     ///

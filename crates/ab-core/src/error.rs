@@ -7,6 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::backend::ExecOutput;
 use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::path::WsPath;
@@ -168,6 +169,7 @@ struct Parts {
     path: Option<String>,
     command: Option<String>,
     exit: Option<Exit>,
+    output: Option<Box<ExecOutput>>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -184,6 +186,7 @@ impl Error {
             path: None,
             command: None,
             exit: None,
+            output: None,
             source: None,
         }))
     }
@@ -245,6 +248,11 @@ impl Error {
         self
     }
 
+    pub fn with_output(mut self, output: ExecOutput) -> Self {
+        self.0.output = Some(Box::new(output));
+        self
+    }
+
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
@@ -287,6 +295,11 @@ impl Error {
 
     pub fn exit(&self) -> Option<&Exit> {
         self.0.exit.as_ref()
+    }
+
+    /// What a command said before it failed.
+    pub fn output(&self) -> Option<&ExecOutput> {
+        self.0.output.as_deref()
     }
 
     /// Whether the same call may succeed later without anybody changing anything.

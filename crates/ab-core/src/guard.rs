@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::call::{Actor, Call, Outcome, Verb};
+use crate::effective::Control;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 
@@ -19,6 +20,9 @@ pub trait Guard: fmt::Debug + Send + Sync {
 
     /// A path was refused before any call could be made of it. For the record only.
     fn refused(&self, refusal: &Refusal<'_>);
+
+    /// What this guard sees to, for [`EffectivePolicy`](crate::EffectivePolicy).
+    fn controls(&self) -> Option<Control>;
 
     /// After the call: exactly once for each `enter` that let it pass, whether the call went
     /// through, failed, was refused by a later guard, or its caller went away.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 
 use crate::call::{Actor, Call, End, Outcome, Verb};
 use crate::driver::{Driver, File, Info};
+use crate::effective::EffectivePolicy;
 use crate::error::Result;
 use crate::guard::{Entry, Guard};
 use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
@@ -344,6 +345,15 @@ impl Driver for Guarded {
 
     fn info(&self) -> Info {
         self.inner.info()
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        let mut policy = self.inner.effective_policy().await?;
+        for control in self.guards.iter().filter_map(|guard| guard.controls()) {
+            policy.controls.retain(|known| known.subject != control.subject);
+            policy.controls.push(control);
+        }
+        Ok(policy)
     }
 
     fn status(&self) -> &StatusHub {

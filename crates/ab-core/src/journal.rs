@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::call::{Call, End, Outcome, Verb};
+use crate::effective::Control;
 use crate::error::{Code, Kind, Result};
 use crate::guard::{Entry, Guard, Refusal};
 use crate::path::MAX_PATH_BYTES;
@@ -36,6 +37,8 @@ pub struct Record {
     pub success: bool,
     pub failure: Option<Failure>,
     pub exit_code: Option<i32>,
+    /// The end of what a command said on each channel.
+    pub stdout: Option<String>,
     pub stderr: Option<String>,
     /// Bytes read or written.
     pub bytes: u64,
@@ -109,10 +112,15 @@ impl Guard for Journal {
                 message: error.message().to_owned(),
             }),
             exit_code: None,
+            stdout: None,
             stderr: None,
             bytes: 0,
             duration: Duration::ZERO,
         });
+    }
+
+    fn controls(&self) -> Option<Control> {
+        None
     }
 
     fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {
@@ -137,14 +145,16 @@ impl Guard for Journal {
             success: outcome.succeeded(),
             failure,
             exit_code: outcome.exit.and_then(|exit| exit.code),
-            stderr: outcome
-                .exit
-                .map(|exit| exit.stderr_tail.clone())
-                .filter(|tail| !tail.is_empty()),
+            stdout: said(outcome.exit.map(|exit| &exit.stdout_tail)),
+            stderr: said(outcome.exit.map(|exit| &exit.stderr_tail)),
             bytes: outcome.bytes,
             duration: outcome.duration,
         });
     }
+}
+
+fn said(tail: Option<&String>) -> Option<String> {
+    tail.filter(|tail| !tail.is_empty()).cloned()
 }
 
 /// Keeps the last [`MEMORY_ENTRIES`] records, for tests and for showing them to people.

@@ -9,6 +9,7 @@ pub mod backend;
 pub mod call;
 pub mod driver;
 pub mod edit;
+pub mod effective;
 pub mod error;
 pub mod guard;
 mod guarded;
@@ -21,6 +22,7 @@ pub mod options;
 pub mod overlay;
 pub mod path;
 pub mod process;
+mod restricted;
 mod scoped;
 pub mod search;
 pub mod status;
@@ -28,11 +30,13 @@ mod transfer;
 
 pub use approval::{Answer, Approver, DenyAll, Question, Verdict};
 pub use backend::{
-    Assembly, Backend, Body, ExecOutput, LineRange, Overlaid, ScopeOptions, TextWindow,
+    Assembly, Backend, Body, ExecOptions, ExecOutput, LineRange, Overlaid, Said, ScopeOptions,
+    TextWindow,
 };
 pub use call::{Actor, Call, Outcome, Verb};
 pub use driver::{BackendKind, Capabilities, Driver, File, Info};
 pub use edit::{Edit, EditOptions, Edited};
+pub use effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
 pub use error::{Code, Error, Kind, Result};
 pub use guard::{Guard, Guards};
 pub use life::{Closeable, TrackId};
@@ -40,4 +44,5 @@ pub use memory::{Memory, MemoryOptions};
 pub use metadata::{Content, Entry, FileKind, Listing, Stat, Version};
 pub use overlay::{Change, ChangeKind};
 pub use path::{PathRules, WsPath};
+pub use restricted::MAX_RESTRICTIONS;
 pub use status::{Status, StatusChange, Subscription};

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use crate::backend::Body;
 use crate::call::Verb;
 use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
 use crate::options::{
@@ -219,6 +220,11 @@ impl Driver for Memory {
                 ..Capabilities::default()
             },
         }
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.alive(Verb::Exec)?;
+        Ok(EffectivePolicy::default())
     }
 
     fn status(&self) -> &StatusHub {

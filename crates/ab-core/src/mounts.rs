@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use crate::call::Verb;
 use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::life::Life;
 use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat, Version};
@@ -345,6 +346,10 @@ impl Driver for Mounts {
             .map(|mount| mount.driver.info().capabilities)
             .fold(base.capabilities, everywhere);
         Info { kind: BackendKind::Mounts, root_aliases: base.root_aliases, capabilities }
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.base.effective_policy().await
     }
 
     fn status(&self) -> &StatusHub {

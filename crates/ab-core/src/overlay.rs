@@ -26,6 +26,7 @@ mod walk;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -33,6 +34,7 @@ use tokio::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::call::Verb;
 use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::effective::EffectivePolicy;
 use crate::error::{Error, Kind, Result};
 use crate::life::Life;
 use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat};
@@ -72,6 +74,8 @@ pub(crate) struct Overlay {
     tree: RwLock<()>,
     /// By path: changes of one file take turns.
     files: [Mutex<()>; STRIPES],
+    /// How many turns have begun or ended.
+    turns: AtomicU64,
 }
 
 impl Overlay {
@@ -108,6 +112,7 @@ impl Overlay {
             has_real_dirs: u.empty_dirs,
             tree: RwLock::default(),
             files: [const { Mutex::const_new(()) }; STRIPES],
+            turns: AtomicU64::new(0),
         }
     }
 
@@ -129,11 +134,26 @@ impl Overlay {
         }
     }
 
-    /// The turn of a change to one file.
-    async fn turn(&self, path: &WsPath) -> MutexGuard<'_, ()> {
+    /// The turn of a change to one file, and how many had begun or ended before it.
+    async fn turn(&self, path: &WsPath) -> (Turn<'_>, u64) {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
-        self.files[hasher.finish() as usize % STRIPES].lock().await
+        let held = self.files[hasher.finish() as usize % STRIPES].lock().await;
+        let before = self.turns.fetch_add(1, Ordering::AcqRel);
+        (Turn { _held: held, turns: &self.turns }, before)
+    }
+}
+
+/// While it is held, other changes of the file wait.
+struct Turn<'a> {
+    _held: MutexGuard<'a, ()>,
+    turns: &'a AtomicU64,
+}
+
+impl Drop for Turn<'_> {
+    /// Before the next one can begin.
+    fn drop(&mut self) {
+        self.turns.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -291,6 +311,11 @@ impl Driver for Overlay {
             root_aliases: self.root_aliases.clone(),
             capabilities: self.capabilities,
         }
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.alive(Verb::Exec)?;
+        Ok(EffectivePolicy::default())
     }
 
     fn status(&self) -> &StatusHub {

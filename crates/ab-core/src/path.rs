@@ -70,7 +70,8 @@ impl WsPath {
 
     /// The last segment, or nothing for the root.
     pub fn name(&self) -> Option<&str> {
-        self.segments().next_back()
+        let start = self.text.rfind('/').map_or(0, |slash| slash + 1);
+        (!self.is_root()).then(|| &self.text[start..])
     }
 
     /// The path without its last segment, or nothing for the root.
@@ -106,7 +107,34 @@ impl WsPath {
             return Err(invalid(name, "not a single path segment"));
         }
         check_name(name, name)?;
-        Ok(self.join(&WsPath::from_key(name)))
+        Ok(self.with_name(name))
+    }
+
+    /// This path with a segment that came out of a path before.
+    pub(crate) fn with_name(&self, name: &str) -> WsPath {
+        let mut text = String::with_capacity(self.text.len() + 1 + name.len());
+        if !self.is_root() {
+            text.push_str(&self.text);
+            text.push('/');
+        }
+        text.push_str(name);
+        WsPath { text, fences: self.fences.clone() }
+    }
+
+    /// The last segment in the memory that the path had; empty for the root.
+    pub(crate) fn into_name(self) -> String {
+        let mut name = self.text;
+        let start = name.rfind('/').map_or(0, |slash| slash + 1);
+        name.drain(..start);
+        name
+    }
+
+    /// How many segments there are.
+    pub(crate) fn depth(&self) -> usize {
+        match self.is_root() {
+            true => 0,
+            false => 1 + self.text.bytes().filter(|byte| *byte == b'/').count(),
+        }
     }
 
     /// What remains below `base`, or nothing when this path lies elsewhere.
@@ -580,6 +608,21 @@ mod tests {
         }
         assert_eq!(shown(&scoped, "../user2/secret"), "PATH_ESCAPE_ATTEMPT");
         assert_eq!(shown(&scoped, "/w/users/user2/x"), "w/users/user2/x");
+    }
+
+    #[test]
+    fn a_path_has_a_depth_and_a_name() {
+        for (raw, depth, name) in
+            [(".", 0, None), ("a", 1, Some("a")), ("a/b.c/d", 3, Some("d")), ("ü/ß", 2, Some("ß"))]
+        {
+            let path = PathRules::lenient().parse(raw).unwrap();
+            assert_eq!((path.depth(), path.name()), (depth, name), "{raw}");
+            assert_eq!(path.depth(), path.segments().count(), "{raw}");
+            assert_eq!(path.clone().into_name(), name.unwrap_or_default(), "{raw}");
+            let child = path.with_name("x");
+            assert_eq!(child, path.join(&WsPath::from_key("x")), "{raw}");
+            assert_eq!(path.fenced().with_name("x").is_fenced(), depth > 0, "{raw}");
+        }
     }
 
     #[test]

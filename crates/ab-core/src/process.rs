@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::path::WsPath;
 
-/// Output events that may wait for a slow reader; the process blocks beyond that.
-pub const OUTPUT_QUEUE: usize = 64;
+/// Pieces of output that may wait for a slow reader; an owned process blocks beyond that.
+pub const OUTPUT_QUEUE: usize = 32;
 /// Pieces of standard input that may wait for a slow process.
 pub const STDIN_QUEUE: usize = 16;
 /// Signals and resizes that may wait.
@@ -30,11 +30,11 @@ pub enum Command {
 }
 
 impl Command {
-    /// The command as one line, for people and journals.
+    /// The command as one line that a shell would read as the same words.
     pub fn line(&self) -> String {
         match self {
             Command::Shell(line) => line.clone(),
-            Command::Argv(words) => words.join(" "),
+            Command::Argv(words) => words.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" "),
         }
     }
 
@@ -44,6 +44,15 @@ impl Command {
             Command::Argv(words) => words.first().is_none_or(|program| program.is_empty()),
         }
     }
+}
+
+/// A word as a shell must be given it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@%_+=:,./-".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,12 +77,108 @@ pub enum Lifetime {
     Detached,
 }
 
-/// Bounds of one command; absent ones fall back to the driver's.
+/// Bounds of one command. Those of the driver hold as well: the tighter one is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecLimits {
+    /// From start to end; then it is ended.
     pub wall: Option<Duration>,
-    /// Bytes of output kept.
-    pub output: Option<u64>,
+    /// Seconds of CPU, of each process.
+    pub cpu: Option<Duration>,
+    /// Bytes of memory, of all processes together where that can be had.
+    pub memory: Option<u64>,
+    /// Processes and threads at a time.
+    pub processes: Option<u64>,
+    /// Bytes of the largest file it may write.
+    pub file_size: Option<u64>,
+    pub open_files: Option<u64>,
+}
+
+impl ExecLimits {
+    /// The tighter of both, limit by limit.
+    pub fn tightened(self, other: ExecLimits) -> ExecLimits {
+        fn tighter<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            }
+        }
+        ExecLimits {
+            wall: tighter(self.wall, other.wall),
+            cpu: tighter(self.cpu, other.cpu),
+            memory: tighter(self.memory, other.memory),
+            processes: tighter(self.processes, other.processes),
+            file_size: tighter(self.file_size, other.file_size),
+            open_files: tighter(self.open_files, other.open_files),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    #[default]
+    ReadOnly,
+    ReadWrite,
+}
+
+/// What commands see less, or more, of the workspace than files do. Bound to a handle, and only
+/// ever added to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restrictions {
+    /// Not there, with everything below.
+    pub hidden: Vec<WsPath>,
+    /// Cannot be changed, nor anything below; not made either while it is missing.
+    pub read_only: Vec<WsPath>,
+    /// Directories of the host that commands see as well, at their own path.
+    pub binds: Vec<HostDirectory>,
+}
+
+impl Restrictions {
+    pub fn is_empty(&self) -> bool {
+        self.hidden.is_empty() && self.read_only.is_empty() && self.binds.is_empty()
+    }
+
+    /// Both, so that neither is lost.
+    pub fn and(mut self, other: Restrictions) -> Restrictions {
+        self.hidden.extend(other.hidden);
+        self.read_only.extend(other.read_only);
+        self.binds.extend(other.binds);
+        self
+    }
+
+    /// The same with the paths in the workspace put elsewhere.
+    pub fn map_paths(mut self, place: impl Fn(&WsPath) -> WsPath) -> Restrictions {
+        for path in self.hidden.iter_mut().chain(&mut self.read_only) {
+            *path = place(path);
+        }
+        self
+    }
+}
+
+/// A directory of the machine that runs the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostDirectory {
+    pub path: String,
+    pub access: Access,
+}
+
+/// Another workspace that is mounted beside the one a command runs in, for it to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its root on the machine that runs the command, and what of it may be seen.
+    pub root: String,
+    pub below: WsPath,
+    /// Where that is in the tree that the caller knows.
+    pub at: WsPath,
+    /// Paths from its root.
+    pub restrictions: Restrictions,
+}
+
+/// How what a command may see lies in the tree that the caller knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Where the directory's fence is, unless that has the same path there as in the driver.
+    pub at: Option<WsPath>,
+    pub neighbours: Vec<Neighbour>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,18 +191,26 @@ pub struct ExecRequest {
     pub terminal: Option<TerminalSize>,
     pub lifetime: Lifetime,
     pub limits: ExecLimits,
+    pub restrictions: Restrictions,
+    pub layout: Layout,
 }
 
 impl ExecRequest {
     pub fn shell(line: impl Into<String>) -> Self {
+        Self::new(Command::Shell(line.into()))
+    }
+
+    pub fn new(command: Command) -> Self {
         Self {
-            command: Command::Shell(line.into()),
+            command,
             cwd: WsPath::root(),
             env: BTreeMap::new(),
             stdin: Stdin::Closed,
             terminal: None,
             lifetime: Lifetime::Owned,
             limits: ExecLimits::default(),
+            restrictions: Restrictions::default(),
+            layout: Layout::default(),
         }
     }
 }
@@ -133,14 +246,33 @@ pub struct ProcessInfo {
     pub exit: Option<Exit>,
 }
 
+/// Bytes of the end of each channel that an [`Exit`] keeps.
+pub const TAIL: usize = 4096;
+
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
     /// Absent when a signal ended it.
     pub code: Option<i32>,
     pub signal: Option<i32>,
-    /// The end of what it said on standard error, for error messages.
+    pub cause: Cause,
+    /// The end of what it said, for journals and error messages.
+    pub stdout_tail: String,
     pub stderr_tail: String,
+}
+
+/// Who ended a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// It ended by itself, or by a signal that someone sent.
+    #[default]
+    Itself,
+    /// Its time was up.
+    Timeout,
+    /// It, or one of its processes, asked for more memory than the limit.
+    Memory,
+    /// Whoever held it let go, or the backend was destroyed.
+    Dropped,
 }
 
 impl Exit {
@@ -156,29 +288,44 @@ pub enum Channel {
 }
 
 /// A piece of output. Sequence numbers count bytes of both channels, so a reader can come back to
-/// where it was.
+/// where it was: after this piece, that is [`Output::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     pub sequence: u64,
     pub channel: Channel,
+    /// Empty when there is only a loss to be told of.
     pub bytes: Bytes,
+    /// Bytes just before this piece that were kept too long ago to be read any more.
+    pub lost: u64,
+}
+
+impl Output {
+    pub fn next(&self) -> u64 {
+        self.sequence + self.bytes.len() as u64
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     Signal(i32),
     Resize(TerminalSize),
+    /// End of file on standard input. An owned process also gets it when its `stdin` is dropped; a
+    /// detached one only so, since its next holder may have more to say.
+    EndInput,
 }
 
-/// A running process. Dropping it ends an owned process: the driver sees its channels close.
+/// A running process. Dropping it ends an owned process and lets go of a detached one.
 #[derive(Debug)]
 pub struct Process {
     pub id: ProcessId,
+    /// Closes after the last piece. An owned process waits for whoever holds this; one whose
+    /// receiver was dropped talks to nobody.
     pub output: mpsc::Receiver<Output>,
-    /// Absent when standard input is closed; dropping it sends end of file.
+    /// Absent when standard input is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub control: mpsc::Sender<Control>,
     ending: Ending,
+    _leash: oneshot::Sender<()>,
 }
 
 /// The driver's side of a [`Process`].
@@ -188,6 +335,16 @@ pub struct Feed {
     pub stdin: Option<mpsc::Receiver<Bytes>>,
     pub control: mpsc::Receiver<Control>,
     pub ending: EndingSetter,
+    /// Ends when the [`Process`] is dropped, whatever became of its channels.
+    pub leash: oneshot::Receiver<()>,
+}
+
+/// The driver's side of a [joined](Process::joined) process.
+#[derive(Debug)]
+pub struct Follower {
+    pub output: mpsc::Sender<Output>,
+    /// Ends when the [`Process`] is dropped.
+    pub leash: oneshot::Receiver<()>,
 }
 
 impl Process {
@@ -202,10 +359,28 @@ impl Process {
             }
         };
         let (ending, setter) = Ending::channel();
-        (
-            Process { id, output, stdin, control, ending },
-            Feed { output: output_in, stdin: stdin_out, control: control_out, ending: setter },
-        )
+        let (held, leash) = oneshot::channel();
+        let feed = Feed {
+            output: output_in,
+            stdin: stdin_out,
+            control: control_out,
+            ending: setter,
+            leash,
+        };
+        (Process { id, output, stdin, control, ending, _leash: held }, feed)
+    }
+
+    /// A process that somebody else owns, joined: letting go of it ends nothing.
+    pub fn joined(
+        id: ProcessId,
+        stdin: Option<mpsc::Sender<Bytes>>,
+        control: mpsc::Sender<Control>,
+        ending: Ending,
+    ) -> (Process, Follower) {
+        let (output_in, output) = mpsc::channel(OUTPUT_QUEUE);
+        let (held, leash) = oneshot::channel();
+        let process = Process { id, output, stdin, control, ending, _leash: held };
+        (process, Follower { output: output_in, leash })
     }
 
     /// Waits for the end. Nothing when the driver lost the process.

@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::call::Verb;
 use crate::driver::{BackendKind, Driver, File, Info};
+use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::metadata::{
     Content, FileKind, Listing, Problem, Removed, Renamed, Space, Stat, Version,
@@ -253,6 +254,7 @@ impl Driver for Scoped {
 
     async fn exec(&self, mut request: ExecRequest) -> Result<Process> {
         request.cwd = self.outward(&request.cwd)?;
+        request.restrictions = request.restrictions.map_paths(|path| self.prefix.join(path));
         self.ensure_root().await?;
         for (key, value) in &self.env {
             request.env.entry(key.clone()).or_insert_with(|| value.clone());
@@ -291,6 +293,10 @@ impl Driver for Scoped {
             root_aliases: inner.root_aliases.iter().map(below).collect(),
             capabilities: inner.capabilities,
         }
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.inner.effective_policy().await
     }
 
     fn status(&self) -> &StatusHub {

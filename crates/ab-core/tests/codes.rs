@@ -46,7 +46,7 @@ async fn exec_failed() {
     let backend = scripted(Script::exits(3).stdout("half done").stderr("no such thing\n"));
     let error = provoked(backend.exec("make").await, "EXEC_FAILED", Kind::Failed);
     assert_eq!(error.command(), Some("make"));
-    let exit = Exit { code: Some(3), signal: None, stderr_tail: "no such thing\n".to_owned() };
+    let exit = Exit { code: Some(3), stderr_tail: "no such thing\n".to_owned(), ..Exit::default() };
     assert_eq!(error.exit(), Some(&exit));
     assert_eq!(error.message(), "command ended with exit code 3: no such thing");
 
@@ -58,7 +58,7 @@ async fn exec_failed() {
 async fn a_command_that_succeeds_is_no_error() {
     let backend = scripted(Script::exits(0).stdout("one ").stderr("warning").stdout("two"));
     let output = backend.exec("make").await.unwrap();
-    assert_eq!((output.stdout, output.stderr), ("one two".into(), "warning".into()));
+    assert_eq!((output.text(), output.stderr.text()), ("one two".into(), "warning".into()));
     assert!(output.exit.success());
 }
 

@@ -47,6 +47,7 @@ fn record(verb: Verb, path: &str) -> Record {
         success: true,
         failure: None,
         exit_code: None,
+        stdout: None,
         stderr: None,
         bytes: 0,
         duration: Duration::ZERO,

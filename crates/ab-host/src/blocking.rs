@@ -55,6 +55,22 @@ pub(crate) async fn run<T: Send + 'static>(
     }
 }
 
+/// Runs `work` on a thread that may wait, until it is done. When no thread is to be had, the work is
+/// dropped.
+pub(crate) async fn finish(work: impl FnOnce() + Send + 'static) {
+    let _ = run(move |_| {
+        work();
+        Ok(())
+    })
+    .await;
+}
+
+/// Runs `work` on a thread that may wait, and does not wait for it. When no thread is to be had, the
+/// work is dropped.
+pub(crate) fn leave(work: impl FnOnce() + Send + 'static) {
+    let _ = POOL.submit(Box::new(work));
+}
+
 fn failed(message: &str) -> Error {
     Error::new(Code::ReadFailed, Kind::Io, message)
 }

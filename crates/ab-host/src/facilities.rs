@@ -126,13 +126,13 @@ impl Facility {
 
 /// Why something is not there, and what would bring it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Lack {
-    cause: String,
-    remedy: String,
+pub(crate) struct Lack {
+    pub(crate) cause: String,
+    pub(crate) remedy: String,
 }
 
 impl Lack {
-    fn new(cause: impl Into<String>, remedy: impl Into<String>) -> Lack {
+    pub(crate) fn new(cause: impl Into<String>, remedy: impl Into<String>) -> Lack {
         Lack { cause: cause.into(), remedy: remedy.into() }
     }
 }

@@ -55,6 +55,8 @@ impl<'a> Act<'a> {
         match errno {
             Errno::MFILE | Errno::NFILE => error.with_hint("raise the limit of open files"),
             Errno::NOTEMPTY => error.with_hint("remove it recursively"),
+            Errno::ROFS => error.with_hint("nothing here can be changed; use another workspace"),
+            Errno::NAMETOOLONG => error.with_hint("choose shorter names, or fewer directories"),
             _ => error,
         }
     }
@@ -82,5 +84,25 @@ fn explain(errno: Errno) -> (Kind, &'static str) {
         Errno::BUSY => (Kind::Io, "it is in use, by a mount perhaps"),
         Errno::TXTBSY => (Kind::Io, "the file is being executed"),
         _ => (Kind::Io, "the system failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_permissions_cannot_help_says_what_does() {
+        let path = WsPath::root();
+        let act = Act::new(Verb::Write, &path);
+        for (errno, kind, hint) in [
+            (Errno::ROFS, Kind::PermissionDenied, "use another workspace"),
+            (Errno::NAMETOOLONG, Kind::InvalidPath, "choose shorter names"),
+            (Errno::MFILE, Kind::Io, "raise the limit"),
+        ] {
+            let error = act.failed(errno);
+            assert_eq!(error.kind(), kind);
+            assert!(error.hint().is_some_and(|says| says.contains(hint)), "{error}");
+        }
     }
 }

@@ -1,13 +1,18 @@
-//! The only crate that opens workspace files.
+//! The only crate that opens workspace files and starts commands.
 //!
 //! [`Local`] is the driver over a directory of this host. Every file is opened beneath a handle on
 //! that directory, see `jail`. Nothing here reads the environment.
 
 mod blocking;
+mod exec;
 pub mod facilities;
 mod failure;
 mod jail;
+mod limits;
 mod local;
+mod process;
+mod sandbox;
 mod stripes;
 
+pub use exec::{ExecSettings, SANDBOX_ROOT, Shell, Spooling};
 pub use local::{Local, LocalOptions, MissingRoot, Resolution};

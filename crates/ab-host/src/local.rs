@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ab_core::driver::{BackendKind, Capabilities, Driver, File, Info};
+use ab_core::effective::EffectivePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
 use ab_core::options::{
@@ -33,6 +34,7 @@ use bytes::Bytes;
 use rustix::fs::OFlags;
 
 use crate::blocking::{self, Cancel};
+use crate::exec::{ExecSettings, Runner, SANDBOX_ROOT};
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 
@@ -61,18 +63,22 @@ pub struct LocalOptions {
     pub resolution: Resolution,
     /// More absolute paths that mean the root, such as where a sandbox mounts it.
     pub aliases: Vec<PathBuf>,
+    /// How commands run.
+    pub exec: ExecSettings,
 }
 
 /// A workspace in a directory.
 pub struct Local {
     shared: Arc<Shared>,
-    aliases: Vec<String>,
+    runner: Runner,
     hub: StatusHub,
 }
 
 /// What the threads that do the work need.
 pub(crate) struct Shared {
     pub(crate) jail: Jail,
+    /// Absolute paths that mean the root, the one to show first.
+    pub(crate) aliases: Vec<String>,
 }
 
 impl Local {
@@ -102,6 +108,8 @@ impl Local {
         let real = std::fs::canonicalize(root).unwrap_or_else(|_| named.clone());
         let mut aliases = vec![named, real];
         aliases.extend(options.aliases);
+        // What a command in a sandbox calls a file, its caller may call it too.
+        aliases.push(PathBuf::from(SANDBOX_ROOT));
         aliases.dedup();
         let jail = match options.resolution {
             Resolution::Auto => Jail::new(handle, &aliases),
@@ -109,8 +117,8 @@ impl Local {
         };
         let aliases = aliases.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect();
         Ok(Self {
-            shared: Arc::new(Shared { jail }),
-            aliases,
+            shared: Arc::new(Shared { jail, aliases }),
+            runner: Runner::new(options.exec),
             hub: StatusHub::new(Status::Connected),
         })
     }
@@ -123,11 +131,6 @@ impl Local {
             | Status::Disconnected
             | Status::Reconnecting => Ok(()),
         }
-    }
-
-    fn lacks<T>(&self, verb: Verb) -> Result<T> {
-        self.alive(verb)?;
-        Err(Error::unsupported(BackendKind::Local, verb))
     }
 
     /// One hop: `work` runs where it may wait for the disk.
@@ -145,7 +148,7 @@ impl Local {
 impl fmt::Debug for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Local")
-            .field("root", &self.aliases.first())
+            .field("root", &self.shared.aliases.first())
             .field("status", &self.hub.current())
             .finish_non_exhaustive()
     }
@@ -156,16 +159,15 @@ impl fmt::Debug for Local {
 impl Driver for Local {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
         self.alive(Verb::Stat)?;
-        if options.links == Links::Follow
-            && let Some(handle) = self.shared.jail.open_cached(path, OFlags::PATH)
+        let (last, flags) = match options.links {
+            Links::Follow => (Final::Follow, OFlags::PATH),
+            Links::Keep => (Final::Keep, OFlags::PATH | OFlags::NOFOLLOW),
+        };
+        if let Some(handle) = self.shared.jail.open_cached(path, flags)
             && let Ok(stat) = describe::handle(&handle)
         {
             return Ok(stat.stat);
         }
-        let last = match options.links {
-            Links::Follow => Final::Follow,
-            Links::Keep => Final::Keep,
-        };
         self.hop(Verb::Stat, path, move |shared, act, _| {
             let handle = shared.jail.open(act.path, OFlags::PATH, last);
             let handle = handle.map_err(|fault| act.failed(fault))?;
@@ -269,24 +271,28 @@ impl Driver for Local {
         self.hop(Verb::Space, &WsPath::root(), |shared, act, _| place::space(shared, act)).await
     }
 
-    async fn exec(&self, _: ExecRequest) -> Result<Process> {
-        self.lacks(Verb::Exec)
+    async fn exec(&self, request: ExecRequest) -> Result<Process> {
+        self.alive(Verb::Exec)?;
+        let result = self.runner.exec(&self.shared, request).await;
+        result.map_err(|error| error.with_backend(BackendKind::Local))
     }
 
     async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        self.lacks(Verb::Processes)
+        self.alive(Verb::Processes)?;
+        Ok(self.runner.processes())
     }
 
-    async fn attach(&self, _: &ProcessId, _: u64) -> Result<Process> {
-        self.lacks(Verb::Attach)
+    async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
+        self.alive(Verb::Attach)?;
+        self.runner.attach(id, from)
     }
 
     fn info(&self) -> Info {
         Info {
             kind: BackendKind::Local,
-            root_aliases: self.aliases.clone(),
+            root_aliases: self.shared.aliases.clone(),
             capabilities: Capabilities {
-                exec: false,
+                exec: true,
                 search: true,
                 links: true,
                 modes: true,
@@ -296,6 +302,11 @@ impl Driver for Local {
                 exact_kinds: true,
             },
         }
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.alive(Verb::Exec)?;
+        self.runner.effective_policy(&self.shared).await
     }
 
     fn status(&self) -> &StatusHub {
@@ -308,6 +319,7 @@ impl Driver for Local {
 
     async fn close(&self) -> Result<()> {
         self.hub.set(Status::Destroyed, None);
+        self.runner.close().await;
         Ok(())
     }
 }

@@ -9,7 +9,10 @@
 
 mod bounds;
 mod escape;
+mod exec;
 mod model;
+mod overlay;
 mod races;
 mod search;
 mod suite;
+mod versions;

@@ -57,9 +57,40 @@ async fn with_guards() -> World {
     World::keeping(backend, keep)
 }
 
+async fn overlaid() -> World {
+    let ((below, lower), (above, upper)) = (open(Resolution::Auto), open(Resolution::Auto));
+    let (lower, upper) = (Backend::new(lower), Backend::new(upper));
+    let overlaid = lower.overlay(&upper).unwrap();
+    World::keeping(overlaid.backend().clone(), (overlaid, upper, below, above))
+}
+
+async fn overlaid_scoped() -> World {
+    let whole = overlaid().await;
+    let scope = whole.backend.scope("tenants/ada", ScopeOptions::default()).unwrap();
+    World::keeping(scope, whole)
+}
+
+async fn mounted() -> World {
+    let ((below, base), (above, other)) = (open(Resolution::Auto), open(Resolution::Auto));
+    let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
+    let scope = whole.scope("mnt/data", ScopeOptions::default()).unwrap();
+    World::keeping(scope, (whole, below, above))
+}
+
+async fn beside_a_mount() -> World {
+    let ((below, base), (above, other)) = (open(Resolution::Auto), open(Resolution::Auto));
+    let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
+    let scope = whole.scope("mnt/beside", ScopeOptions::default()).unwrap();
+    World::keeping(scope, (whole, below, above))
+}
+
 behaviour_suite! { local => plain }
 behaviour_suite! { local_walking => walking }
 behaviour_suite! { local_scoped => in_scope }
 behaviour_suite! { local_scoped_twice => in_two_scopes }
 behaviour_suite! { local_walking_scoped_twice => in_walking_scope }
 behaviour_suite! { local_guarded => with_guards }
+behaviour_suite! { local_overlaid => overlaid }
+behaviour_suite! { local_overlaid_scoped => overlaid_scoped }
+behaviour_suite! { local_mounted => mounted }
+behaviour_suite! { local_beside_a_mount => beside_a_mount }

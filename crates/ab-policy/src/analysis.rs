@@ -88,10 +88,10 @@ impl Analysis {
 
     fn absorb(&mut self, other: Analysis) {
         let moved = |at: usize| at + self.commands.len();
-        let findings = other.findings.into_iter().map(|found| Finding {
-            command: found.command.map(moved),
-            ..found
-        });
+        let findings = other
+            .findings
+            .into_iter()
+            .map(|found| Finding { command: found.command.map(moved), ..found });
         self.findings.extend(findings);
         let commands = other.commands.into_iter();
         let via: Vec<Executed> =
@@ -134,10 +134,7 @@ fn second_reading(command: &str, scene: &Scene) -> Analysis {
             let mut found = walk.top(&script);
             // Bash has said what its own constructs chain; this shell may only add dangers.
             let ours = |found: &Finding| {
-                !matches!(
-                    found.effect,
-                    Effect::Separates | Effect::Chains | Effect::Unparsable
-                )
+                !matches!(found.effect, Effect::Separates | Effect::Chains | Effect::Unparsable)
             };
             found.findings.retain(ours);
             found

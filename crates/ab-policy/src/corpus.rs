@@ -3,8 +3,8 @@
 use ab_core::{Result, Verdict};
 use serde::Deserialize;
 
-use crate::policy::Policy;
 use crate::place::{Home, Scene};
+use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::rules::{RuleFile, invalid};
 
@@ -24,7 +24,7 @@ pub struct Corpus {
 pub enum CorpusHome {
     #[default]
     Elsewhere,
-    Workspace,
+    Start,
 }
 
 /// One command. A profile that is not named is not looked at.
@@ -54,7 +54,8 @@ pub struct Miss {
 impl Corpus {
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start().starts_with('{') {
-            return serde_json::from_str(text).map_err(|error| invalid(format!("read corpus: {error}")));
+            return serde_json::from_str(text)
+                .map_err(|error| invalid(format!("read corpus: {error}")));
         }
         toml::from_str(text).map_err(|error| invalid(format!("read corpus: {}", error.message())))
     }
@@ -68,7 +69,7 @@ impl Corpus {
     pub fn scene(&self) -> Scene {
         crate::policy::example_scene().with_home(match self.home {
             CorpusHome::Elsewhere => Home::Elsewhere,
-            CorpusHome::Workspace => Home::Workspace,
+            CorpusHome::Start => Home::Start,
         })
     }
 

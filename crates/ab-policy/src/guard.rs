@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use ab_core::guard::{Entry, Refusal};
 use ab_core::{
-    Answer, Approver, Call, DenyAll, Error, Guard, Kind, Outcome, Question, Result, Verb, Verdict, WsPath,
+    Answer, Approver, Call, Control, DenyAll, Error, Guard, Kind, Outcome, Question, Result,
+    Strength, Subject, Verb, Verdict, WsPath,
 };
 
 use crate::place::{Home, Scene};
 use crate::policy::{Hit, Policy};
+use crate::profile::Profile;
 
 /// Judges commands by a [`Policy`]; what the policy asks goes to an [`Approver`].
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl CommandGuard {
 impl Guard for CommandGuard {
     fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
         let (Verb::Exec, Some(command)) = (call.verb, call.command) else { return Entry::PASS };
-        if self.policy.profile() == crate::Profile::Off {
+        if self.policy.profile() == Profile::Off {
             return Entry::PASS;
         }
         let judgement = self.policy.judge(command, &self.scene_at(call.path));
@@ -82,6 +84,23 @@ impl Guard for CommandGuard {
     }
 
     fn refused(&self, _: &Refusal<'_>) {}
+
+    fn controls(&self) -> Option<Control> {
+        let profile = self.policy.profile();
+        let strength = match profile {
+            Profile::Off => Strength::Open,
+            // A program does things that its command line does not say.
+            Profile::Guarded | Profile::Strict => Strength::Advisory,
+        };
+        Some(Control {
+            subject: Subject::Commands,
+            asked: profile.to_string(),
+            in_force: profile.to_string(),
+            strength,
+            mechanism: "command lines are parsed and judged by rules".to_owned(),
+            proof: None,
+        })
+    }
 
     fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
 }

@@ -21,8 +21,8 @@ pub enum Home {
     /// Somebody's home: not the workspace.
     #[default]
     Elsewhere,
-    /// The root of the workspace, as in the sandbox.
-    Workspace,
+    /// The directory that the command starts in, as for every command of a local backend.
+    Start,
 }
 
 /// A place that a word of a command leads to.
@@ -39,13 +39,23 @@ pub enum Place {
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Devices and streams that take and give without harm.
 const HARMLESS: [&str; 11] = [
-    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/stdin", "/dev/stdout",
-    "/dev/stderr", "/dev/tty", "/dev/fd", "/dev/pts",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/tty",
+    "/dev/fd",
+    "/dev/pts",
 ];
 /// Where people's own files are kept.
 const HOMES: [&str; 3] = ["/home", "/root", "/Users"];
 /// Where programs and what they need are kept.
-const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/etc/alternatives"];
+const SYSTEM: [&str; 8] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/etc/alternatives"];
 
 impl Scene {
     /// A workspace whose root has no other name.
@@ -113,7 +123,8 @@ impl Scene {
             Place::Unknown => Place::Unknown,
             Place::Outside(from) => self.place(normal(&format!("{from}/{text}"))),
             Place::Inside(from) => {
-                let mut below: Vec<&str> = from.split('/').filter(|part| !part.is_empty()).collect();
+                let mut below: Vec<&str> =
+                    from.split('/').filter(|part| !part.is_empty()).collect();
                 let mut parts = text.split('/').filter(|part| !part.is_empty() && *part != ".");
                 while let Some(part) = parts.next() {
                     if part != ".." {
@@ -121,7 +132,9 @@ impl Scene {
                     } else if below.pop().is_none() {
                         let rest: Vec<&str> = parts.collect();
                         return match self.aliases.first() {
-                            Some(root) => self.place(normal(&format!("{root}/../{}", rest.join("/")))),
+                            Some(root) => {
+                                self.place(normal(&format!("{root}/../{}", rest.join("/"))))
+                            }
                             None => Place::Outside("..".to_owned()),
                         };
                     }
@@ -131,10 +144,20 @@ impl Scene {
         }
     }
 
+    /// Whether anyone may use `path`, which is outside.
+    pub(crate) fn is_open(&self, path: &str) -> bool {
+        let holds_root = |root: &String| is_below(root, path) || root == path;
+        is_scratch(path)
+            && !self.is_private(path)
+            && !self.aliases.iter().any(holds_root)
+            && !self.around.iter().any(holds_root)
+    }
+
     fn place(&self, path: String) -> Place {
         let below = |alias: &String| {
             let rest = path.strip_prefix(alias.as_str())?;
-            (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/').to_owned())
+            (rest.is_empty() || rest.starts_with('/'))
+                .then(|| rest.trim_start_matches('/').to_owned())
         };
         match self.aliases.iter().find_map(below) {
             Some(rest) => Place::Inside(rest),
@@ -232,6 +255,8 @@ mod tests {
         assert_eq!(scene.resolve("/srv/ws/tenants/a/x", &start), Place::Inside("x".to_owned()));
         assert_eq!(scene.resolve("../b", &start), Place::Outside("/srv/ws/tenants/b".to_owned()));
         assert!(scene.is_private("/srv/ws/tenants/b/secret") && scene.is_private("/srv/ws"));
+        let low = Scene::new().with_root("/tmp/a/ws");
+        assert!(low.is_open("/tmp/b") && !low.is_open("/tmp/a") && !low.is_open("/etc"));
         assert!(!scene.is_private("/srv/other") && !scene.is_private("/usr/include"));
     }
 

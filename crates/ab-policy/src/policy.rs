@@ -87,7 +87,10 @@ impl Policy {
         if profile != Profile::Off {
             for rule in &file.rules {
                 if index.entries.iter().any(|entry| entry.rule.id == rule.id) {
-                    return Err(invalid(format!("rule '{}': there is another of that id", rule.id)));
+                    return Err(invalid(format!(
+                        "rule '{}': there is another of that id",
+                        rule.id
+                    )));
                 }
                 index.add(rule, rule.verdict)?;
             }
@@ -133,14 +136,19 @@ impl Policy {
                         rule: fallback.clone(),
                         verdict: self.default,
                         command: Some(at),
-                        detail: executed.words.first().map(|word| word.text.clone()).unwrap_or_default(),
+                        detail: executed
+                            .words
+                            .first()
+                            .map(|word| word.text.clone())
+                            .unwrap_or_default(),
                     });
                 }
             }
         }
         drop_overridden(&mut hits);
         // A hit in one of the dangerous categories says more than one that is only not safe.
-        let weight = |hit: &Hit| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
+        let weight =
+            |hit: &Hit| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
         Judgement { verdict, hits, analysis }
@@ -260,7 +268,8 @@ impl Entry {
         if !self.rule.effect.is_empty() && !self.rule.effect.iter().any(done) {
             return None;
         }
-        let detail = command.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        let detail =
+            command.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
         let detail = detail.chars().take(200).collect();
         Some(Hit { rule: self.rule.clone(), verdict, command: Some(at), detail })
     }
@@ -315,7 +324,9 @@ fn drop_overridden(hits: &mut Vec<Hit>) {
         .flat_map(|hit| hit.rule.overrides.iter().map(|id| (hit.command, id.clone())))
         .collect();
     if !overrides.is_empty() {
-        hits.retain(|hit| !overrides.iter().any(|(command, id)| *command == hit.command && *id == hit.rule.id));
+        hits.retain(|hit| {
+            !overrides.iter().any(|(command, id)| *command == hit.command && *id == hit.rule.id)
+        });
     }
 }
 

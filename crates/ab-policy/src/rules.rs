@@ -153,7 +153,9 @@ impl RuleFile {
     pub fn from_toml(text: &str) -> Result<Self> {
         bounded(text)?;
         toml::from_str::<RuleFile>(text)
-            .map_err(|error| invalid(format!("read rules: {}", error.message())).with_source(error))?
+            .map_err(|error| {
+                invalid(format!("read rules: {}", error.message())).with_source(error)
+            })?
             .checked()
     }
 
@@ -166,7 +168,11 @@ impl RuleFile {
 
     /// Takes JSON where the text begins with a brace, TOML otherwise.
     pub fn parse(text: &str) -> Result<Self> {
-        if text.trim_start().starts_with('{') { Self::from_json(text) } else { Self::from_toml(text) }
+        if text.trim_start().starts_with('{') {
+            Self::from_json(text)
+        } else {
+            Self::from_toml(text)
+        }
     }
 
     fn checked(self) -> Result<Self> {
@@ -196,7 +202,9 @@ impl Rule {
             || !self.path.is_empty()
             || !self.effect.is_empty();
         if !looks {
-            return object("it looks at nothing: give a command, prefix, arguments, path or effect");
+            return object(
+                "it looks at nothing: give a command, prefix, arguments, path or effect",
+            );
         }
         if !self.overrides.is_empty() && self.verdict != Verdict::Allow {
             return object("only a rule that allows can override others");

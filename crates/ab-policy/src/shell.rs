@@ -64,8 +64,7 @@ pub(crate) fn parse(text: &str, dialect: Dialect, depth: usize) -> Result<Script
 
 /// Whether a POSIX shell may take `text` for another program than bash does.
 pub(crate) fn has_two_readings(text: &str) -> bool {
-    const MARKS: [&str; 9] =
-        ["((", "[[", "$'", "$\"", "&>", "coproc", "function", "select", "$["];
+    const MARKS: [&str; 9] = ["((", "[[", "$'", "$\"", "&>", "coproc", "function", "select", "$["];
     MARKS.iter().any(|mark| text.contains(mark))
 }
 
@@ -117,19 +116,32 @@ mod tests {
             Body::Subshell(script) => format!("({})", shape(script)),
             Body::Group(script) => format!("{{{}}}", shape(script)),
             Body::If { arms, otherwise } => {
-                let arms: Vec<String> =
-                    arms.iter().map(|(test, body)| format!("{}?{}", shape(test), shape(body))).collect();
+                let arms: Vec<String> = arms
+                    .iter()
+                    .map(|(test, body)| format!("{}?{}", shape(test), shape(body)))
+                    .collect();
                 let rest = otherwise.as_ref().map(shape).unwrap_or_default();
                 format!("if[{}:{rest}]", arms.join(","))
             }
             Body::Loop { until, condition, body } => {
-                format!("{}[{}?{}]", if *until { "until" } else { "while" }, shape(condition), shape(body))
+                format!(
+                    "{}[{}?{}]",
+                    if *until { "until" } else { "while" },
+                    shape(condition),
+                    shape(body)
+                )
             }
-            Body::For { name, words, body } => format!("for {name}/{}[{}]", words.len(), shape(body)),
-            Body::ArithmeticFor { endless, body, .. } => format!("for(({endless}))[{}]", shape(body)),
+            Body::For { name, words, body } => {
+                format!("for {name}/{}[{}]", words.len(), shape(body))
+            }
+            Body::ArithmeticFor { endless, body, .. } => {
+                format!("for(({endless}))[{}]", shape(body))
+            }
             Body::Case { arms, .. } => {
-                let arms: Vec<String> =
-                    arms.iter().map(|(words, body)| format!("{}>{}", words.len(), shape(body))).collect();
+                let arms: Vec<String> = arms
+                    .iter()
+                    .map(|(words, body)| format!("{}>{}", words.len(), shape(body)))
+                    .collect();
                 format!("case[{}]", arms.join(","))
             }
             Body::Function { name, body } => format!("{name}(){}", self::command(body)),
@@ -173,7 +185,10 @@ mod tests {
             ("coproc a b", "coproc a b"),
             ("time -p a", "a"),
             ("a # comment ; b\nc", "a; c"),
-            ("a >x 2>>y <z <>w &>v >|u <<<t", "a Write:x Write:y Read:z ReadWrite:w Write:v Write:u Text:t"),
+            (
+                "a >x 2>>y <z <>w &>v >|u <<<t",
+                "a Write:x Write:y Read:z ReadWrite:w Write:v Write:u Text:t",
+            ),
             ("a <<E\nbody\nE\nb", "a Document:body\n; b"),
             ("a <<-'E' | b; c\n\tbody\n\tE", "a Document:body\n | b; c;"),
             ("a <<A <<B\n1\nA\n2\nB", "a Document:1\n Document:2\n;"),
@@ -185,7 +200,10 @@ mod tests {
             ("echo if then", "echo if then"),
             ("$(a) `b`", "$(a) `b`"),
             ("cat <(a | b) >(c)", "cat <(a | b) >(c)"),
-            ("echo $((1+(2*3))) $[1+2] ${a:-${b}} ${#a} ${a[@]} ${!x}", "echo $((1+(2*3))) $[1+2] ${a:-${b}} ${#a} ${a[@]} ${!x}"),
+            (
+                "echo $((1+(2*3))) $[1+2] ${a:-${b}} ${#a} ${a[@]} ${!x}",
+                "echo $((1+(2*3))) $[1+2] ${a:-${b}} ${#a} ${a[@]} ${!x}",
+            ),
             ("", ""),
             ("\n\n", ""),
         ] {
@@ -196,11 +214,48 @@ mod tests {
     #[test]
     fn what_is_no_shell_is_refused() {
         for text in [
-            "'open", "\"open", "$(open", "`open", "${open", "$((1", "a |", "a &&", "|| a", "; a", "( a",
-            "a )", "{ a; ", "if a; then b", "if a; fi", "while a; done", "for in", "for x in a; b",
-            "case x in a) b", "a <<E\nno end", "a >", "a > ;", "f() ", "a & & b", "a ;; b", "[[ a",
-            "$'open", "a <<", "then", "fi", "done", "esac", "}", "!", "a\0b", "echo a(b)", "x=(1", "$(a",
-            "echo $(cat <<E)\nE", "coproc", "time |", "a $'it\\'s' b",
+            "'open",
+            "\"open",
+            "$(open",
+            "`open",
+            "${open",
+            "$((1",
+            "a |",
+            "a &&",
+            "|| a",
+            "; a",
+            "( a",
+            "a )",
+            "{ a; ",
+            "if a; then b",
+            "if a; fi",
+            "while a; done",
+            "for in",
+            "for x in a; b",
+            "case x in a) b",
+            "a <<E\nno end",
+            "a >",
+            "a > ;",
+            "f() ",
+            "a & & b",
+            "a ;; b",
+            "[[ a",
+            "$'open",
+            "a <<",
+            "then",
+            "fi",
+            "done",
+            "esac",
+            "}",
+            "!",
+            "a\0b",
+            "echo a(b)",
+            "x=(1",
+            "$(a",
+            "echo $(cat <<E)\nE",
+            "coproc",
+            "time |",
+            "a $'it\\'s' b",
         ] {
             refused(text);
         }

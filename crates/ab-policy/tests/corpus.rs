@@ -28,7 +28,12 @@ fn holds(name: &str) {
     let misses = corpus.check(&RuleFile::default()).unwrap();
     let lines: Vec<String> = misses
         .iter()
-        .map(|miss| format!("{:?} in {}: {} expected, {} found", miss.command, miss.profile, miss.expected, miss.found))
+        .map(|miss| {
+            format!(
+                "{:?} in {}: {} expected, {} found",
+                miss.command, miss.profile, miss.expected, miss.found
+            )
+        })
         .collect();
     assert!(lines.is_empty(), "{} of {name}:\n{}", lines.len(), lines.join("\n"));
 }
@@ -86,10 +91,18 @@ fn ordinary_commands_pass() {
 #[test]
 fn the_corpus_is_large_and_has_no_command_twice() {
     let files = files();
-    let commands: Vec<&str> =
-        files.iter().flat_map(|(_, corpus)| &corpus.cases).map(|case| case.command.as_str()).collect();
+    let commands: Vec<&str> = files
+        .iter()
+        .flat_map(|(_, corpus)| &corpus.cases)
+        .map(|case| case.command.as_str())
+        .collect();
     let unique: BTreeSet<&str> = commands.iter().copied().collect();
-    assert!(unique.len() >= 400 && unique.len() == commands.len(), "{} of {}", unique.len(), commands.len());
+    assert!(
+        unique.len() >= 400 && unique.len() == commands.len(),
+        "{} of {}",
+        unique.len(),
+        commands.len()
+    );
     for verdict in [Verdict::Allow, Verdict::Ask, Verdict::Deny] {
         let count: usize = files.iter().map(|(_, corpus)| corpus.count(verdict)).sum();
         assert!(count >= 50, "{count} with {verdict}");

@@ -15,20 +15,105 @@ use crate::corpus::files;
 const LONGEST: Duration = Duration::from_secs(5);
 
 const PIECES: &[&str] = &[
-    " ", " ", "\n", ";", "&", "&&", "||", "|", "(", ")", "{", "}", "((", "))", "[[", "]]", "$(", "`", "$((", "${",
-    "$'", "'", "\"", "\\", "\\\n", "$", "<", ">", ">>", "<<", "<<EOF\n", "\nEOF\n", "<<<", "<(", ">(", "&>", "2>&1",
-    "#", "*", "?", "[", "]", "~", "=", "+=", "!", "-", ",", "..", "/", "if ", "then ", "fi", "else ", "for x in ", "do ",
-    "done", "while ", "case x in ", "esac", ";;", "function ", "f()", "coproc ", "time ", "rm", "-rf", "sudo", "bash",
-    "-c", "eval", "env", "xargs", "find", "-exec", "cd", "X=", "$X", "\"$@\"", "echo", "{a,b}", "{1..9}", "é", "\t", "\r",
-    "\0", "trap", "alias x=", "git", "curl", "EOF",
+    " ",
+    " ",
+    "\n",
+    ";",
+    "&",
+    "&&",
+    "||",
+    "|",
+    "(",
+    ")",
+    "{",
+    "}",
+    "((",
+    "))",
+    "[[",
+    "]]",
+    "$(",
+    "`",
+    "$((",
+    "${",
+    "$'",
+    "'",
+    "\"",
+    "\\",
+    "\\\n",
+    "$",
+    "<",
+    ">",
+    ">>",
+    "<<",
+    "<<EOF\n",
+    "\nEOF\n",
+    "<<<",
+    "<(",
+    ">(",
+    "&>",
+    "2>&1",
+    "#",
+    "*",
+    "?",
+    "[",
+    "]",
+    "~",
+    "=",
+    "+=",
+    "!",
+    "-",
+    ",",
+    "..",
+    "/",
+    "if ",
+    "then ",
+    "fi",
+    "else ",
+    "for x in ",
+    "do ",
+    "done",
+    "while ",
+    "case x in ",
+    "esac",
+    ";;",
+    "function ",
+    "f()",
+    "coproc ",
+    "time ",
+    "rm",
+    "-rf",
+    "sudo",
+    "bash",
+    "-c",
+    "eval",
+    "env",
+    "xargs",
+    "find",
+    "-exec",
+    "cd",
+    "X=",
+    "$X",
+    "\"$@\"",
+    "echo",
+    "{a,b}",
+    "{1..9}",
+    "é",
+    "\t",
+    "\r",
+    "\0",
+    "trap",
+    "alias x=",
+    "git",
+    "curl",
+    "EOF",
 ];
 
 fn text() -> impl Strategy<Value = String> {
     let commands: Vec<String> =
         files().into_iter().flat_map(|(_, corpus)| corpus.cases).map(|case| case.command).collect();
     let grown = vec(select(PIECES), 0..40).prop_map(|pieces| pieces.concat());
-    let edited = (select(commands.clone()), any::<usize>(), select(PIECES), any::<bool>()).prop_map(
-        |(command, at, piece, cut)| {
+    let edited = (select(commands.clone()), any::<usize>(), select(PIECES), any::<bool>())
+        .prop_map(|(command, at, piece, cut)| {
             let mut places: Vec<usize> = command.char_indices().map(|(at, _)| at).collect();
             places.push(command.len());
             let at = places[at % places.len()];
@@ -36,8 +121,7 @@ fn text() -> impl Strategy<Value = String> {
                 true => command[..at].to_owned(),
                 false => format!("{}{piece}{}", &command[..at], &command[at..]),
             }
-        },
-    );
+        });
     let joined = (select(commands.clone()), select(PIECES), select(commands))
         .prop_map(|(one, piece, other)| format!("{one}{piece}{other}"));
     let deep = (select(PIECES), 1..3000usize).prop_map(|(piece, times)| piece.repeat(times));
@@ -91,7 +175,12 @@ fn limits_fail_to_deny() {
         let shown: String = text.chars().take(40).collect();
         assert_eq!(policy.judge(&text, &scene).verdict, Verdict::Deny, "{shown}");
         let found = analyse(&text, &scene).findings;
-        assert!(found.iter().any(|found| matches!(found.effect, Effect::OverLimit | Effect::Unparsable)), "{shown}");
+        assert!(
+            found
+                .iter()
+                .any(|found| matches!(found.effect, Effect::OverLimit | Effect::Unparsable)),
+            "{shown}"
+        );
     }
     let long = format!("cat > notes <<'EOF'\n{}EOF", "rm -rf / is text\n".repeat(50_000));
     assert_eq!(policy.judge(&long, &scene).verdict, Verdict::Allow, "long text is no long command");

@@ -92,7 +92,11 @@ async fn off_judges_nothing_and_strict_more() {
 #[tokio::test]
 async fn a_question_goes_to_the_approver() {
     let driver = Recording::new();
-    for (says, kind) in [(Answer::Yes, None), (Answer::No, Some(Kind::Rejected)), (Answer::Nobody, Some(Kind::Denied))] {
+    for (says, kind) in [
+        (Answer::Yes, None),
+        (Answer::No, Some(Kind::Rejected)),
+        (Answer::Nobody, Some(Kind::Denied)),
+    ] {
         let person = Person::who_says(says);
         let (backend, _) = guarded(&driver, guard(Profile::Guarded).asking(person.clone()));
         let ran = backend.exec("rm -rf \"$X\"").await;
@@ -117,7 +121,9 @@ async fn a_scope_is_the_whole_workspace_of_its_commands() {
     let driver = Recording::new();
     let (backend, _) = guarded(&driver, guard(Profile::Guarded));
     let tenant = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
-    for command in ["cd ..", "cat ../b/secret", "cat /srv/ws/tenants/b/secret", "ls /srv/ws", "cd /srv/ws"] {
+    for command in
+        ["cd ..", "cat ../b/secret", "cat /srv/ws/tenants/b/secret", "ls /srv/ws", "cd /srv/ws"]
+    {
         failure(tenant.exec(command).await, Kind::Denied);
     }
     tenant.exec("cd /srv/ws/tenants/a && ls").await.unwrap();
@@ -130,7 +136,7 @@ async fn home_is_what_the_guard_was_told() {
     let driver = Recording::new();
     let (elsewhere, _) = guarded(&driver, guard(Profile::Guarded));
     failure(elsewhere.exec("cat ~/notes").await, Kind::Denied);
-    let (inside, _) = guarded(&driver, guard(Profile::Guarded).with_home(Home::Workspace));
+    let (inside, _) = guarded(&driver, guard(Profile::Guarded).with_home(Home::Start));
     inside.exec("cat ~/notes \"$HOME/x\"").await.unwrap();
     inside.exec("cd && ls").await.unwrap();
     failure(inside.exec("rm -rf ~").await, Kind::Denied);

@@ -12,9 +12,17 @@ fn every_built_in_rule_fits_its_examples() {
     // Loading refuses the first that does not; here each is seen to have some.
     let rules = built_in_rules().unwrap();
     for rule in &rules {
-        assert!(!rule.matches.is_empty() && !rule.not_match.is_empty(), "{} has no examples", rule.id);
+        assert!(
+            !rule.matches.is_empty() && !rule.not_match.is_empty(),
+            "{} has no examples",
+            rule.id
+        );
         assert!(rule.suggestion.is_some(), "{} suggests nothing", rule.id);
-        assert!(!rule.reason.ends_with('.') && !rule.reason.starts_with(char::is_uppercase), "{}", rule.id);
+        assert!(
+            !rule.reason.ends_with('.') && !rule.reason.starts_with(char::is_uppercase),
+            "{}",
+            rule.id
+        );
     }
     let mut ids: Vec<&str> = rules.iter().map(|rule| rule.id.as_str()).collect();
     ids.sort_unstable();
@@ -123,7 +131,8 @@ match = ["ssh deploy.example restart"]
 
 #[test]
 fn rules_that_make_no_sense_are_refused() {
-    let rule = |body: &str| format!("[[rule]]\nid = \"a\"\nverdict = \"deny\"\nreason = \"r\"\n{body}\n");
+    let rule =
+        |body: &str| format!("[[rule]]\nid = \"a\"\nverdict = \"deny\"\nreason = \"r\"\n{body}\n");
     for (text, says) in [
         (rule(""), "looks at nothing"),
         (rule("command = [\"ls\"]\nmatch = [\"cat a\"]"), "does not match 'cat a'"),
@@ -140,7 +149,8 @@ fn rules_that_make_no_sense_are_refused() {
         ("default = 3".to_owned(), "read rules"),
         ("{".to_owned(), "read rules"),
     ] {
-        let loaded = RuleFile::parse(&text).and_then(|file| Policy::with_rules(Profile::Guarded, &file));
+        let loaded =
+            RuleFile::parse(&text).and_then(|file| Policy::with_rules(Profile::Guarded, &file));
         let error = loaded.expect_err(&text);
         assert_eq!(error.code(), ab_core::Code::InvalidConfiguration);
         assert!(error.message().contains(says), "{says}: {error}");
@@ -149,8 +159,8 @@ fn rules_that_make_no_sense_are_refused() {
 
 #[test]
 fn strict_is_never_milder_than_guarded() {
-    let [guarded, strict, off] =
-        [Profile::Guarded, Profile::Strict, Profile::Off].map(|profile| Policy::new(profile).unwrap());
+    let [guarded, strict, off] = [Profile::Guarded, Profile::Strict, Profile::Off]
+        .map(|profile| Policy::new(profile).unwrap());
     for rule in built_in_rules().unwrap() {
         for command in rule.matches.iter().chain(&rule.not_match) {
             assert!(verdict(&strict, command) >= verdict(&guarded, command), "{command}");

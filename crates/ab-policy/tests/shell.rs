@@ -16,7 +16,8 @@ const BASH: &str = "/bin/bash";
 const STUBS: [&str; 3] = ["alpha", "beta", "gamma"];
 /// Real programs that start others.
 const REAL: [&str; 12] = [
-    "env", "nice", "nohup", "timeout", "find", "xargs", "bash", "sh", "cat", "setsid", "stdbuf", "sleep",
+    "env", "nice", "nohup", "timeout", "find", "xargs", "bash", "sh", "cat", "setsid", "stdbuf",
+    "sleep",
 ];
 
 /// A directory with stubs that write down their words, one call to a line.
@@ -108,7 +109,9 @@ fn what_is_listed_is_what_bash_starts() {
         let started = stage.started(&case.command);
         let listed = stage.listed(&case.command);
         // Text that the analysis cannot know is shown as it was written, and bash knows better.
-        let known = !case.command.contains("$0") && !case.command.contains("$((") && !case.command.contains("xargs");
+        let known = !case.command.contains("$0")
+            && !case.command.contains("$((")
+            && !case.command.contains("xargs");
         let same = match known {
             true => started == listed,
             false => started.len() == listed.len(),
@@ -136,7 +139,9 @@ fn what_bash_refuses_to_parse_is_refused() {
                 .unwrap()
                 .success();
             let found = analyse(&case.command, &Scene::new()).findings;
-            let ours = found.iter().any(|found| matches!(found.effect, Effect::Unparsable | Effect::OverLimit));
+            let ours = found
+                .iter()
+                .any(|found| matches!(found.effect, Effect::Unparsable | Effect::OverLimit));
             if !parsed && !ours {
                 wrong.push(case.command);
             }
@@ -185,8 +190,10 @@ fn another_parser_sees_no_command_that_we_do_not() {
             let ours: BTreeSet<&str> =
                 analysis.commands.iter().map(|command| command.words[0].text.as_str()).collect();
             let keyword = |name: &str| matches!(name, "coproc" | "time" | "select");
-            let missing: Vec<&String> =
-                names.iter().filter(|name| !ours.contains(name.as_str()) && !keyword(name)).collect();
+            let missing: Vec<&String> = names
+                .iter()
+                .filter(|name| !ours.contains(name.as_str()) && !keyword(name))
+                .collect();
             if !missing.is_empty() {
                 wrong.push(format!("{:?}: {missing:?}", case.command));
             }

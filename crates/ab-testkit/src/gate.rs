@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use ab_core::call::{CallId, End};
+use ab_core::effective::Control;
 use ab_core::guard::{Entry, Refusal};
 use ab_core::{Call, Code, Error, Guard, Kind, Outcome, Result, Verb};
 
@@ -183,6 +184,10 @@ impl Guard for Gate {
     }
 
     fn refused(&self, _: &Refusal<'_>) {}
+
+    fn controls(&self) -> Option<Control> {
+        None
+    }
 
     fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {
         let end = match outcome.end {

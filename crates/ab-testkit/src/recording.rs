@@ -9,6 +9,7 @@ use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ab_core::EffectivePolicy;
 use ab_core::driver::{Driver, File, Info};
 use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
 use ab_core::options::{
@@ -288,6 +289,10 @@ impl Driver for Recording {
         let mut info = self.files().info();
         info.capabilities.exec = true;
         info
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.files().effective_policy().await
     }
 
     fn status(&self) -> &StatusHub {

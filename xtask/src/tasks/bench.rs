@@ -24,15 +24,24 @@ pub(crate) enum Peer {
     Npm(&'static str),
 }
 
-pub(crate) const AREAS: &[Area] = &[Area {
-    name: "core",
-    package: "agent-backend",
-    bench: "core",
-    peers: &[
-        Peer::Debian(debian::Package::peer("ripgrep", "rg")),
-        Peer::Npm("@modelcontextprotocol/server-filesystem@2026.8.31"),
-    ],
-}];
+pub(crate) const AREAS: &[Area] = &[
+    Area {
+        name: "core",
+        package: "agent-backend",
+        bench: "core",
+        peers: &[
+            Peer::Debian(debian::Package::peer("ripgrep", "rg")),
+            Peer::Npm("@modelcontextprotocol/server-filesystem@2026.8.31"),
+        ],
+    },
+    Area {
+        name: "exec",
+        package: "agent-backend",
+        bench: "exec",
+        peers: &[Peer::Debian(debian::Package::peer("bubblewrap", "bwrap"))],
+    },
+    Area { name: "policy", package: "ab-policy", bench: "policy", peers: &[] },
+];
 
 pub(crate) fn run(areas: &[&Area]) -> Result<(), Failure> {
     let mut sequence = Sequence::default();

@@ -3,6 +3,7 @@
 use super::check;
 use crate::debian;
 use crate::failure::Failure;
+use crate::leftovers::{self, Watch};
 use crate::runner::Runner;
 use crate::sequence::Sequence;
 use crate::step::Step;
@@ -21,8 +22,10 @@ fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
         "clippy",
         &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
     ))?;
-    sequence.run(&Runner::detect().all_tests())?;
+    let watch = Watch::begin();
+    sequence.run(&Runner::detect().all_tests().env(leftovers::COOKIE, &watch.cookie))?;
     sequence.run(&Runner::doc_tests())?;
+    sequence.time("leftovers", || watch.end())?;
     sequence.run(
         &Step::cargo("docs", &["doc", "--workspace", "--no-deps", "--locked"])
             .env("RUSTDOCFLAGS", "-D warnings"),

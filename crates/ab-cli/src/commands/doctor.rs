@@ -1,14 +1,17 @@
-//! `doctor`: what this host offers, and why it does not offer the rest.
+//! `doctor`: what this host offers, why it does not offer the rest, and what is in force for
+//! commands.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use ab_core::effective::{EffectivePolicy, Strength};
 use ab_host::facilities::{self, Facility, Isolation, Name, Probe, State};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::json as shapes;
 use crate::terminal::{Format, Terminal};
 
 const GOOD: Style = AnsiColor::Green.on_default();
@@ -20,7 +23,8 @@ const ASIDE: Style = Style::new().dimmed();
 /// Say what this host offers for isolating commands
 ///
 /// Everything is tried on a small scale and nothing is left behind. What does not work is listed
-/// with its cause and what to do. Something missing is an answer, not an error: the exit code is 0.
+/// with its cause and what to do. Then follows what would be in force for a command in the
+/// directory. Something missing is an answer, not an error: the exit code is 0.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
     /// The directory whose file system is tried [default: the current directory]
@@ -34,6 +38,7 @@ pub(crate) struct Doctor {
 
 pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
     let directory = command.root.unwrap_or_else(|| PathBuf::from("."));
+    let policy = in_force(&directory).await;
     let surroundings = Probe {
         path: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
         directory: std::path::absolute(&directory).unwrap_or(directory),
@@ -49,14 +54,55 @@ pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), 
             "facilities": facilities.iter().map(value).collect::<Vec<_>>(),
             "isolation": isolation.as_str(),
             "summary": summary(isolation),
+            "in_force": match &policy {
+                Ok(policy) => shapes::effective(policy),
+                Err(error) => json!({ "error": shapes::error(error) }),
+            },
         })),
         Format::Text => {
             print(&facilities, terminal)?;
+            terminal.line("")?;
+            match &policy {
+                Ok(policy) => print_policy(policy, terminal)?,
+                Err(error) => terminal.line(&format!("No command would run: {error}"))?,
+            }
             terminal.line("")?;
             let summary = terminal.painted(HEADING, summary(isolation));
             terminal.line(&summary)
         }
     }
+}
+
+/// What would be in force for a command in the directory.
+async fn in_force(directory: &Path) -> Result<EffectivePolicy, ab_core::Error> {
+    let backend = agent_backend::local(directory)?;
+    let policy = backend.effective_policy().await;
+    backend.destroy().await?;
+    policy
+}
+
+/// One row for each control: how far it holds, what it is, and what sees to it.
+fn print_policy(policy: &EffectivePolicy, terminal: &mut Terminal) -> Result<(), Failure> {
+    let name = |control: &ab_core::Control| control.subject.as_str().len();
+    let width = policy.controls.iter().map(name).max().unwrap_or(0);
+    if terminal.is_watched() {
+        let heading = format!("{:<8}  {:<width$}  {}", "HOLDS", "CONTROL", "IN FORCE FOR COMMANDS");
+        let heading = terminal.painted(HEADING, &heading);
+        terminal.line(&heading)?;
+    }
+    for control in &policy.controls {
+        let style = match control.strength {
+            Strength::Enforced => GOOD,
+            Strength::Advisory => FAIR,
+            Strength::Open => POOR,
+        };
+        let word = terminal.painted(style, &format!("{:<8}", control.strength.as_str()));
+        let by = terminal.painted(ASIDE, &format!("({})", control.mechanism));
+        let subject = control.subject.as_str();
+        let row = format!("{word}  {subject:<width$}  {} {by}", control.in_force);
+        terminal.line(&row)?;
+    }
+    Ok(())
 }
 
 /// What it all means, in one line.

@@ -62,9 +62,15 @@ pub(crate) async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> 
     let backend = fs.workspace.open()?;
     let ending = match &fs.command {
         FsCommand::Ls(command) => ls::run(command, &backend, terminal).await,
-        FsCommand::Tree(command) => tree::run(command, &backend, terminal).await,
-        FsCommand::Glob(command) => glob::run(command, &backend, terminal).await,
-        FsCommand::Grep(command) => grep::run(command, &backend, terminal).await,
+        FsCommand::Tree(command) => {
+            tree::run(command, &backend, terminal).await.map_err(search::senseless)
+        }
+        FsCommand::Glob(command) => {
+            glob::run(command, &backend, terminal).await.map_err(search::senseless)
+        }
+        FsCommand::Grep(command) => {
+            grep::run(command, &backend, terminal).await.map_err(search::senseless)
+        }
         FsCommand::Cat(command) => cat::run(command, &backend, terminal).await,
         FsCommand::Write(command) => write::run(command, &backend, terminal).await,
         FsCommand::Edit(command) => edit::run(command, &backend, terminal).await,

@@ -1,47 +1,180 @@
-//! Commands through the handle: start one, or run one to its end.
+//! Commands through the handle: run one to its end, hold one, or leave one running.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
 use super::Backend;
 use crate::call::Verb;
+use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
-use crate::process::{Channel, ExecRequest, Exit, Process, ProcessId, ProcessInfo};
+use crate::guard::Guards;
+use crate::process::{
+    Cause, Channel, Command, ExecLimits, ExecRequest, Exit, Lifetime, Process, ProcessId,
+    ProcessInfo, Restrictions, Stdin,
+};
+use crate::restricted::Restricted;
+
+/// Bytes of each channel that `exec` keeps unless told otherwise.
+pub const MAX_OUTPUT: usize = 16 * 1024 * 1024;
+
+/// How a command is run.
+#[derive(Clone, Debug)]
+pub struct ExecOptions {
+    /// Inside the workspace; its root by default.
+    pub cwd: Option<String>,
+    pub env: BTreeMap<String, String>,
+    /// What standard input says before it ends.
+    pub input: Bytes,
+    /// After this the command is ended.
+    pub timeout: Option<Duration>,
+    /// Bytes of each channel that are kept; the rest is read, counted and let go.
+    pub max_output: usize,
+    pub limits: ExecLimits,
+}
+
+impl Default for ExecOptions {
+    fn default() -> Self {
+        Self {
+            cwd: None,
+            env: BTreeMap::new(),
+            input: Bytes::new(),
+            timeout: None,
+            max_output: MAX_OUTPUT,
+            limits: ExecLimits::default(),
+        }
+    }
+}
 
 /// What a command said and how it ended.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    pub stdout: Bytes,
-    pub stderr: Bytes,
+    pub stdout: Said,
+    pub stderr: Said,
     pub exit: Exit,
+}
+
+impl ExecOutput {
+    /// Standard output as text, with a note at its end if it was cut.
+    pub fn text(&self) -> String {
+        self.stdout.text()
+    }
+}
+
+/// One channel's output.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Its beginning, exactly.
+    pub bytes: Bytes,
+    /// How much it was in all.
+    pub total: u64,
+}
+
+impl Said {
+    pub fn truncated(&self) -> bool {
+        self.total > self.bytes.len() as u64
+    }
+
+    /// As text: bytes that are none become `\u{fffd}`, and a cut is noted with the full length.
+    pub fn text(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.bytes).into_owned();
+        if self.truncated() {
+            let kept = self.bytes.len();
+            text.push_str(&format!(
+                "\n[output truncated: the first {kept} of {} bytes]\n",
+                self.total
+            ));
+        }
+        text
+    }
+}
+
+/// Gathers one channel within its bound.
+struct Gathering {
+    kept: BytesMut,
+    total: u64,
+    bound: usize,
+}
+
+impl Gathering {
+    fn new(bound: usize) -> Self {
+        Self { kept: BytesMut::new(), total: 0, bound }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let room = self.bound - self.kept.len();
+        self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.total += bytes.len() as u64;
+    }
+
+    fn done(self) -> Said {
+        Said { bytes: self.kept.freeze(), total: self.total }
+    }
 }
 
 impl Backend {
     /// Runs a command line in the workspace's root and waits for it. A status other than zero is
     /// an error with code `EXEC_FAILED`.
     pub async fn exec(&self, command: &str) -> Result<ExecOutput> {
-        let mut process = self.spawn(ExecRequest::shell(command)).await?;
-        let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
-        while let Some(output) = process.output.recv().await {
-            match output.channel {
-                Channel::Stdout => stdout.extend_from_slice(&output.bytes),
-                Channel::Stderr => stderr.extend_from_slice(&output.bytes),
+        self.exec_with(command, ExecOptions::default()).await
+    }
+
+    /// Runs a command line and waits for it. An error of a command that ran has what it said until
+    /// then, see [`Error::output`].
+    pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
+        let timeout = options.timeout;
+        let output = self.run(Command::Shell(command.to_owned()), options).await?;
+        if output.exit.success() && output.exit.cause == Cause::Itself {
+            return Ok(output);
+        }
+        Err(unsuccessful(command, timeout, output))
+    }
+
+    /// Runs a command and waits for it. However it ends, that is a value.
+    pub async fn run(&self, command: Command, options: ExecOptions) -> Result<ExecOutput> {
+        let line = command.line();
+        let (input, bound) = (options.input.clone(), options.max_output);
+        let mut process = self.spawn(self.request(command, options)?).await?;
+        let (mut stdout, mut stderr) = (Gathering::new(bound), Gathering::new(bound));
+        let feeding = process.stdin.take().map(|stdin| async move {
+            // A command that does not want its input ends without it.
+            let _ = stdin.send(input).await;
+        });
+        let gathering = async {
+            while let Some(output) = process.output.recv().await {
+                match output.channel {
+                    Channel::Stdout => stdout.add(&output.bytes),
+                    Channel::Stderr => stderr.add(&output.bytes),
+                }
             }
+        };
+        match feeding {
+            Some(feeding) => {
+                futures_util::future::join(feeding, gathering).await;
+            }
+            None => gathering.await,
         }
         let Some(exit) = process.wait().await else {
-            return Err(failure(Code::ExecError, Kind::Io, command, "the process was lost"));
+            return Err(failure(Code::ExecError, Kind::Io, &line, "the process was lost"));
         };
-        if exit.success() {
-            return Ok(ExecOutput { stdout: stdout.freeze(), stderr: stderr.freeze(), exit });
+        Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })
+    }
+
+    /// A request for a command, with its directory parsed by this handle's rules. What else there
+    /// is to choose are its fields.
+    pub fn request(&self, command: Command, options: ExecOptions) -> Result<ExecRequest> {
+        let mut request = ExecRequest::new(command);
+        if let Some(cwd) = &options.cwd {
+            request.cwd = self.parse(Verb::Exec, cwd)?;
         }
-        let said = if stderr.is_empty() { &stdout } else { &stderr };
-        let said = String::from_utf8_lossy(said);
-        let status = match (exit.code, exit.signal) {
-            (Some(code), _) => format!("exit code {code}"),
-            (None, Some(signal)) => format!("signal {signal}"),
-            (None, None) => "an unknown status".to_owned(),
-        };
-        let message = format!("command ended with {status}: {}", said.trim());
-        Err(failure(Code::ExecFailed, Kind::Failed, command, message).with_exit(exit))
+        request.env = options.env;
+        if !options.input.is_empty() {
+            request.stdin = Stdin::Piped;
+        }
+        let own = ExecLimits { wall: options.timeout, ..ExecLimits::default() };
+        request.limits = options.limits.tightened(own);
+        Ok(request)
     }
 
     /// Starts a command; dropping the process ends it.
@@ -52,6 +185,13 @@ impl Backend {
             return Err(failure(Code::EmptyCommand, Kind::Invalid, &line, "the command is empty"));
         }
         self.driver.exec(request).await
+    }
+
+    /// Starts a command that stays: it lives in the workspace's table until it ends or is ended,
+    /// whoever holds the process, and its output is kept within bounds for whoever
+    /// [attaches](Self::attach).
+    pub async fn start(&self, request: ExecRequest) -> Result<Process> {
+        self.spawn(ExecRequest { lifetime: Lifetime::Detached, ..request }).await
     }
 
     /// The processes that were started detached in this workspace or scope.
@@ -65,8 +205,79 @@ impl Backend {
         self.life.check(Verb::Attach)?;
         self.driver.attach(id, from).await
     }
+
+    /// What is in force for the commands of this handle, and how that is known.
+    pub async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        self.life.check(Verb::Exec)?;
+        self.driver.effective_policy().await
+    }
+
+    /// A handle through which some paths are hidden or read-only, for files and for commands, and
+    /// whose commands may see other directories of the host. What this handle is restricted to,
+    /// the new one is too.
+    ///
+    /// For commands the kernel sees to it where isolation is real;
+    /// [`effective_policy`](Self::effective_policy) says where it is not.
+    pub fn restrict(&self, restrictions: Restrictions) -> Result<Backend> {
+        self.life.check(Verb::Stat)?;
+        let restricted = Restricted::new(self.driver.clone(), restrictions)?;
+        Ok(self.derive(restricted.into(), (*self.rules).clone(), Guards::default()))
+    }
+}
+
+fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) -> Error {
+    let exit = output.exit.clone();
+    let error = match exit.cause {
+        Cause::Timeout => {
+            let message = match timeout {
+                Some(timeout) => format!("the command did not end within {timeout:?}"),
+                None => "the command did not end in time".to_owned(),
+            };
+            failure(Code::Timeout, Kind::Timeout, command, message)
+        }
+        Cause::Memory => {
+            let message = "the command needed more memory than its limit";
+            failure(Code::ExecFailed, Kind::Failed, command, message)
+        }
+        Cause::Dropped => {
+            let message = "the command was ended with its backend";
+            failure(Code::ExecFailed, Kind::Cancelled, command, message)
+        }
+        Cause::Itself => {
+            let said = if output.stderr.bytes.is_empty() { &output.stdout } else { &output.stderr };
+            let status = match (exit.code, exit.signal) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) => format!("signal {signal}"),
+                (None, None) => "an unknown status".to_owned(),
+            };
+            let said = said.text();
+            let message = match said.trim() {
+                "" => format!("command ended with {status}"),
+                said => format!("command ended with {status}: {said}"),
+            };
+            failure(Code::ExecFailed, Kind::Failed, command, message)
+        }
+    };
+    error.with_exit(exit).with_output(output)
 }
 
 fn failure(code: Code, kind: Kind, command: &str, message: impl Into<String>) -> Error {
     Error::new(code, kind, message).with_verb(Verb::Exec).with_command(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_is_noted_with_the_full_length() {
+        let mut gathering = Gathering::new(4);
+        gathering.add(b"ab");
+        gathering.add(b"cdef");
+        gathering.add(b"g");
+        let said = gathering.done();
+        assert_eq!((said.bytes.as_ref(), said.total), (&b"abcd"[..], 7));
+        assert_eq!(said.text(), "abcd\n[output truncated: the first 4 of 7 bytes]\n");
+        assert_eq!(Said { bytes: Bytes::from("ab"), total: 2 }.text(), "ab");
+    }
 }

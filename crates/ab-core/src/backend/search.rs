@@ -172,10 +172,12 @@ impl Backend {
             let names = self.names_below(path, &options).await?;
             (names.entries, names.truncated, names.problems)
         };
-        let above = root.segments().count();
-        let deep = |entry: &Entry| entry.path.segments().count() - above;
-        let mut shallow: Vec<Entry> =
-            entries.into_iter().filter(|entry| deep(entry) <= options.depth).collect();
+        let above = root.depth();
+        let mut shallow = entries;
+        if !options.exclude.is_empty() {
+            // A search knows no depth.
+            shallow.retain(|entry| entry.path.depth() - above <= options.depth);
+        }
         if shallow.len() > options.limit {
             shallow.truncate(options.limit);
             truncated = Some(Truncated::Count);
@@ -210,9 +212,9 @@ fn nest(entries: Vec<Entry>, above: usize) -> Vec<Node> {
         }
     };
     for entry in entries {
-        let depth = entry.path.segments().count() - above;
+        let depth = entry.path.depth() - above;
         close(&mut open, &mut top, depth - 1);
-        let name = entry.path.name().unwrap_or_default().to_owned();
+        let name = entry.path.into_name();
         open.push(Node { name, kind: entry.kind, children: Vec::new() });
     }
     close(&mut open, &mut top, 0);

@@ -89,7 +89,7 @@ impl<'a> Merge<'a> {
         let names: Vec<&str> = below.segments().collect();
         let mut path = top.clone();
         for (level, name) in names.iter().enumerate().take(self.options.depth) {
-            path = path.join(&WsPath::from_key(name));
+            path = path.with_name(name);
             if level + 1 < names.len() {
                 self.way(&path);
             }

@@ -9,7 +9,7 @@ use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::error::{Code, Error, Kind, Result};
 use crate::path::WsPath;
-use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use crate::process::{ExecRequest, Neighbour, Process, ProcessId, ProcessInfo, Restrictions};
 
 /// Between the point and the id.
 const SEPARATOR: char = ':';
@@ -21,9 +21,60 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
     if !part.driver.info().capabilities.exec {
         return Err(Error::unsupported(BackendKind::Mounts, Verb::Exec));
     }
+    arrange(mounts, part, &mut request);
     request.cwd = part.inward(&request.cwd);
     let process = part.shown(part.driver.exec(request).await)?;
     Ok(named(part, process))
+}
+
+/// Says where the part lies in the tree, and what else of the tree a command in it may see: of
+/// the other parts those on the same machine, as far as the directory's fence allows.
+fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
+    let fence = request.cwd.fence();
+    let above = request.layout.at.take();
+    let place = |path: &WsPath| match &above {
+        Some(above) => above.join(&path.strip_prefix(&fence).unwrap_or_else(|| path.clone())),
+        None => path.clone(),
+    };
+    // What of a part can be seen: all of it, or what the fence leaves.
+    let seen = |point: &WsPath| match fence.starts_with(point) {
+        true => Some(fence.clone()),
+        false => point.starts_with(&fence).then(|| point.clone()),
+    };
+    let all = std::mem::take(&mut request.restrictions);
+    let of_part = |point: &WsPath| Restrictions {
+        hidden: within(mounts, &all.hidden, point),
+        read_only: within(mounts, &all.read_only, point),
+        binds: Vec::new(),
+    };
+    for part in mounts.parts().filter(|part| part.point != own.point) {
+        let info = part.driver.info();
+        let on_this_machine = info.kind == BackendKind::Local && part.check(Verb::Exec).is_ok();
+        let (Some(seen), Some(root)) = (seen(part.point), info.root_aliases.first()) else {
+            continue;
+        };
+        let restrictions = of_part(part.point);
+        if on_this_machine && !restrictions.hidden.iter().any(WsPath::is_root) {
+            request.layout.neighbours.push(Neighbour {
+                root: root.clone(),
+                below: part.inward(&seen),
+                at: place(&seen),
+                restrictions,
+            });
+        }
+    }
+    request.layout.at = seen(own.point).map(|seen| place(&seen));
+    request.restrictions = Restrictions { binds: all.binds.clone(), ..of_part(own.point) };
+}
+
+/// The paths that lie in a part, or hold it whole, as the part knows them.
+fn within(mounts: &Mounts, paths: &[WsPath], point: &WsPath) -> Vec<WsPath> {
+    let inward = |path: &WsPath| match point.starts_with(path) {
+        true => Some(WsPath::root()),
+        false if mounts.owner(path).point == point => path.strip_prefix(point),
+        false => None,
+    };
+    paths.iter().filter_map(inward).collect()
 }
 
 pub(super) async fn all(mounts: &Mounts) -> Result<Vec<ProcessInfo>> {

@@ -1,11 +1,13 @@
 //! Changes through an overlay: each ends in the upper layer, which first gets from the lower one
 //! what the change needs.
 
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::look::{Spot, as_dir};
-use super::{Overlay, exists, is_a_directory, marks, missing, named};
+use super::{Overlay, Turn, exists, is_a_directory, marks, missing, named};
 use crate::call::Verb;
 use crate::driver::File;
 use crate::error::{Error, Kind, Result};
@@ -30,8 +32,7 @@ impl Overlay {
         options: WriteOptions,
     ) -> Result<Stat> {
         let _tree = self.tree.read().await;
-        let _file = self.file_turn(verb, path).await?;
-        let spot = self.look(verb, path, Links::Follow).await?;
+        let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
         must_be_file(verb, path, spot.kind())?;
         let below = match (&spot.upper, &spot.lower) {
             // The upper layer has the file, so it can judge for itself.
@@ -73,8 +74,7 @@ impl Overlay {
         let verb = Verb::Open;
         let (spot, inner) = if options.access.writes() || options.create != Creation::Never {
             let _tree = self.tree.read().await;
-            let _file = self.file_turn(verb, path).await?;
-            let spot = self.look(verb, path, Links::Follow).await?;
+            let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
             let file = self.open_to_change(path, &spot, options).await?;
             (spot, file)
         } else {
@@ -135,8 +135,7 @@ impl Overlay {
             Some(_) | None => {}
         }
         let _tree = self.tree.read().await;
-        let _file = self.file_turn(verb, path).await?;
-        let spot = self.look(verb, path, Links::Follow).await?;
+        let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
         let now = named(verb, path, self.describe(&spot).await)?;
         let now = now.ok_or_else(|| missing(verb, path))?;
         if attributes == Attributes::default() {
@@ -163,8 +162,7 @@ impl Overlay {
             return self.lacks(verb);
         }
         let _tree = self.tree.read().await;
-        let _file = self.file_turn(verb, path).await?;
-        let spot = self.look(verb, path, Links::Keep).await?;
+        let (_turn, spot) = self.file_turn(verb, path, Links::Keep).await?;
         if spot.kind().is_some() {
             return Err(exists(verb, path));
         }
@@ -327,17 +325,21 @@ impl Overlay {
         self.upper.write(&spot.path, Bytes::new(), options).await.map(drop)
     }
 
-    /// The turn of a change to what `path` leads to, whatever other names that has.
-    async fn file_turn(
-        &self,
-        verb: Verb,
-        path: &WsPath,
-    ) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+    /// The turn of a change to what `path` leads to, whatever other names that has, and what is
+    /// there.
+    async fn file_turn(&self, verb: Verb, path: &WsPath, last: Links) -> Result<(Turn<'_>, Spot)> {
         if !self.has_links {
-            return Ok(self.turn(path).await);
+            let (turn, _) = self.turn(path).await;
+            return Ok((turn, self.look(verb, path, last).await?));
         }
-        let spot = self.look(verb, path, Links::Follow).await?;
-        Ok(self.turn(&spot.path).await)
+        let before = self.turns.load(Ordering::Acquire);
+        let spot = self.look(verb, path, last).await?;
+        let (turn, begun_or_ended) = self.turn(&spot.path).await;
+        match begun_or_ended == before {
+            true => Ok((turn, spot)),
+            // Whoever had a turn meanwhile may have changed what is there.
+            false => Ok((turn, self.look(verb, path, last).await?)),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl Overlay {
         let hidden = self.hidden_names(path, &upper).await?;
         let own: BTreeSet<&str> = upper.entries.iter().filter_map(|e| e.path.name()).collect();
         for name in hidden.iter().filter(|name| !own.contains(name.as_str())) {
-            let path = path.join(&WsPath::from_key(name));
+            let path = path.with_name(name);
             self.drop_lower(&path).await?;
             self.release_whiteout(&path, release).await?;
         }

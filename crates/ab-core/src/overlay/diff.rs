@@ -124,7 +124,7 @@ impl Differ<'_> {
         if below == Below::Shows {
             let own = upper.entries.iter().filter_map(|entry| entry.path.name());
             for name in own.chain(hidden.iter().map(String::as_str)) {
-                let child = path.join(&WsPath::from_key(name));
+                let child = path.with_name(name);
                 if let Some(stat) = found(self.overlay.lower.stat(&child, KEEP).await)? {
                     lower.insert(name.to_owned(), stat);
                 }
@@ -147,7 +147,7 @@ impl Differ<'_> {
         }
         // What is left is what the lower layer has and the overlay does not show.
         for (name, before) in lower {
-            let path = path.join(&WsPath::from_key(&name));
+            let path = path.with_name(&name);
             self.note(path, ChangeKind::Removed, Some(before), None);
         }
         Ok(dirs)

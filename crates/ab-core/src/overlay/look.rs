@@ -260,12 +260,12 @@ impl<'a> Walk<'a> {
         }
         self.must_be_dir()?;
         let Some(here) = self.levels.last() else { return Err(self.escape()) };
-        let path = here.path.join(&WsPath::from_key(name));
+        let path = here.path.with_name(name);
         let (u, l) = (&*self.overlay.upper, &*self.overlay.lower);
         let in_lower = shows_lower(here.upper.as_ref(), here.lower.as_ref());
         let (upper, lower) = match (is_dir(here.upper.as_ref()), in_lower) {
             (true, true) => {
-                let whiteout = here.path.join(&WsPath::from_key(&marks::whiteout(name).name));
+                let whiteout = here.path.with_name(&marks::whiteout(name).name);
                 let (upper, hidden) = join(ask(u, &path), ask(u, &whiteout)).await;
                 // Asked last: a commit makes it there what it then lets go here.
                 let lower = match self.told(hidden)? {

@@ -38,7 +38,7 @@ pub(super) fn whiteout(name: &str) -> Whiteout {
 pub(super) fn whiteout_of(path: &WsPath) -> Option<(WsPath, Whiteout)> {
     let (parent, name) = (path.parent()?, path.name()?);
     let whiteout = whiteout(name);
-    Some((parent.join(&WsPath::from_key(&whiteout.name)), whiteout))
+    Some((parent.with_name(&whiteout.name), whiteout))
 }
 
 /// What a name in the upper layer is.
@@ -71,7 +71,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
-    directory.join(&WsPath::from_key(KEEPER))
+    directory.with_name(KEEPER)
 }
 
 /// Whether a name could be the end of a long name's whiteout. Short names that do get a long

@@ -62,7 +62,7 @@ impl Overlay {
             match marks::read(whiteout) {
                 marks::Name::Whiteout(name) => drop(names.insert(name.to_owned())),
                 marks::Name::CutWhiteout => {
-                    let mark = path.join(&WsPath::from_key(whiteout));
+                    let mark = path.with_name(whiteout);
                     let options = ReadOptions { range: None, limit: MAX_NAME_BYTES as u64 };
                     let bytes = self.upper.read(&mark, options).await?.bytes;
                     let name = String::from_utf8_lossy(&bytes).into_owned();

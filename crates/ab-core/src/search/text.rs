@@ -124,9 +124,10 @@ impl TextSearch {
     }
 }
 
-/// The regex engine draws pictures; an error here is one line.
+/// The regex engine draws pictures of what it made of the pattern; an error here is one line.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let reason = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    reason.unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 struct Collector {

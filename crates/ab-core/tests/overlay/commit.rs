@@ -81,6 +81,10 @@ impl Guard for Failing {
 
     fn refused(&self, _: &Refusal<'_>) {}
 
+    fn controls(&self) -> Option<ab_core::Control> {
+        None
+    }
+
     fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
 }
 

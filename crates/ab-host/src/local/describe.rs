@@ -58,8 +58,13 @@ fn describe(raw: &Statx) -> Described {
 }
 
 /// Changes whenever the file is replaced (another inode) or written in place (times, size).
+///
+/// An inode's number is given away again when its file is gone, and within one tick of the clock the
+/// new file may have the times that the old one had last; when it was born tells them apart.
 fn version(raw: &Statx) -> Version {
+    let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
     let facts = (
+        has_birth.then_some((raw.stx_btime.tv_sec, raw.stx_btime.tv_nsec)),
         (raw.stx_dev_major, raw.stx_dev_minor, raw.stx_ino, raw.stx_size),
         (raw.stx_mtime.tv_sec, raw.stx_mtime.tv_nsec),
         (raw.stx_ctime.tv_sec, raw.stx_ctime.tv_nsec),

@@ -115,7 +115,8 @@ fn sequence(inside: &[Part]) -> Option<Vec<String>> {
         chars.next().is_none().then_some(c as u8)
     };
     let (from, to) = (one(from)?, one(to)?);
-    let letters: Vec<u8> = if from <= to { (from..=to).collect() } else { (to..=from).rev().collect() };
+    let letters: Vec<u8> =
+        if from <= to { (from..=to).collect() } else { (to..=from).rev().collect() };
     Some(letters.into_iter().step_by(step).map(|letter| (letter as char).to_string()).collect())
 }
 
@@ -138,11 +139,14 @@ mod tests {
                 parts
             });
         let word = |parts: Vec<Part>| {
-            parts.iter().map(|part| match part {
-                Part::Bare(text) => text.clone(),
-                Part::Brace(c) => c.to_string(),
-                _ => String::new(),
-            }).collect()
+            parts
+                .iter()
+                .map(|part| match part {
+                    Part::Bare(text) => text.clone(),
+                    Part::Brace(c) => c.to_string(),
+                    _ => String::new(),
+                })
+                .collect()
         };
         Some(expand(&parts)?.into_iter().map(word).collect())
     }

@@ -73,7 +73,10 @@ impl Effect {
     pub(crate) fn is_doubt(self) -> bool {
         matches!(
             self,
-            Effect::RunsUnknown | Effect::CodeUnknown | Effect::RemovesUnknown | Effect::DirectoryUnknown
+            Effect::RunsUnknown
+                | Effect::CodeUnknown
+                | Effect::RemovesUnknown
+                | Effect::DirectoryUnknown
         )
     }
 }

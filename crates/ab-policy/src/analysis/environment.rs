@@ -8,16 +8,43 @@ use crate::place::{Place, is_scratch, is_system};
 
 /// Variables whose value is loaded or run by programs that are not asked to.
 const HIJACKS: [&str; 22] = [
-    "BASH_ENV", "ENV", "PROMPT_COMMAND", "SHELLOPTS", "BASHOPTS", "PS4", "LESSOPEN", "LESSCLOSE",
-    "GIT_SSH", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_ASKPASS", "SSH_ASKPASS",
-    "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR", "PERL5OPT", "PERL5DB", "RUBYOPT", "PYTHONSTARTUP",
-    "JAVA_TOOL_OPTIONS", "CDPATH",
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_PROXY_COMMAND",
+    "GIT_ASKPASS",
+    "SSH_ASKPASS",
+    "GIT_EXEC_PATH",
+    "GIT_TEMPLATE_DIR",
+    "PERL5OPT",
+    "PERL5DB",
+    "RUBYOPT",
+    "PYTHONSTARTUP",
+    "JAVA_TOOL_OPTIONS",
+    "CDPATH",
 ];
 /// Variables whose value is a command that some programs run.
-const COMMANDS: [&str; 8] =
-    ["PAGER", "GIT_PAGER", "MANPAGER", "EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "BROWSER"];
+const COMMANDS: [&str; 8] = [
+    "PAGER",
+    "GIT_PAGER",
+    "MANPAGER",
+    "EDITOR",
+    "VISUAL",
+    "GIT_EDITOR",
+    "GIT_SEQUENCE_EDITOR",
+    "BROWSER",
+];
 /// Options that make node load a file first.
-const PRELOADS: [&str; 6] = ["--require", "-r", "--import", "--loader", "--experimental-loader", "--inspect"];
+const PRELOADS: [&str; 6] =
+    ["--require", "-r", "--import", "--loader", "--experimental-loader", "--inspect"];
 
 impl Walk<'_> {
     /// A variable gets a value; nothing: one that only run time knows.
@@ -29,7 +56,9 @@ impl Walk<'_> {
         let text = value.and_then(Arg::exact);
         match name {
             "NODE_OPTIONS" => {
-                let option = |word: &str| word.split('=').next().is_some_and(|word| PRELOADS.contains(&word));
+                let option = |word: &str| {
+                    word.split('=').next().is_some_and(|word| PRELOADS.contains(&word))
+                };
                 if text.is_none_or(|text| text.split_whitespace().any(option)) {
                     self.find(Effect::HijacksEnvironment, name);
                 }

@@ -1,11 +1,11 @@
 //! Expansion: words of the tree become words of a program, as far as they can be known.
 
 use super::argument::Arg;
+use super::braces;
 use super::effect::Effect;
 use super::state::State;
 use super::walk::{Context, Walk};
-use super::braces;
-use crate::place::{Home, Place};
+use crate::place::Home;
 use crate::shell::tree::{Body, Part, Script, Word};
 
 /// What separates words where nothing else is set.
@@ -135,7 +135,7 @@ impl Walk<'_> {
                 _ => None,
             },
             "HOME" => match self.scene.home() {
-                Home::Workspace => self.scene.absolute(&Place::Inside(String::new())),
+                Home::Start => self.scene.absolute(&self.scene.start()),
                 Home::Elsewhere => None,
             },
             _ => None,

@@ -5,7 +5,7 @@ use super::effect::Effect;
 use super::state::State;
 use super::walk::Walk;
 use super::{Access, PathUse};
-use crate::place::{Place, is_device, is_harmless, is_scratch};
+use crate::place::{Place, is_device, is_harmless};
 
 /// Programs whose words are text, not paths.
 const TALKERS: [&str; 10] =
@@ -41,7 +41,8 @@ impl Walk<'_> {
         if TALKERS.contains(&name.as_str()) || name == "ln" {
             return;
         }
-        let message = name == "git" && args.get(1).is_some_and(|arg| matches!(arg.text.as_str(), "commit" | "tag"));
+        let message = name == "git"
+            && args.get(1).is_some_and(|arg| matches!(arg.text.as_str(), "commit" | "tag"));
         let mut pattern = PATTERN_FIRST.contains(&name.as_str());
         let mut after_message = false;
         for (at, arg) in args.iter().enumerate() {
@@ -97,8 +98,7 @@ impl Walk<'_> {
         for target in self.targets(arg, state) {
             if let Place::Outside(path) = &target.place {
                 let reaches = arg.home || arg.climbs() || self.scene.is_private(path);
-                let relative = !path.starts_with('/');
-                if reaches && (relative || !is_scratch(path)) {
+                if reaches && (arg.climbs() || !self.scene.is_open(path)) {
                     self.find(Effect::ReachesOutside, &arg.text);
                 }
             }
@@ -112,7 +112,7 @@ impl Walk<'_> {
                 let path = path.clone();
                 if is_device(&path) {
                     self.find(Effect::WritesDevice, &arg.text);
-                } else if !is_scratch(&path) {
+                } else if arg.climbs() || !self.scene.is_open(&path) {
                     self.find(Effect::WritesOutside, &arg.text);
                 }
             }
@@ -125,8 +125,8 @@ impl Walk<'_> {
         for target in self.all_targets(arg, state) {
             match &target.place {
                 Place::Outside(path) => {
-                    let scratch = is_scratch(path) && !is_harmless(path);
-                    if !scratch && !arg.stream {
+                    let scratch = self.scene.is_open(path) && !is_harmless(path);
+                    if (!scratch || arg.climbs()) && !arg.stream {
                         self.find(Effect::RemovesOutside, &arg.text);
                     }
                 }
@@ -155,7 +155,7 @@ impl Walk<'_> {
     pub(super) fn changes_permissions(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
             if let Place::Outside(path) = &target.place
-                && (!is_scratch(path) || is_harmless(path))
+                && (!self.scene.is_open(path) || arg.climbs() || is_harmless(path))
             {
                 self.find(Effect::PermissionsOutside, &arg.text);
             }

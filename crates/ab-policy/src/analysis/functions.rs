@@ -69,7 +69,13 @@ impl Walk<'_> {
     }
 
     /// Notes that `name` is run; looks at the function again, from here, if it is one.
-    pub(super) fn call(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) -> Option<Flow> {
+    pub(super) fn call(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        context: &Context,
+        state: &State,
+    ) -> Option<Flow> {
         if let Some(open) = self.functions.open {
             self.functions.defined[open].calls.push((name.to_owned(), context.forks));
         }
@@ -87,7 +93,8 @@ impl Walk<'_> {
         self.functions.called.push(name.to_owned());
         let open = self.functions.open.take();
         self.shadow += 1;
-        let flow = self.command(&body, &Context { depth: context.depth + 1, ..context.clone() }, inner);
+        let flow =
+            self.command(&body, &Context { depth: context.depth + 1, ..context.clone() }, inner);
         self.shadow -= 1;
         self.functions.open = open;
         self.functions.called.pop();

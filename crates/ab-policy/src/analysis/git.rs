@@ -7,9 +7,19 @@ use super::walk::{Context, Walk};
 
 /// Settings whose value git runs whenever it likes.
 const RUNS: [&str; 13] = [
-    "core.sshcommand", "core.fsmonitor", "core.gitproxy", "core.askpass", "core.alternaterefscommand",
-    "diff.external", "gpg.program", "gpg.ssh.program", "uploadpack.packobjectshook", "protocol.ext.allow",
-    "credential.helper", "interactive.difffilter", "sendemail.smtpserver",
+    "core.sshcommand",
+    "core.fsmonitor",
+    "core.gitproxy",
+    "core.askpass",
+    "core.alternaterefscommand",
+    "diff.external",
+    "gpg.program",
+    "gpg.ssh.program",
+    "uploadpack.packobjectshook",
+    "protocol.ext.allow",
+    "credential.helper",
+    "interactive.difffilter",
+    "sendemail.smtpserver",
 ];
 /// Settings whose value is an ordinary command of the user.
 const USES: [&str; 4] = ["core.pager", "core.editor", "sequence.editor", "core.hookspath"];
@@ -74,7 +84,8 @@ impl Walk<'_> {
             }
             "submodule" => {
                 if let Some(at) = rest.iter().position(|arg| arg.exact() == Some("foreach")) {
-                    let words: Vec<&Arg> = rest[at + 1..].iter().filter(|arg| !arg.is_option()).collect();
+                    let words: Vec<&Arg> =
+                        rest[at + 1..].iter().filter(|arg| !arg.is_option()).collect();
                     if let [code] = words.as_slice() {
                         self.shell_code(code, context, state);
                     } else {
@@ -83,16 +94,20 @@ impl Walk<'_> {
                     }
                 }
             }
-            "rebase" | "difftool" | "filter-branch" | "grep" => self.git_options(rest, context, state),
+            "rebase" | "difftool" | "filter-branch" | "grep" => {
+                self.git_options(rest, context, state)
+            }
             "clone" | "fetch" | "pull" | "push" | "ls-remote" | "remote" | "archive" => {
                 for (at, arg) in rest.iter().enumerate() {
-                    let code = ["--upload-pack", "--receive-pack", "--exec", "-u"].iter().find_map(|flag| {
-                        if arg.text == *flag && !(*flag == "-u" && verb != "clone") {
-                            return rest.get(at + 1).cloned();
-                        }
-                        let rest = arg.text.strip_prefix(flag)?;
-                        rest.starts_with('=').then(|| arg.after(flag.len() + 1))
-                    });
+                    let code = ["--upload-pack", "--receive-pack", "--exec", "-u"].iter().find_map(
+                        |flag| {
+                            if arg.text == *flag && !(*flag == "-u" && verb != "clone") {
+                                return rest.get(at + 1).cloned();
+                            }
+                            let rest = arg.text.strip_prefix(flag)?;
+                            rest.starts_with('=').then(|| arg.after(flag.len() + 1))
+                        },
+                    );
                     if let Some(code) = code {
                         self.shell_code(&code, context, state);
                     }
@@ -124,7 +139,17 @@ impl Walk<'_> {
 
     /// `git config`, where it sets something.
     fn git_config(&mut self, rest: &[Arg], state: &State) {
-        let asks = ["--get", "--get-all", "--list", "-l", "--unset", "--get-regexp", "get", "list", "unset"];
+        let asks = [
+            "--get",
+            "--get-all",
+            "--list",
+            "-l",
+            "--unset",
+            "--get-regexp",
+            "get",
+            "list",
+            "unset",
+        ];
         if rest.iter().any(|arg| asks.contains(&arg.text.as_str())) {
             return;
         }

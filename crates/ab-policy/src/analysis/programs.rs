@@ -8,10 +8,17 @@ use super::walk::{Context, Walk};
 use super::wrappers::skip;
 use crate::place::Place;
 
-const DOWNLOADERS: [&str; 8] = ["curl", "wget", "aria2c", "fetch", "http", "https", "wget2", "lynx"];
+const DOWNLOADERS: [&str; 8] =
+    ["curl", "wget", "aria2c", "fetch", "http", "https", "wget2", "lynx"];
 
 impl Walk<'_> {
-    pub(super) fn program(&mut self, name: &str, args: &[Arg], context: &Context, state: State) -> Flow {
+    pub(super) fn program(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        context: &Context,
+        state: State,
+    ) -> Flow {
         if SHELLS.contains(&name) {
             self.shell(args, context, &state);
             return Flow::same(state);
@@ -45,7 +52,8 @@ impl Walk<'_> {
         let rest = &args[1..];
         for (at, arg) in rest.iter().enumerate() {
             let next = || rest.get(at + 1).cloned();
-            let after = |prefix: &str| arg.text.starts_with(prefix).then(|| arg.after(prefix.len()));
+            let after =
+                |prefix: &str| arg.text.starts_with(prefix).then(|| arg.after(prefix.len()));
             let code = match name {
                 "tar" | "bsdtar" | "gtar" => after("--to-command=")
                     .or_else(|| after("--checkpoint-action=exec="))
@@ -54,7 +62,11 @@ impl Walk<'_> {
                     .or_else(|| after("--new-volume-script="))
                     .or_else(|| after("--rsh-command="))
                     .or_else(|| match arg.text.as_str() {
-                        "--to-command" | "-I" | "--use-compress-program" | "-F" | "--info-script" => next(),
+                        "--to-command"
+                        | "-I"
+                        | "--use-compress-program"
+                        | "-F"
+                        | "--info-script" => next(),
                         _ => None,
                     }),
                 "rsync" => after("--rsh=").or_else(|| after("--rsync-path=")).or_else(|| {
@@ -73,9 +85,21 @@ impl Walk<'_> {
                     })
                 }
                 "sort" => after("--compress-program="),
-                "zip" => if arg.text == "-TT" { next() } else { None },
+                "zip" => {
+                    if arg.text == "-TT" {
+                        next()
+                    } else {
+                        None
+                    }
+                }
                 "script" => None,
-                "man" => if arg.text == "-P" { next() } else { after("--pager=") },
+                "man" => {
+                    if arg.text == "-P" {
+                        next()
+                    } else {
+                        after("--pager=")
+                    }
+                }
                 _ => None,
             };
             if let Some(code) = code {
@@ -92,7 +116,9 @@ impl Walk<'_> {
         let mut files: Vec<Arg> = Vec::new();
         for (at, arg) in rest.iter().enumerate() {
             let text = arg.text.as_str();
-            let short = |letter: char| text.starts_with('-') && !text.starts_with("--") && text.ends_with(letter);
+            let short = |letter: char| {
+                text.starts_with('-') && !text.starts_with("--") && text.ends_with(letter)
+            };
             let takes = match name {
                 "curl" => short('o') || text == "--output",
                 "wget" | "wget2" => short('O') || text == "--output-document",
@@ -134,12 +160,15 @@ impl Walk<'_> {
         let has = |flags: &[&str]| rest.iter().any(|arg| flags.contains(&arg.text.as_str()));
         let short = |letter: char| {
             rest.iter().any(|arg| {
-                arg.text.starts_with('-') && !arg.text.starts_with("--") && arg.text.contains(letter)
+                arg.text.starts_with('-')
+                    && !arg.text.starts_with("--")
+                    && arg.text.contains(letter)
             })
         };
         match name {
             "rm" | "srm" | "trash" => {
-                let long = |arg: &Arg| arg.text.len() > 3 && "--recursive".starts_with(arg.text.as_str());
+                let long =
+                    |arg: &Arg| arg.text.len() > 3 && "--recursive".starts_with(arg.text.as_str());
                 // A word that is not known may be an option as well.
                 let recursive = short('r') || short('R') || rest.iter().any(long);
                 for arg in operands(rest, "", &[]) {
@@ -160,7 +189,8 @@ impl Walk<'_> {
             }
             "cp" | "install" | "rsync" | "scp" => {
                 let (_, destination) = last_of(rest, "tSmgoeT", "--target-directory");
-                let local = |arg: &Arg| name == "cp" || name == "install" || !arg.text.contains(':');
+                let local =
+                    |arg: &Arg| name == "cp" || name == "install" || !arg.text.contains(':');
                 let destination: Vec<Arg> = destination.into_iter().filter(local).collect();
                 self.writes_each(&destination, state);
             }
@@ -226,7 +256,8 @@ impl Walk<'_> {
     fn links(&mut self, rest: &[Arg], symbolic: bool, state: &State) {
         let (sources, destination) = last_of(rest, "tS", "--target-directory");
         // A symbolic link is followed from where it stands.
-        let folder = destination.first().and_then(Arg::exact).and_then(|text| text.rsplit_once('/'));
+        let folder =
+            destination.first().and_then(Arg::exact).and_then(|text| text.rsplit_once('/'));
         for source in &sources {
             let from = match (symbolic, folder) {
                 (true, Some((folder, _))) if !source.text.starts_with('/') && source.known => {
@@ -273,7 +304,10 @@ fn last_of(args: &[Arg], short: &str, long: &str) -> (Vec<Arg>, Vec<Arg>) {
     let target = args.iter().enumerate().find_map(|(at, arg)| match arg.text.as_str() {
         "-t" => args.get(at + 1).cloned(),
         text if text == long => args.get(at + 1).cloned(),
-        text => text.strip_prefix(long).filter(|rest| rest.starts_with('=')).map(|_| arg.after(long.len() + 1)),
+        text => text
+            .strip_prefix(long)
+            .filter(|rest| rest.starts_with('='))
+            .map(|_| arg.after(long.len() + 1)),
     });
     let mut all: Vec<Arg> = operands(args, short, &[long]).into_iter().cloned().collect();
     if let Some(target) = target {

@@ -9,8 +9,20 @@ pub(super) const SHELLS: [&str; 10] =
     ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "tcsh"];
 
 const INTERPRETERS: [&str; 14] = [
-    "python", "node", "nodejs", "perl", "ruby", "php", "lua", "deno", "bun", "tclsh", "Rscript", "osascript",
-    "pwsh", "ts-node",
+    "python",
+    "node",
+    "nodejs",
+    "perl",
+    "ruby",
+    "php",
+    "lua",
+    "deno",
+    "bun",
+    "tclsh",
+    "Rscript",
+    "osascript",
+    "pwsh",
+    "ts-node",
 ];
 
 /// Whether `name` runs programs of another language.

@@ -59,7 +59,12 @@ impl Walk<'_> {
         }
     }
 
-    fn assignment(&mut self, assignment: &Assignment, context: &Context, state: &State) -> Option<Arg> {
+    fn assignment(
+        &mut self,
+        assignment: &Assignment,
+        context: &Context,
+        state: &State,
+    ) -> Option<Arg> {
         let mut last = None;
         for word in &assignment.values {
             last = Some(self.single(word, context, state));
@@ -92,7 +97,11 @@ impl Walk<'_> {
             if own && context.forks {
                 self.find(Effect::ForkBomb, &head.text);
             }
-            let effect = if head.fetches || head.stream { Effect::RunsDownload } else { Effect::RunsUnknown };
+            let effect = if head.fetches || head.stream {
+                Effect::RunsDownload
+            } else {
+                Effect::RunsUnknown
+            };
             if head.stream && !head.fetches {
                 self.find(Effect::CodeUnknown, &head.text);
             } else {
@@ -123,7 +132,9 @@ impl Walk<'_> {
                 self.pauses += 1;
                 self.sets_variables(&name, args, state)
             }
-            "mapfile" | "readarray" | "getopts" | "printf" => self.sets_variables(&name, args, state),
+            "mapfile" | "readarray" | "getopts" | "printf" => {
+                self.sets_variables(&name, args, state)
+            }
             "alias" => {
                 self.alias(&args[1..], &state);
                 Flow::same(state)
@@ -135,9 +146,9 @@ impl Walk<'_> {
 
     fn change_directory(&mut self, args: &[Arg], state: State) -> Flow {
         self.find(Effect::ChangesDirectory, "cd");
-        let mut operands = args.iter().skip_while(|arg| {
-            matches!(arg.exact(), Some("-L" | "-P" | "-e" | "-@" | "--"))
-        });
+        let mut operands = args
+            .iter()
+            .skip_while(|arg| matches!(arg.exact(), Some("-L" | "-P" | "-e" | "-@" | "--")));
         let places = match operands.next() {
             Some(arg) if arg.exact() == Some("-") => state.previous(),
             Some(arg) => self.led(arg, &state),
@@ -146,9 +157,9 @@ impl Walk<'_> {
                 let home = match state.variable("HOME") {
                     Some(Some(home)) => Arg::literal(home),
                     Some(None) => Arg::unknown("$HOME"),
-                    None if self.scene.home() == crate::place::Home::Workspace => {
-                        let root = Directory::certain(Place::Inside(String::new()));
-                        return self.entered(state, vec![root]);
+                    None if self.scene.home() == crate::place::Home::Start => {
+                        let start = Directory::certain(self.scene.start());
+                        return self.entered(state, vec![start]);
                     }
                     None => Arg { home: true, ..Arg::unknown("~") },
                 };
@@ -190,7 +201,9 @@ impl Walk<'_> {
             match &directory.place {
                 Place::Inside(_) => {}
                 Place::Outside(path) => self.find(Effect::LeavesWorkspace, path),
-                Place::Unknown => self.find(Effect::DirectoryUnknown, "a directory that is not known"),
+                Place::Unknown => {
+                    self.find(Effect::DirectoryUnknown, "a directory that is not known")
+                }
             }
         }
         let mut there = state.clone();
@@ -239,7 +252,10 @@ impl Walk<'_> {
     fn alias(&mut self, args: &[Arg], state: &State) {
         for arg in args {
             let Some((name, _)) = arg.text.split_once('=') else { continue };
-            let value = arg.exact().and_then(|text| text.split_once('=')).map(|(_, value)| value.to_owned());
+            let value = arg
+                .exact()
+                .and_then(|text| text.split_once('='))
+                .map(|(_, value)| value.to_owned());
             match &value {
                 Some(value) => self.judged_as_code(value, state),
                 None => self.find(Effect::CodeUnknown, &arg.text),

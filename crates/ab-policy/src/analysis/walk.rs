@@ -50,7 +50,9 @@ pub(super) struct Context {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stdin {
     Inherited,
-    Pipe { fetches: bool },
+    Pipe {
+        fetches: bool,
+    },
     /// Text that is known, from a here-document or a here-string.
     Text(Rc<str>),
     UnknownText,
@@ -232,7 +234,8 @@ impl<'a> Walk<'a> {
                 let mut left = Some(state.clone());
                 let mut ends = Flow { ok: None, fail: None };
                 for (condition, body) in arms {
-                    let tested = self.script(condition, context, left.unwrap_or_else(|| state.clone()));
+                    let tested =
+                        self.script(condition, context, left.unwrap_or_else(|| state.clone()));
                     let entered = tested.ok.unwrap_or_else(|| state.clone());
                     let after = self.script(body, context, entered);
                     ends = Flow { ok: join(ends.ok, after.ok), fail: join(ends.fail, after.fail) };
@@ -354,7 +357,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Redirects of a command; the answer is what it reads.
-    pub(super) fn redirects(&mut self, redirects: &[Redirect], context: &Context, state: &State) -> Stdin {
+    pub(super) fn redirects(
+        &mut self,
+        redirects: &[Redirect],
+        context: &Context,
+        state: &State,
+    ) -> Stdin {
         let mut stdin = context.stdin.clone();
         for redirect in redirects {
             let target = self.single(redirect.target(), context, state);
@@ -401,7 +409,9 @@ impl<'a> Walk<'a> {
 /// Whether a condition never changes.
 fn is_constant(condition: &Script, until: bool) -> bool {
     let [item] = condition.items.as_slice() else { return false };
-    let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else { return false };
+    let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else {
+        return false;
+    };
     let truth = match &command.body {
         Body::Simple(simple) => match simple.words.first().map(|word| word.source.as_str()) {
             Some("true" | ":" | "/bin/true") => true,

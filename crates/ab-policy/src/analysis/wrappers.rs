@@ -16,7 +16,12 @@ struct Wrapper {
     operands: usize,
 }
 
-const fn wrapper(name: &'static str, short: &'static str, long: &'static [&'static str], operands: usize) -> Wrapper {
+const fn wrapper(
+    name: &'static str,
+    short: &'static str,
+    long: &'static [&'static str],
+    operands: usize,
+) -> Wrapper {
     Wrapper { name, short, long, operands }
 }
 
@@ -57,7 +62,13 @@ const WRAPPERS: &[Wrapper] = &[
 
 impl Walk<'_> {
     /// What a wrapper starts; nothing when `name` is none.
-    pub(super) fn wrapped(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) -> Option<Flow> {
+    pub(super) fn wrapped(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        context: &Context,
+        state: &State,
+    ) -> Option<Flow> {
         let rest = &args[1..];
         let same = || Flow::same(state.clone());
         let flow = match name {
@@ -74,7 +85,8 @@ impl Walk<'_> {
             }
             "watch" => {
                 let at = skip(rest, "nd", &["--interval"]);
-                let exec = rest[..at].iter().any(|arg| matches!(arg.exact(), Some("-x" | "--exec")));
+                let exec =
+                    rest[..at].iter().any(|arg| matches!(arg.exact(), Some("-x" | "--exec")));
                 match exec {
                     true => drop(self.inner(&rest[at..], context, state.clone())),
                     false => self.joined(&rest[at..], context, state),
@@ -109,7 +121,8 @@ impl Walk<'_> {
         while let Some(arg) = rest.next() {
             let certain = &arg.text[..arg.prefix.min(arg.text.len())];
             match certain {
-                "-" | "-i" | "-0" | "-v" | "--ignore-environment" | "--null" | "--debug" | "--" => {}
+                "-" | "-i" | "-0" | "-v" | "--ignore-environment" | "--null" | "--debug" | "--" => {
+                }
                 "-u" | "--unset" => drop(rest.next()),
                 "-C" | "--chdir" => {
                     if let Some(directory) = rest.next() {
@@ -123,9 +136,13 @@ impl Walk<'_> {
                     self.joined(&words, context, &state);
                     return Flow::same(state);
                 }
-                _ if certain.starts_with("--split-string=") || certain.starts_with("-S") || certain.starts_with("-vS") => {
+                _ if certain.starts_with("--split-string=")
+                    || certain.starts_with("-S")
+                    || certain.starts_with("-vS") =>
+                {
                     let bytes = certain.find(['=', 'S']).unwrap_or(0) + 1;
-                    let words: Vec<Arg> = std::iter::once(arg.after(bytes)).chain(rest.cloned()).collect();
+                    let words: Vec<Arg> =
+                        std::iter::once(arg.after(bytes)).chain(rest.cloned()).collect();
                     self.joined(&words, context, &state);
                     return Flow::same(state);
                 }
@@ -148,10 +165,20 @@ impl Walk<'_> {
     }
 
     fn xargs(&mut self, rest: &[Arg], context: &Context, state: &State) -> Flow {
-        let long = ["--max-args", "--max-procs", "--max-lines", "--delimiter", "--arg-file", "--replace", "--max-chars"];
+        let long = [
+            "--max-args",
+            "--max-procs",
+            "--max-lines",
+            "--delimiter",
+            "--arg-file",
+            "--replace",
+            "--max-chars",
+        ];
         let at = skip(rest, "InPLdasE", &long);
         let mut words: Vec<Arg> = rest[at..].to_vec();
-        let replaced = rest[..at].iter().any(|arg| arg.text.starts_with("-I") || arg.text.starts_with("--replace") || arg.text == "-i");
+        let replaced = rest[..at].iter().any(|arg| {
+            arg.text.starts_with("-I") || arg.text.starts_with("--replace") || arg.text == "-i"
+        });
         if words.is_empty() {
             return Flow::same(state.clone());
         }
@@ -171,7 +198,9 @@ impl Walk<'_> {
 
     /// `find`: what it deletes, and what it runs on what it finds.
     fn found(&mut self, name: &str, rest: &[Arg], context: &Context, state: &State) {
-        let options = |arg: &&Arg| matches!(arg.exact(), Some("-H" | "-L" | "-P" | "-E" | "-X" | "-d" | "-x" | "-s"));
+        let options = |arg: &&Arg| {
+            matches!(arg.exact(), Some("-H" | "-L" | "-P" | "-E" | "-X" | "-d" | "-x" | "-s"))
+        };
         let rest = &rest[rest.iter().take_while(options).count()..];
         let is_test = |arg: &Arg| matches!(arg.text.as_bytes().first(), Some(b'-' | b'(' | b'!'));
         let roots: Vec<Arg> = match name {
@@ -180,7 +209,23 @@ impl Walk<'_> {
         };
         let here = [Arg::literal(".")];
         let roots = if roots.is_empty() { &here[..] } else { &roots[..roots.len().min(8)] };
-        let filters = ["-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex", "-type", "-size", "-mtime", "-newer", "-empty", "-mmin", "-perm", "-user"];
+        let filters = [
+            "-name",
+            "-iname",
+            "-path",
+            "-ipath",
+            "-wholename",
+            "-regex",
+            "-iregex",
+            "-type",
+            "-size",
+            "-mtime",
+            "-newer",
+            "-empty",
+            "-mmin",
+            "-perm",
+            "-user",
+        ];
         let filtered = rest.iter().any(|arg| filters.contains(&arg.text.as_str()));
         let mut at = 0;
         while let Some(arg) = rest.get(at) {
@@ -191,12 +236,16 @@ impl Walk<'_> {
                         self.removes(root, true, !filtered, state);
                     }
                 }
-                Some("-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X" | "--exec" | "--exec-batch") => {
+                Some(
+                    "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X" | "--exec"
+                    | "--exec-batch",
+                ) => {
                     let words = &rest[at..];
                     let ends = |arg: &Arg| matches!(arg.exact(), Some(";" | "+"));
                     let end = words.iter().position(ends).unwrap_or(words.len());
                     for (round, root) in roots.iter().enumerate() {
-                        let found: Vec<Arg> = words[..end].iter().map(|word| in_place(word, root)).collect();
+                        let found: Vec<Arg> =
+                            words[..end].iter().map(|word| in_place(word, root)).collect();
                         self.shadow += usize::from(round > 0);
                         self.inner(&found, context, state.clone());
                         self.shadow -= usize::from(round > 0);
@@ -214,7 +263,20 @@ impl Walk<'_> {
     }
 
     fn parallel(&mut self, rest: &[Arg], context: &Context, state: &State) {
-        let at = skip(rest, "jNnLPIaS", &["--jobs", "--max-args", "--max-procs", "--arg-file", "--sshlogin", "--colsep", "--delay", "--timeout"]);
+        let at = skip(
+            rest,
+            "jNnLPIaS",
+            &[
+                "--jobs",
+                "--max-args",
+                "--max-procs",
+                "--arg-file",
+                "--sshlogin",
+                "--colsep",
+                "--delay",
+                "--timeout",
+            ],
+        );
         let marks = |arg: &Arg| matches!(arg.exact(), Some(":::" | "::::" | ":::+"));
         let rest = &rest[at..];
         let end = rest.iter().position(marks).unwrap_or(rest.len());
@@ -245,7 +307,9 @@ impl Walk<'_> {
             return;
         }
         match (inputs.is_empty(), &context.stdin) {
-            (true, Stdin::Pipe { .. }) => self.find(Effect::PipesToShell, "parallel runs what it reads"),
+            (true, Stdin::Pipe { .. }) => {
+                self.find(Effect::PipesToShell, "parallel runs what it reads")
+            }
             (true, _) => {}
             (false, _) => {
                 for input in inputs {
@@ -314,7 +378,10 @@ pub(super) fn skip(args: &[Arg], short: &str, long: &[&str]) -> usize {
         }
         let takes_value = match text.strip_prefix("--") {
             Some(_) => long.contains(&text),
-            None => text.ends_with(|c| short.contains(c)) && text[1..].chars().rev().skip(1).all(|c| !short.contains(c)),
+            None => {
+                text.ends_with(|c| short.contains(c))
+                    && text[1..].chars().rev().skip(1).all(|c| !short.contains(c))
+            }
         };
         at += usize::from(takes_value);
     }

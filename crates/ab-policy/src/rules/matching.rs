@@ -27,8 +27,9 @@ impl Matcher {
     pub(crate) fn new(rule: &Rule) -> Result<Self> {
         let mut matcher = Self::default();
         for pattern in &rule.path {
-            let compiled = Glob::new(pattern, Dots::Any)
-                .map_err(|problem| invalid(format!("rule '{}': path '{pattern}': {problem}", rule.id)))?;
+            let compiled = Glob::new(pattern, Dots::Any).map_err(|problem| {
+                invalid(format!("rule '{}': path '{pattern}': {problem}", rule.id))
+            })?;
             match pattern.starts_with('/') {
                 true => matcher.outside.push(compiled),
                 false => matcher.inside.push(compiled),
@@ -165,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_glob_covers_what_is_below() {
-        let covered = |pattern: &str, path: &str| covers(&Glob::new(pattern, Dots::Any).unwrap(), path);
+        let covered =
+            |pattern: &str, path: &str| covers(&Glob::new(pattern, Dots::Any).unwrap(), path);
         assert!(covered("secrets", "secrets") && covered("secrets", "a/secrets/b"));
         assert!(covered("secrets/**", "secrets/a/b") && !covered("secrets/**", "a/secrets/b"));
         assert!(covered("*.pem", "a/b.pem") && !covered("*.pem", "a/b.pem.txt"));

@@ -10,7 +10,10 @@ impl Parser<'_> {
     pub(super) fn compound(&mut self) -> Parsed<Option<Body>> {
         let bash = self.dialect == Dialect::Bash;
         if self.peek() == Some(b'(') {
-            if bash && self.rest().starts_with("((") && let Some(end) = self.arithmetic_end(self.at + 2) {
+            if bash
+                && self.rest().starts_with("((")
+                && let Some(end) = self.arithmetic_end(self.at + 2)
+            {
                 return self.arithmetic_command(end).map(Some);
             }
             return self.subshell().map(Some);
@@ -202,9 +205,12 @@ impl Parser<'_> {
         if !name.is_empty() && name == self.plain_word() {
             self.at += name.len();
             self.skip_blanks();
-            let begins = |word| matches!(word, "{" | "if" | "while" | "until" | "for" | "case" | "[[" | "select");
+            let begins = |word| {
+                matches!(word, "{" | "if" | "while" | "until" | "for" | "case" | "[[" | "select")
+            };
             let compound = self.peek() == Some(b'(') || begins(self.plain_word());
-            let reserved = matches!(name, "if" | "while" | "until" | "for" | "case" | "select" | "function");
+            let reserved =
+                matches!(name, "if" | "while" | "until" | "for" | "case" | "select" | "function");
             if !compound || reserved {
                 self.at = start;
             }
@@ -234,7 +240,9 @@ impl Parser<'_> {
                     open -= 1;
                 }
                 [b'<' | b'>', next, ..] if *next != b'(' => self.at += 1,
-                [b';' | b'&' | b'|' | b')', ..] => return Err(self.syntax("unexpected text in a test")),
+                [b';' | b'&' | b'|' | b')', ..] => {
+                    return Err(self.syntax("unexpected text in a test"));
+                }
                 _ => {
                     let word = self.plain_word();
                     if word == "]]" {

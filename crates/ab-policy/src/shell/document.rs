@@ -76,10 +76,9 @@ impl Parser<'_> {
                     if lines.ends_with("\\\n") {
                         return Err(self.syntax("a here-document whose end is joined to it"));
                     }
-                    inner.expanded_text().map_err(|error| super::Unparsable {
-                        offset: self.at,
-                        ..error
-                    })?
+                    inner
+                        .expanded_text()
+                        .map_err(|error| super::Unparsable { offset: self.at, ..error })?
                 }
             };
             // Nobody else fills it: each body is read once.

@@ -83,7 +83,11 @@ impl<'a> Parser<'a> {
             Stop::End => false,
             Stop::Parenthesis => next == b')',
             Stop::Words(words) => words.contains(&self.plain_word()),
-            Stop::Arm => self.rest().starts_with(";;") || self.rest().starts_with(";&") || self.plain_word() == "esac",
+            Stop::Arm => {
+                self.rest().starts_with(";;")
+                    || self.rest().starts_with(";&")
+                    || self.plain_word() == "esac"
+            }
         })
     }
 
@@ -216,7 +220,9 @@ impl<'a> Parser<'a> {
                 simple.words.extend(values);
             }
         }
-        if self.at == start || (simple.words.is_empty() && simple.assignments.is_empty() && redirects.is_empty()) {
+        if self.at == start
+            || (simple.words.is_empty() && simple.assignments.is_empty() && redirects.is_empty())
+        {
             return Err(self.syntax("a command is missing"));
         }
         Ok(Command { body: Body::Simple(simple), redirects })

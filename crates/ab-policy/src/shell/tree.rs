@@ -50,12 +50,33 @@ pub(crate) enum Body {
     Simple(Simple),
     Subshell(Script),
     Group(Script),
-    If { arms: Vec<(Script, Script)>, otherwise: Option<Script> },
-    Loop { until: bool, condition: Script, body: Script },
-    For { name: String, words: Vec<Word>, body: Script },
-    ArithmeticFor { head: Word, endless: bool, body: Script },
-    Case { subject: Word, arms: Vec<(Vec<Word>, Script)> },
-    Function { name: String, body: Box<Command> },
+    If {
+        arms: Vec<(Script, Script)>,
+        otherwise: Option<Script>,
+    },
+    Loop {
+        until: bool,
+        condition: Script,
+        body: Script,
+    },
+    For {
+        name: String,
+        words: Vec<Word>,
+        body: Script,
+    },
+    ArithmeticFor {
+        head: Word,
+        endless: bool,
+        body: Script,
+    },
+    Case {
+        subject: Word,
+        arms: Vec<(Vec<Word>, Script)>,
+    },
+    Function {
+        name: String,
+        body: Box<Command>,
+    },
     /// `[[ … ]]`: its operands.
     Test(Vec<Word>),
     /// `(( … ))`
@@ -146,19 +167,9 @@ pub(crate) enum Part {
         source: String,
     },
     /// `$( … )` or backticks.
-    Substitution {
-        script: Script,
-        quoted: bool,
-        source: String,
-    },
+    Substitution { script: Script, quoted: bool, source: String },
     /// `<( … )` or `>( … )`
-    Process {
-        script: Script,
-        source: String,
-    },
+    Process { script: Script, source: String },
     /// `$(( … ))`, with the expansions inside.
-    Arithmetic {
-        inner: Vec<Part>,
-        source: String,
-    },
+    Arithmetic { inner: Vec<Part>, source: String },
 }

@@ -142,10 +142,12 @@ impl Parser<'_> {
             self.in_quotes(byte, &mut out, false)?;
         }
         let parts = out.finish().into_iter();
-        Ok(parts.map(|part| match part {
-            Part::Bare(text) => Part::Quoted(text),
-            part => part,
-        }).collect())
+        Ok(parts
+            .map(|part| match part {
+                Part::Bare(text) => Part::Quoted(text),
+                part => part,
+            })
+            .collect())
     }
 
     fn double_quoted(&mut self, out: &mut Gathered) -> Parsed<()> {
@@ -414,7 +416,8 @@ impl Parser<'_> {
     fn tilde(&mut self, out: &mut Gathered) {
         self.at += 1;
         let rest = self.rest();
-        let end = rest.bytes().position(|b| is_meta(b) || b == b'/' || b == b':').unwrap_or(rest.len());
+        let end =
+            rest.bytes().position(|b| is_meta(b) || b == b'/' || b == b':').unwrap_or(rest.len());
         let name = &rest[..end];
         // A quoted name is no login name, and the tilde stays as it is.
         if name.contains(['\\', '\'', '"', '$', '`']) {

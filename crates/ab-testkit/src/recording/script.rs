@@ -61,13 +61,15 @@ impl Script {
                 Channel::Stderr => complaints.extend_from_slice(&bytes),
             }
             let next = sequence + bytes.len() as u64;
-            feed.output.try_send(Output { sequence, channel, bytes }).expect("the queue has room");
+            feed.output
+                .try_send(Output { sequence, channel, bytes, lost: 0 })
+                .expect("the queue has room");
             sequence = next;
         }
         match self.end {
             End::Exit { code, signal } => {
                 let stderr_tail = String::from_utf8_lossy(&complaints).into_owned();
-                feed.ending.set(Exit { code, signal, stderr_tail });
+                feed.ending.set(Exit { code, signal, stderr_tail, ..Exit::default() });
                 None
             }
             End::Lost => None,

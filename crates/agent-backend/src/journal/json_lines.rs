@@ -64,6 +64,7 @@ fn object(record: &Record) -> Value {
     });
     put("error", failure);
     put("exitCode", record.exit_code.map(Value::from));
+    put("stdout", record.stdout.clone().map(Value::from));
     put("stderr", record.stderr.clone().map(Value::from));
     put("bytes", Some(record.bytes.into()));
     put("durationMs", Some((record.duration.as_secs_f64() * 1000.0).into()));

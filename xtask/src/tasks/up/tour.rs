@@ -27,15 +27,15 @@ struct Stop {
 
 const STOPS: &[Stop] = &[
     Stop {
-        says: "Write a file; missing directories are made on the way.",
-        arguments: &["fs", "write", "notes/plan.md", "--content", "Plan: look around, then rest."],
-        stdin: None,
+        says: "Write a file from standard input; missing directories are made on the way.",
+        arguments: &["fs", "write", "notes/plan.md"],
+        stdin: Some("Plan: look around, then rest.\n"),
         expect: Expect::Success,
     },
     Stop {
-        says: "Without --content, the content comes from standard input.",
-        arguments: &["fs", "write", "src/hello.txt"],
-        stdin: Some("Hello from the tour\n"),
+        says: "Short content can be an argument.",
+        arguments: &["fs", "write", "src/hello.txt", "--content", "Hello from the tour"],
+        stdin: None,
         expect: Expect::Success,
     },
     Stop {
@@ -59,6 +59,18 @@ const STOPS: &[Stop] = &[
     Stop {
         says: "See the whole workspace.",
         arguments: &["fs", "tree", "."],
+        stdin: None,
+        expect: Expect::Success,
+    },
+    Stop {
+        says: "Find files by name.",
+        arguments: &["fs", "glob", "*.md"],
+        stdin: None,
+        expect: Expect::Success,
+    },
+    Stop {
+        says: "Find text in files.",
+        arguments: &["fs", "grep", "tour"],
         stdin: None,
         expect: Expect::Success,
     },

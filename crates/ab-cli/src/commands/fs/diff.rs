@@ -1,14 +1,15 @@
-//! `fs diff`: what differs between two files or two directories.
+//! `fs diff`: what differs between two files or two directories, or what an overlay changes.
 
 mod comparison;
 mod pairs;
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use ab_core::error::printable;
 use ab_core::metadata::Truncated;
 use ab_core::search::DEFAULT_MATCH_BYTES;
-use ab_core::{Backend, FileKind, WsPath};
+use ab_core::{Backend, FileKind, Overlaid, WsPath};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use crate::count::counted;
 use crate::failure::Failure;
 use crate::json;
 use crate::terminal::{Format, Terminal};
-use crate::workspace::path_text;
+use crate::workspace::{open_directory, path_text};
 
 /// Most entries of either directory unless the caller says otherwise.
 const DEFAULT_ENTRIES: usize = 100_000;
@@ -29,12 +30,16 @@ const DEFAULT_BYTES: usize = DEFAULT_MATCH_BYTES;
 
 const CHANGED: Style = AnsiColor::Yellow.on_default();
 
-/// Compare two files, or two directories with all they hold
+/// Compare two files, two directories with all they hold, or an overlay with what is below it
 ///
 /// Changes in text are printed as unified diffs. For directories each change has a line of its own
 /// before that: added, removed or changed, and the path from the directories that are compared.
 /// Links are compared by where they lead. Permissions and times are not compared. Files that are
 /// binary or larger than 1 MiB are only said to differ.
+///
+/// With --upper and no paths, shows what the upper directory of an overlay adds, changes and removes
+/// over the workspace. Here permissions are compared too, and of a directory that was removed only
+/// the directory is named. Nothing is written.
 ///
 /// The exit code is 0 when both are equal. It is 1 when they differ, and when something could not
 /// be compared.
@@ -43,15 +48,20 @@ const CHANGED: Style = AnsiColor::Yellow.on_default();
 Examples:
   agent-backend fs diff old.toml new.toml
   agent-backend fs diff release-1 release-2 --stat
-  agent-backend fs diff before after > changes.diff")]
+  agent-backend fs diff before after > changes.diff
+  agent-backend fs diff --root project --upper project-changes")]
 pub(crate) struct Diff {
     /// The file or directory as it was
-    #[arg(value_name = "FROM")]
-    from: OsString,
+    #[arg(value_name = "FROM", required_unless_present = "upper")]
+    from: Option<OsString>,
 
     /// The file or directory as it is
-    #[arg(value_name = "TO")]
-    to: OsString,
+    #[arg(value_name = "TO", required_unless_present = "upper")]
+    to: Option<OsString>,
+
+    /// The directory where an overlay of the workspace keeps its changes
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "to"])]
+    upper: Option<PathBuf>,
 
     /// Only name what differs
     #[arg(long, conflicts_with = "stat")]
@@ -81,6 +91,10 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
+    fn bounds(&self) -> Bounds {
+        Bounds { depth: self.depth(), entries: self.limit, bytes: self.bytes }
+    }
+
     fn depth(&self) -> Depth {
         match (self.name_only, self.stat) {
             (true, _) => Depth::Name,
@@ -95,17 +109,47 @@ pub(crate) async fn run(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let (from, to) = (path_text(&command.from)?, path_text(&command.to)?);
-    let bounds = Bounds { depth: command.depth(), entries: command.limit, bytes: command.bytes };
-    let names = (backend.resolve(from)?, backend.resolve(to)?);
-    let mut comparison = Comparison::new(backend, from, to, bounds).await?;
+    match (&command.upper, &command.from, &command.to) {
+        (Some(upper), ..) => {
+            let (overlaid, upper) = lay_over(backend, upper)?;
+            let comparison = Comparison::overlaid(backend, &overlaid, command.bounds()).await;
+            let result = match comparison {
+                Ok(comparison) => {
+                    let names = (WsPath::root(), WsPath::root());
+                    show(command, comparison, &names, terminal).await
+                }
+                Err(error) => Err(error.into()),
+            };
+            result.and(upper.destroy().await.map_err(Failure::from))
+        }
+        (None, Some(from), Some(to)) => {
+            let (from, to) = (path_text(from)?, path_text(to)?);
+            let names = (backend.resolve(from)?, backend.resolve(to)?);
+            let comparison = Comparison::new(backend, from, to, command.bounds()).await?;
+            show(command, comparison, &names, terminal).await
+        }
+        (None, ..) => Err(Failure::usage("two paths are needed, or --upper")),
+    }
+}
+
+fn lay_over(backend: &Backend, upper: &Path) -> Result<(Overlaid, Backend), Failure> {
+    let upper = open_directory(upper, "--upper")?;
+    Ok((backend.overlay(&upper)?, upper))
+}
+
+async fn show(
+    command: &Diff,
+    mut comparison: Comparison<'_>,
+    names: &(WsPath, WsPath),
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
     let mut totals = Totals::default();
     let mut values = Vec::new();
     while let Some(change) = comparison.next().await {
         totals.add(&change);
         match terminal.format() {
             Format::Json => values.push(value(&change)),
-            Format::Text => print(&change, &names, bounds.depth, terminal)?,
+            Format::Text => print(&change, names, command.depth(), terminal)?,
         }
     }
     let complete = comparison.problems.is_empty() && comparison.truncated.is_none();
@@ -199,13 +243,29 @@ fn diff_of(change: &Change) -> Option<&str> {
     }
 }
 
-/// Why there is no diff, where one might be expected.
+/// Why there is no diff, where one might be expected, and what else changed.
 fn aside(change: &Change) -> String {
+    let modes = modes(change).map(|modes| format!(" (mode {modes})"));
+    format!("{}{}", content_aside(change), modes.unwrap_or_default())
+}
+
+/// The permissions of both sides, where they differ.
+fn modes(change: &Change) -> Option<String> {
+    match (&change.from.as_ref()?.mode, &change.to.as_ref()?.mode) {
+        (Some(from), Some(to)) if from != to => {
+            Some(format!("{} → {}", json::mode(*from), json::mode(*to)))
+        }
+        (Some(_) | None, Some(_) | None) => None,
+    }
+}
+
+fn content_aside(change: &Change) -> String {
     match (&change.content, &change.from, &change.to) {
         (Some(Content::Binary), ..) => " (binary)".to_owned(),
         (Some(Content::Large), ..) => " (larger than 1 MiB)".to_owned(),
         (Some(Content::Text { diff: DiffText::LeftOut, .. }), ..) => " (diff left out)".to_owned(),
         (Some(Content::Text { .. }), ..) => String::new(),
+        (None, Some(from), Some(to)) if described(from) == described(to) => String::new(),
         (None, Some(from), Some(to)) => format!(" ({} → {})", described(from), described(to)),
         (None, Some(side), None) | (None, None, Some(side)) => match side.kind {
             FileKind::Symlink | FileKind::Other => format!(" ({})", described(side)),
@@ -232,6 +292,7 @@ fn measure(change: &Change) -> String {
         (Some(Content::Binary), ..) => "binary".to_owned(),
         (None, Some(side), _) | (None, None, Some(side)) => match &change.to {
             Some(to) if to.kind != side.kind => "kind".to_owned(),
+            Some(to) if to.mode != side.mode => "mode".to_owned(),
             _ => side.kind.to_string(),
         },
         (None, None, None) => String::new(),
@@ -241,7 +302,8 @@ fn measure(change: &Change) -> String {
 fn value(change: &Change) -> Value {
     let side = |side: &Side| {
         let (kind, size) = (side.kind.as_str(), side.size);
-        json!({ "kind": kind, "size": size, "target": side.target })
+        let mode = side.mode.map(json::mode);
+        json!({ "kind": kind, "size": size, "target": side.target, "mode": mode })
     };
     let content = change.content.as_ref().map(|content| match content {
         Content::Text { diff: DiffText::LeftOut, .. } => "left_out",

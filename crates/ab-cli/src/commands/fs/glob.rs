@@ -22,7 +22,7 @@ use crate::workspace::path_text;
 /// are found, never followed.
 ///
 /// The exit code is 0 when something was found and 1 when there is nothing to find. A search that
-/// was cut before it found anything ends with 4.
+/// was cut before it found anything ends with 4, a pattern that makes no sense with 2.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -32,7 +32,7 @@ const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 /// are not searched; how many there were is said on standard error.
 ///
 /// The exit code is 0 when something was found and 1 when there is nothing to find. A search that
-/// was cut before it found anything ends with 4.
+/// was cut before it found anything ends with 4, a pattern that makes no sense with 2.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

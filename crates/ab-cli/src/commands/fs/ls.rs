@@ -23,7 +23,7 @@ pub(crate) struct Ls {
     #[arg(value_name = "PATH", default_value = ".")]
     path: OsString,
 
-    /// Also show kind, permissions, size and time of the last change
+    /// Also show kind, permissions, size, time of the last change, and where links lead
     #[arg(short, long)]
     long: bool,
 
@@ -57,7 +57,7 @@ pub(crate) async fn run(
     let listing = backend.list(path, options).await?;
     match terminal.format() {
         Format::Json => terminal.value(&json::listing(&listed.to_string(), &listing))?,
-        Format::Text => print(&listed, &listing, terminal)?,
+        Format::Text => print(&listed, &listing, backend, terminal).await?,
     }
     tell_gaps(&listing, terminal);
     Ok(())
@@ -92,18 +92,37 @@ pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-fn print(listed: &WsPath, listing: &Listing, terminal: &mut Terminal) -> Result<(), Failure> {
+async fn print(
+    listed: &WsPath,
+    listing: &Listing,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
     let sizes = listing.entries.iter().filter_map(|entry| entry.stat.as_ref());
     let width = sizes.map(|stat| stat.size.to_string().len()).max().unwrap_or(0);
     for entry in &listing.entries {
         let name = shown_name(listed, entry);
         let name = terminal.shown(&name).into_owned();
         match &entry.stat {
-            Some(stat) => terminal.line(&format!("{}  {name}", details(stat, width)))?,
+            Some(stat) => {
+                let target = target(entry, backend, terminal).await;
+                terminal.line(&format!("{}  {name}{target}", details(stat, width)))?;
+            }
             None => terminal.line(&name)?,
         }
     }
     Ok(())
+}
+
+/// Where a link leads; nothing for one that went away since it was listed.
+async fn target(entry: &Entry, backend: &Backend, terminal: &Terminal) -> String {
+    if entry.kind != FileKind::Symlink {
+        return String::new();
+    }
+    match backend.read_link(&entry.path.to_string()).await {
+        Ok(target) => format!(" -> {}", terminal.shown(&target)),
+        Err(_) => String::new(),
+    }
 }
 
 fn shown_name(listed: &WsPath, entry: &Entry) -> String {

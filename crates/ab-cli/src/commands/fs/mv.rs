@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ab_core::options::{Overwrite, RenameOptions};
+use ab_core::options::{Links, Overwrite, RenameOptions, StatOptions};
 use ab_core::{Backend, Error, Kind};
 use clap::Args;
 use serde_json::json;
@@ -37,7 +37,10 @@ pub(crate) async fn run(
     let (from, to) = (path_text(&command.from)?, path_text(&command.to)?);
     let overwrite = if command.force { Overwrite::Replace } else { Overwrite::Refuse };
     let options = RenameOptions { overwrite };
-    let renamed = backend.rename_with(from, to, options).await.map_err(with_flag_hint)?;
+    let renamed = match backend.rename_with(from, to, options).await {
+        Ok(renamed) => renamed,
+        Err(error) => return Err(with_hint(error, backend, from, to).await),
+    };
     if terminal.format() == Format::Text {
         return Ok(());
     }
@@ -48,9 +51,23 @@ pub(crate) async fn run(
     }))
 }
 
-fn with_flag_hint(error: Error) -> Failure {
-    match error.kind() {
-        Kind::AlreadyExists => Failure::from(error).with_hint("replace what is there: --force"),
-        _ => error.into(),
+/// What helps depends on what is in the way.
+async fn with_hint(error: Error, backend: &Backend, from: &str, to: &str) -> Failure {
+    let is_in_the_way =
+        matches!(error.kind(), Kind::AlreadyExists | Kind::IsADirectory | Kind::NotADirectory);
+    if !is_in_the_way {
+        return error.into();
     }
+    let Ok(target) = backend.stat_with(to, StatOptions { links: Links::Keep }).await else {
+        return error.into();
+    };
+    let source = backend.stat_with(from, StatOptions { links: Links::Keep }).await;
+    let moves_a_dir = source.is_ok_and(|source| source.kind.is_dir());
+    let hint = match (moves_a_dir, target.kind.is_dir()) {
+        (false, true) => "to move into the directory, name the path in it",
+        (true, true) => "name a path in it, or replace it if it is empty: --force",
+        (true, false) => "a directory cannot replace a file: choose another path, or fs rm",
+        (false, false) => "replace what is there: --force",
+    };
+    Failure::from(error).with_hint(hint)
 }

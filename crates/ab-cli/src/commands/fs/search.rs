@@ -76,6 +76,18 @@ pub(crate) fn pattern_text<'p>(pattern: &'p OsStr, root: &WsPath) -> Result<&'p 
     })
 }
 
+/// A pattern that makes no sense is an error in the command line, not an answer of the workspace.
+pub(crate) fn senseless(failure: Failure) -> Failure {
+    match failure {
+        Failure::Call(error) if error.kind() == Kind::Invalid => Failure::Usage(error),
+        Failure::Call(_)
+        | Failure::Usage(_)
+        | Failure::ClosedPipe
+        | Failure::Told(_)
+        | Failure::No => failure,
+    }
+}
+
 /// Why an answer may not be the whole one.
 #[derive(Debug)]
 pub(crate) struct Gaps<'a> {

@@ -1,11 +1,11 @@
-//! Comparing two files, or two directories with all they hold.
+//! Comparing two files, two directories with all they hold, or a workspace with an overlay of it.
 
 use std::vec;
 
 use ab_core::edit::unified_diff;
 use ab_core::metadata::{Problem, Truncated};
 use ab_core::options::{Detail, ListOptions, ReadOptions};
-use ab_core::{Backend, Entry, Error, FileKind, Kind, Verb, WsPath};
+use ab_core::{Backend, Entry, Error, FileKind, Kind, Overlaid, Stat, Verb, WsPath};
 
 use super::pairs::{Pair, Tree, pairs};
 
@@ -51,6 +51,8 @@ pub(super) struct Side {
     pub(super) size: u64,
     /// Where a link leads.
     pub(super) target: Option<String>,
+    /// Permissions, where they are compared.
+    pub(super) mode: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,10 +79,19 @@ pub(super) enum DiffText {
     LeftOut,
 }
 
+/// Whether files that differ in nothing else are different.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Modes {
+    Ignored,
+    Compared,
+}
+
 /// Goes through two trees in path order.
 #[derive(Debug)]
 pub(super) struct Comparison<'b> {
-    backend: &'b Backend,
+    from: &'b Backend,
+    to: &'b Backend,
+    modes: Modes,
     pairs: vec::IntoIter<Pair>,
     depth: Depth,
     /// Bytes of diffs that there is still room for.
@@ -96,15 +107,8 @@ impl<'b> Comparison<'b> {
         to: &str,
         bounds: Bounds,
     ) -> Result<Comparison<'b>, Error> {
-        let mut comparison = Comparison {
-            backend,
-            pairs: Vec::new().into_iter(),
-            depth: bounds.depth,
-            room: bounds.bytes,
-            truncated: None,
-            problems: Vec::new(),
-        };
-        let (from, to) = (comparison.entry(from).await?, comparison.entry(to).await?);
+        let mut comparison = Comparison::empty(backend, backend, Modes::Ignored, bounds);
+        let (from, to) = (entry(backend, from).await?, entry(backend, to).await?);
         let found = if from.kind.is_dir() && to.kind.is_dir() {
             let from = comparison.tree(&from.path, bounds.entries).await?;
             let to = comparison.tree(&to.path, bounds.entries).await?;
@@ -114,6 +118,47 @@ impl<'b> Comparison<'b> {
         };
         comparison.pairs = found.into_iter();
         Ok(comparison)
+    }
+
+    /// What an overlay has changed over `lower`. Looks only at what its upper layer has.
+    pub(super) async fn overlaid(
+        lower: &'b Backend,
+        overlaid: &'b Overlaid,
+        bounds: Bounds,
+    ) -> Result<Comparison<'b>, Error> {
+        let view = overlaid.backend();
+        let mut comparison = Comparison::empty(lower, view, Modes::Compared, bounds);
+        let mut changes = overlaid.diff().await?;
+        if changes.len() > bounds.entries {
+            changes.truncate(bounds.entries);
+            comparison.truncated = Some(Truncated::Count);
+        }
+        let pair = |change: ab_core::Change| {
+            let entry = |stat: Option<Stat>| {
+                stat.map(|stat| Entry {
+                    path: change.path.clone(),
+                    kind: stat.kind,
+                    stat: Some(stat),
+                })
+            };
+            let (from, to) = (entry(change.before), entry(change.after));
+            Pair { path: change.path, from, to }
+        };
+        comparison.pairs = changes.into_iter().map(pair).collect::<Vec<_>>().into_iter();
+        Ok(comparison)
+    }
+
+    fn empty(from: &'b Backend, to: &'b Backend, modes: Modes, bounds: Bounds) -> Comparison<'b> {
+        Comparison {
+            from,
+            to,
+            modes,
+            pairs: Vec::new().into_iter(),
+            depth: bounds.depth,
+            room: bounds.bytes,
+            truncated: None,
+            problems: Vec::new(),
+        }
     }
 
     /// The next change. What could not be compared is a problem, and there may be more changes.
@@ -131,28 +176,24 @@ impl<'b> Comparison<'b> {
         }
     }
 
-    async fn entry(&self, path: &str) -> Result<Entry, Error> {
-        let stat = self.backend.stat(path).await?;
-        Ok(Entry { path: self.backend.resolve(path)?, kind: stat.kind, stat: Some(stat) })
-    }
-
     async fn tree(&mut self, top: &WsPath, limit: usize) -> Result<Tree, Error> {
         let options = ListOptions { depth: usize::MAX, limit, detail: Detail::Stat };
-        let mut listing = self.backend.list(&top.to_string(), options).await?;
+        let mut listing = self.from.list(&top.to_string(), options).await?;
         self.truncated = self.truncated.or(listing.truncated);
         let problems = std::mem::take(&mut listing.problems);
         let troubled: Vec<WsPath> =
-            problems.iter().filter_map(|each| self.backend.resolve(&each.path).ok()).collect();
+            problems.iter().filter_map(|each| self.from.resolve(&each.path).ok()).collect();
         self.problems.extend(problems);
         Ok(Tree::new(top, listing, &troubled))
     }
 
     async fn compare(&mut self, pair: &Pair) -> Result<Option<Change>, Error> {
-        let (from, to) = (self.side(pair.from.as_ref()).await?, self.side(pair.to.as_ref()).await?);
+        let from = self.side(self.from, pair.from.as_ref()).await?;
+        let to = self.side(self.to, pair.to.as_ref()).await?;
         let kinds = (from.as_ref().map(|side| side.kind), to.as_ref().map(|side| side.kind));
         let content = match kinds {
             (Some(FileKind::File), Some(FileKind::File)) => match self.contents(pair).await? {
-                None => return Ok(None),
+                None if mode(&from) == mode(&to) => return Ok(None),
                 content => content,
             },
             (Some(FileKind::File), None) | (None, Some(FileKind::File)) => match self.depth {
@@ -167,19 +208,25 @@ impl<'b> Comparison<'b> {
                 None
             }
             (Some(FileKind::Other), Some(FileKind::Other)) => return Err(incomparable(pair)),
-            (left, right) if left == right => return Ok(None),
+            (left, right) if left == right && mode(&from) == mode(&to) => return Ok(None),
             _ => None,
         };
         Ok(Some(Change { path: pair.path.clone(), from, to, content }))
     }
 
-    async fn side(&self, entry: Option<&Entry>) -> Result<Option<Side>, Error> {
+    async fn side(&self, backend: &Backend, entry: Option<&Entry>) -> Result<Option<Side>, Error> {
         let Some(entry) = entry else { return Ok(None) };
         let target = match entry.kind {
-            FileKind::Symlink => Some(self.backend.read_link(&entry.path.to_string()).await?),
+            FileKind::Symlink => Some(backend.read_link(&entry.path.to_string()).await?),
             FileKind::File | FileKind::Dir | FileKind::Other => None,
         };
-        Ok(Some(Side { kind: entry.kind, size: size(entry), target }))
+        let mode = match (self.modes, entry.kind) {
+            (Modes::Compared, FileKind::File | FileKind::Dir | FileKind::Other) => {
+                entry.stat.as_ref().and_then(|stat| stat.mode)
+            }
+            (Modes::Compared, FileKind::Symlink) | (Modes::Ignored, _) => None,
+        };
+        Ok(Some(Side { kind: entry.kind, size: size(entry), target, mode }))
     }
 
     /// How the files of a pair differ; where there is none, its content is nothing.
@@ -188,7 +235,8 @@ impl<'b> Comparison<'b> {
         if largest > MAX_TEXT_BYTES {
             return self.large(pair).await;
         }
-        let read = (self.bytes(pair.from.as_ref()).await, self.bytes(pair.to.as_ref()).await);
+        let read =
+            (bytes(self.from, pair.from.as_ref()).await, bytes(self.to, pair.to.as_ref()).await);
         let (before, after) = match read {
             (Ok(before), Ok(after)) => (before, after),
             // It has grown since it was listed.
@@ -212,20 +260,13 @@ impl<'b> Comparison<'b> {
         Ok(Some(Content::Text { lines, diff: self.fitted(diff) }))
     }
 
-    async fn bytes(&self, entry: Option<&Entry>) -> Result<Vec<u8>, Error> {
-        let Some(entry) = entry else { return Ok(Vec::new()) };
-        let options = ReadOptions { range: None, limit: MAX_TEXT_BYTES };
-        let content = self.backend.read_with(&entry.path.to_string(), options).await?;
-        Ok(content.bytes.into())
-    }
-
     /// Compares byte by byte, whatever the size.
     async fn large(&self, pair: &Pair) -> Result<Option<Content>, Error> {
         let (Some(from), Some(to)) = (&pair.from, &pair.to) else {
             return Ok(Some(Content::Large));
         };
-        let mut lefts = self.backend.chunks(&from.path.to_string()).await?;
-        let mut rights = self.backend.chunks(&to.path.to_string()).await?;
+        let mut lefts = self.from.chunks(&from.path.to_string()).await?;
+        let mut rights = self.to.chunks(&to.path.to_string()).await?;
         if lefts.size() != rights.size() {
             return Ok(Some(Content::Large));
         }
@@ -268,6 +309,18 @@ impl<'b> Comparison<'b> {
     }
 }
 
+async fn entry(backend: &Backend, path: &str) -> Result<Entry, Error> {
+    let stat = backend.stat(path).await?;
+    Ok(Entry { path: backend.resolve(path)?, kind: stat.kind, stat: Some(stat) })
+}
+
+async fn bytes(backend: &Backend, entry: Option<&Entry>) -> Result<Vec<u8>, Error> {
+    let Some(entry) = entry else { return Ok(Vec::new()) };
+    let options = ReadOptions { range: None, limit: MAX_TEXT_BYTES };
+    let content = backend.read_with(&entry.path.to_string(), options).await?;
+    Ok(content.bytes.into())
+}
+
 /// Nobody can tell whether two FIFOs, sockets or devices are equal.
 fn incomparable(pair: &Pair) -> Error {
     let path = pair.to.as_ref().map_or(&pair.path, |entry| &entry.path);
@@ -276,6 +329,10 @@ fn incomparable(pair: &Pair) -> Error {
 
 fn size(entry: &Entry) -> u64 {
     entry.stat.as_ref().map_or(0, |stat| stat.size)
+}
+
+fn mode(side: &Option<Side>) -> Option<u32> {
+    side.as_ref().and_then(|side| side.mode)
 }
 
 fn text(bytes: &[u8]) -> Option<&str> {

@@ -1,0 +1,390 @@
+//! `exec`: a command in the workspace, behind walls.
+
+mod amount;
+mod live;
+mod raw;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ab_core::backend::Said;
+use ab_core::effective::{Isolation, Network};
+use ab_core::process::{
+    Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Restrictions, Stdin,
+};
+use ab_core::{Backend, Code, Error, ExecOptions, Kind};
+use ab_host::{ExecSettings, Shell};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::commands::policy::RuleFlags;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::{Format, Terminal};
+use crate::workspace::{WorkspaceFlags, path_text};
+
+const EXAMPLES: &str = "\
+Examples:
+  agent-backend exec -- 'make test 2>&1 | tail -20'
+  agent-backend exec --network none --memory 2G --timeout 5m -- cargo test
+  agent-backend exec --pty -- bash
+  agent-backend exec --json -- 'ls | wc -l'
+
+One word is a line for the shell; several are a program and its arguments, without a shell.
+
+The exit code is the command's: 128 and the number of the signal that ended it, 124 when its time
+was up. A command that could not be started ends with 1 to 4, see agent-backend --help.";
+
+/// Run a command in the workspace, behind walls
+///
+/// The command sees the workspace, or the scope, and a read-only system, as far as the host's walls
+/// reach: agent-backend doctor says what is in force. What it starts ends with it. Interrupts are
+/// passed on; a second one ends it.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Exec {
+    /// Print one JSON value when the command has ended, and errors as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    workspace: WorkspaceFlags,
+
+    #[command(flatten)]
+    walls: Walls,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    rules: RuleFlags,
+
+    /// The directory it runs in, inside the workspace
+    #[arg(long, value_name = "PATH")]
+    cwd: Option<OsString>,
+
+    /// A variable for its environment
+    #[arg(long, value_name = "KEY=VALUE")]
+    env: Vec<String>,
+
+    /// Pass standard input on; without this it is closed
+    #[arg(short = 'i', long)]
+    stdin: bool,
+
+    /// Run it on a terminal of its own, and pass standard input on
+    #[arg(long, conflicts_with = "json")]
+    pty: bool,
+
+    /// The command
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Walls")]
+pub(crate) struct Walls {
+    /// How it is kept inside [default: the strongest that works: bwrap, landlock, software]
+    #[arg(long, value_enum, value_name = "MODE")]
+    isolation: Option<Mode>,
+
+    /// The least isolation with which it may run
+    #[arg(long, value_enum, value_name = "MODE")]
+    floor: Option<Mode>,
+
+    /// What it may reach: the host's network, or none
+    #[arg(long, value_enum, default_value = "shared", value_name = "NETWORK")]
+    network: NetworkChoice,
+
+    /// Which shell reads the line
+    #[arg(long, value_enum, default_value = "auto", value_name = "SHELL")]
+    shell: ShellChoice,
+
+    /// A directory of the host that it may read, such as a compiler's; its bin comes first on the
+    /// path
+    #[arg(long, value_name = "DIR")]
+    toolchain: Vec<PathBuf>,
+
+    /// A path of the workspace that it does not see
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<OsString>,
+
+    /// A path of the workspace that it cannot change
+    #[arg(long, value_name = "PATH")]
+    read_only: Vec<OsString>,
+
+    /// A directory of the host that it may read; with :rw, also change
+    #[arg(long, value_name = "DIR[:rw]")]
+    bind: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct Limits {
+    /// How long it may take: 90s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = amount::time)]
+    timeout: Option<Duration>,
+
+    /// CPU time of each of its processes
+    #[arg(long, value_name = "TIME", value_parser = amount::time)]
+    cpu: Option<Duration>,
+
+    /// Memory of all of them: 512M, 2G
+    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    memory: Option<u64>,
+
+    /// Processes and threads at a time
+    #[arg(long, value_name = "N")]
+    processes: Option<u64>,
+
+    /// The largest file it may write
+    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    file_size: Option<u64>,
+
+    /// Files that a process may have open
+    #[arg(long, value_name = "N")]
+    open_files: Option<u64>,
+
+    /// Bytes of each output that are shown; the rest is counted [default: all; 16M with --json]
+    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    max_output: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    Auto,
+    Bwrap,
+    Landlock,
+    Software,
+    None,
+}
+
+impl From<Mode> for Isolation {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Auto => Isolation::Auto,
+            Mode::Bwrap => Isolation::Bwrap,
+            Mode::Landlock => Isolation::Landlock,
+            Mode::Software => Isolation::Software,
+            Mode::None => Isolation::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum NetworkChoice {
+    Shared,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ShellChoice {
+    Auto,
+    Bash,
+    Sh,
+}
+
+impl Walls {
+    fn settings(&self) -> ExecSettings {
+        ExecSettings {
+            isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
+            floor: self.floor.map_or(Isolation::None, Isolation::from),
+            network: match self.network {
+                NetworkChoice::Shared => Network::Shared,
+                NetworkChoice::None => Network::None,
+            },
+            shell: match self.shell {
+                ShellChoice::Auto => Shell::Auto,
+                ShellChoice::Bash => Shell::Bash,
+                ShellChoice::Sh => Shell::Sh,
+            },
+            toolchains: self.toolchain.clone(),
+            temporary: std::env::temp_dir(),
+            ..ExecSettings::default()
+        }
+    }
+
+    fn restrictions(&self, backend: &Backend) -> Result<Restrictions, Failure> {
+        let paths = |paths: &[OsString]| -> Result<Vec<_>, Failure> {
+            paths.iter().map(|path| Ok(backend.resolve(path_text(path)?)?)).collect()
+        };
+        let bind = |bind: &String| match bind.strip_suffix(":rw") {
+            Some(path) => HostDirectory { path: path.to_owned(), access: Access::ReadWrite },
+            None => HostDirectory { path: bind.clone(), access: Access::ReadOnly },
+        };
+        Ok(Restrictions {
+            hidden: paths(&self.hide)?,
+            read_only: paths(&self.read_only)?,
+            binds: self.bind.iter().map(bind).collect(),
+        })
+    }
+}
+
+impl Exec {
+    fn command(&self) -> Result<Command, Failure> {
+        let words: Result<Vec<String>, Failure> = self
+            .command
+            .iter()
+            .map(|word| match word.to_str() {
+                Some(word) => Ok(word.to_owned()),
+                None => Err(Failure::usage("the command is not valid UTF-8")),
+            })
+            .collect();
+        let mut words = words?;
+        Ok(match words.len() {
+            1 => Command::Shell(words.remove(0)),
+            _ => Command::Argv(words),
+        })
+    }
+
+    fn environment(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let pair = |text: &String| match text.split_once('=') {
+            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+            None => Err(Failure::usage(format!("--env '{text}' has no '='"))
+                .with_hint("write --env KEY=VALUE")),
+        };
+        self.env.iter().map(pair).collect()
+    }
+
+    fn options(&self) -> Result<ExecOptions, Failure> {
+        let Limits { timeout, cpu, memory, processes, file_size, open_files, max_output } =
+            self.limits;
+        let cwd = self.cwd.as_deref().map(path_text).transpose()?;
+        let mut options = ExecOptions {
+            cwd: cwd.map(str::to_owned),
+            env: self.environment()?,
+            timeout,
+            limits: ExecLimits { wall: None, cpu, memory, processes, file_size, open_files },
+            ..ExecOptions::default()
+        };
+        if let Some(bytes) = max_output {
+            options.max_output = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
+    let backend = exec.workspace.open_with(exec.walls.settings(), exec.rules.policy(terminal)?)?;
+    let restrictions = exec.walls.restrictions(&backend)?;
+    let handle = match restrictions.is_empty() {
+        true => backend.clone(),
+        false => backend.restrict(restrictions)?,
+    };
+    let ending = match terminal.format() {
+        Format::Json => gathered(&exec, &handle, terminal).await,
+        Format::Text => streamed(&exec, &handle, terminal).await,
+    };
+    let closed = backend.destroy().await.map_err(Failure::from);
+    match ending.and_then(|exit| closed.map(|()| exit))? {
+        Exit::Success => Ok(()),
+        exit => Err(Failure::Told(exit)),
+    }
+}
+
+/// Everything in one value, once the command has ended.
+async fn gathered(
+    exec: &Exec,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
+    let started = Instant::now();
+    let mut options = exec.options()?;
+    if exec.stdin {
+        options.input = live::all_of_stdin()?.into();
+    }
+    let policy = backend.effective_policy().await?;
+    let running = backend.run(exec.command()?, options);
+    tokio::pin!(running);
+    // An interrupt lets go of the command, which ends it.
+    let output = tokio::select! {
+        output = &mut running => output?,
+        exit = live::interrupted() => return Ok(exit),
+    };
+    let exit = output.exit.clone();
+    let (code, signal) = (exit.code, exit.signal);
+    terminal.value(&json!({
+        "stdout": said(&output.stdout),
+        "stderr": said(&output.stderr),
+        "exit_code": code,
+        "signal": signal,
+        "cause": cause(exit.cause),
+        "isolation": policy.isolation.map(Isolation::as_str),
+        "duration_ms": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+    }))?;
+    Ok(passed_on(&exit))
+}
+
+/// Output as it comes.
+async fn streamed(
+    exec: &Exec,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
+    let mut request: ExecRequest = backend.request(exec.command()?, exec.options()?)?;
+    let raw = match exec.pty {
+        true => {
+            request.terminal = Some(raw::size());
+            Some(raw::Raw::enter())
+        }
+        false => None,
+    };
+    if exec.stdin || exec.pty {
+        request.stdin = Stdin::Piped;
+    }
+    let process = backend.spawn(request).await?;
+    let bound = exec.limits.max_output;
+    let ended = live::follow(process, bound, terminal).await;
+    drop(raw);
+    let ended = ended?;
+    for (name, said) in [("standard output", ended.stdout), ("standard error", ended.stderr)] {
+        if said.shown < said.total {
+            let message = format!("{name} was cut after {} of {} bytes", said.shown, said.total);
+            terminal.note(&message);
+        }
+    }
+    let Some(exit) = ended.exit else {
+        let lost = "the command was lost";
+        return Err(Error::new(Code::ExecError, Kind::Io, lost).into());
+    };
+    match exit.cause {
+        Cause::Timeout => terminal.note("the command was ended: its time was up"),
+        Cause::Memory => terminal.note("the command needed more memory than its limit"),
+        Cause::Dropped | Cause::Itself => {}
+    }
+    Ok(passed_on(&exit))
+}
+
+/// The exit code that says how the command ended.
+fn passed_on(exit: &ab_core::process::Exit) -> Exit {
+    const TIMED_OUT: u8 = 124;
+    const BY_SIGNAL: i32 = 128;
+    let number = |code: i32| u8::try_from(code & 0xff).unwrap_or(u8::MAX);
+    match (exit.cause, exit.code, exit.signal) {
+        (Cause::Timeout, _, _) => Exit::Command(TIMED_OUT),
+        (_, Some(0), _) => Exit::Success,
+        (_, Some(code), _) => Exit::Command(number(code)),
+        (_, None, Some(signal)) => Exit::Command(number(BY_SIGNAL + signal)),
+        (_, None, None) => Exit::Failed,
+    }
+}
+
+fn said(said: &Said) -> Value {
+    let text = str::from_utf8(&said.bytes).ok();
+    json!({
+        "text": String::from_utf8_lossy(&said.bytes),
+        "utf8": text.is_some(),
+        "bytes": said.total,
+        "truncated": said.truncated(),
+    })
+}
+
+fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Itself => "itself",
+        Cause::Timeout => "timeout",
+        Cause::Memory => "memory",
+        Cause::Dropped => "dropped",
+    }
+}

@@ -1,0 +1,63 @@
+//! Times and sizes as people write them.
+
+use std::time::Duration;
+
+/// `90`, `90s`, `1.5m`, `2h`, `250ms`.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("'{unit}' is no unit of time; use ms, s, m or h")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("'{number}' is no number"))?;
+    let time = Duration::try_from_secs_f64(number * seconds).ok();
+    time.filter(|time| !time.is_zero()).ok_or_else(|| "a time is more than zero".to_owned())
+}
+
+/// `4096`, `64K`, `512M`, `2G`, in powers of 1024.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return Err(format!("'{unit}' is no unit of size; use K, M, G or T")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("'{number}' is no whole number"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    text.split_at(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, millis) in [("90", 90_000), ("1.5m", 90_000), ("2h", 7_200_000), ("5ms", 5)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "0", "5d", "-1", "1e99h", "NaN", "1.2.3"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("0", 0), ("4096", 4096), ("64K", 65536), ("1GiB", 1 << 30)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "M", "1.5G", "5X", "-1", "99999999999T"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

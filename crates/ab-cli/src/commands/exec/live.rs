@@ -1,0 +1,172 @@
+//! A running command and the person before it: output, input, interrupts, the size of the terminal.
+
+use std::io::{self, Read, Write};
+
+use ab_core::process::{Channel, Control, Exit as Ended, Output, Process};
+use bytes::Bytes;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::raw;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+const INTERRUPT: i32 = 2;
+const TERMINATE: i32 = 15;
+const HANG_UP: i32 = 1;
+const KILL: i32 = 9;
+/// Bytes of input that are passed on at a time.
+const INPUT_BLOCK: usize = 16 * 1024;
+
+/// How much of one channel was shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
+    pub(super) shown: u64,
+    pub(super) total: u64,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(super) struct Over {
+    /// Absent when it was lost.
+    pub(super) exit: Option<Ended>,
+    pub(super) stdout: Shown,
+    pub(super) stderr: Shown,
+}
+
+/// Shows what the command says until it has ended.
+pub(super) async fn follow(
+    mut process: Process,
+    bound: Option<u64>,
+    terminal: &mut Terminal,
+) -> Result<Over, Failure> {
+    if let Some(stdin) = process.stdin.take() {
+        // Ends with its input, or with this process: nobody can wait for a key that is not typed.
+        std::thread::spawn(move || pass_on(&stdin));
+    }
+    let mut signals = Signals::watch();
+    let mut over = Over { exit: None, stdout: Shown::default(), stderr: Shown::default() };
+    let mut asked = false;
+    loop {
+        let control = tokio::select! {
+            output = process.output.recv() => match output {
+                Some(output) => {
+                    over.show(&output, bound, terminal)?;
+                    continue;
+                }
+                None => break,
+            },
+            control = signals.next() => control,
+        };
+        // Whoever asks twice means it.
+        let control = match control {
+            Control::Signal(_) if std::mem::replace(&mut asked, true) => Control::Signal(KILL),
+            control => control,
+        };
+        // One that has just ended needs no signal.
+        let _ = process.control.send(control).await;
+    }
+    over.exit = process.wait().await;
+    Ok(over)
+}
+
+impl Over {
+    fn show(
+        &mut self,
+        output: &Output,
+        bound: Option<u64>,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        let shown = match output.channel {
+            Channel::Stdout => &mut self.stdout,
+            Channel::Stderr => &mut self.stderr,
+        };
+        let room = bound.map_or(u64::MAX, |bound| bound - shown.shown);
+        let length = usize::try_from(room).unwrap_or(usize::MAX).min(output.bytes.len());
+        let bytes = &output.bytes[..length];
+        shown.shown += length as u64;
+        shown.total += output.bytes.len() as u64;
+        match output.channel {
+            Channel::Stdout => {
+                terminal.bytes(bytes)?;
+                terminal.finish()
+            }
+            // When nobody listens to that, the command goes on all the same.
+            Channel::Stderr => {
+                let _ = io::stderr().write_all(bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a person or a parent may ask of us, for the command.
+struct Signals {
+    interrupts: Option<Signal>,
+    terminations: Option<Signal>,
+    hang_ups: Option<Signal>,
+    sizes: Option<Signal>,
+}
+
+impl Signals {
+    fn watch() -> Signals {
+        Signals {
+            interrupts: signal(SignalKind::interrupt()).ok(),
+            terminations: signal(SignalKind::terminate()).ok(),
+            hang_ups: signal(SignalKind::hangup()).ok(),
+            sizes: signal(SignalKind::window_change()).ok(),
+        }
+    }
+
+    async fn next(&mut self) -> Control {
+        tokio::select! {
+            () = one(&mut self.interrupts) => Control::Signal(INTERRUPT),
+            () = one(&mut self.terminations) => Control::Signal(TERMINATE),
+            () = one(&mut self.hang_ups) => Control::Signal(HANG_UP),
+            () = one(&mut self.sizes) => Control::Resize(raw::size()),
+        }
+    }
+}
+
+/// Where a signal cannot be watched, its default holds and nothing ever arrives here.
+async fn one(signals: &mut Option<Signal>) {
+    let arrived = match signals {
+        Some(signals) => signals.recv().await,
+        None => None,
+    };
+    if arrived.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for somebody to stop us.
+pub(super) async fn interrupted() -> Exit {
+    let mut signals = Signals::watch();
+    tokio::select! {
+        () = one(&mut signals.interrupts) => Exit::Interrupted,
+        () = one(&mut signals.terminations) => Exit::Terminated,
+    }
+}
+
+pub(super) fn all_of_stdin() -> Result<Vec<u8>, Failure> {
+    let mut input = Vec::new();
+    let read = io::stdin().lock().read_to_end(&mut input);
+    read.map_err(|error| Failure::input("read standard input", error))?;
+    Ok(input)
+}
+
+fn pass_on(stdin: &mpsc::Sender<Bytes>) {
+    let mut block = vec![0; INPUT_BLOCK];
+    loop {
+        let length = match io::stdin().lock().read(&mut block) {
+            Ok(0) => return,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        if stdin.blocking_send(Bytes::copy_from_slice(&block[..length])).is_err() {
+            return;
+        }
+    }
+}

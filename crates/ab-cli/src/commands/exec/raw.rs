@@ -1,0 +1,46 @@
+//! The person's terminal while a command has one of its own: keys go through as they are.
+
+use std::io;
+
+use ab_core::process::TerminalSize;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+/// What a program assumes where nobody says.
+const USUAL: TerminalSize = TerminalSize { columns: 80, rows: 24 };
+
+/// The size of the person's terminal.
+pub(super) fn size() -> TerminalSize {
+    match tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+            TerminalSize { columns: size.ws_col, rows: size.ws_row }
+        }
+        Ok(_) | Err(_) => USUAL,
+    }
+}
+
+/// Keys go through; dropped, the terminal is as it was.
+pub(super) struct Raw {
+    /// Absent when standard input is no terminal.
+    before: Option<Termios>,
+}
+
+impl Raw {
+    pub(super) fn enter() -> Raw {
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            raw.make_raw();
+            // A terminal that refuses still works, a line at a time.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &raw);
+        }
+        Raw { before }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Commands of the local driver: from a request to a process behind its walls.
+//!
+//! `settings` says what was configured, `standing` which walls were seen to stand, `scene` opens
+//! what a command may see, `dress` makes an image of all that, and the supervisor runs it.
+
+mod canary;
+mod dress;
+mod policy;
+mod scene;
+mod settings;
+mod standing;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ab_core::Verb;
+use ab_core::effective::EffectivePolicy;
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::{
+    Command, ExecLimits, ExecRequest, Exit, Feed, Lifetime, Process, ProcessId, ProcessInfo, Stdin,
+};
+use tokio::sync::OnceCell;
+
+use crate::blocking;
+use crate::local::Shared;
+use crate::process::child::Image;
+use crate::process::running::{Reach, Running};
+use crate::process::spawner::{self, FailedStart};
+use crate::process::spool::{Bounds, Spool};
+use crate::process::stream::Stream;
+use crate::process::supervise::{Channels, Reins, Sink, supervise};
+use crate::process::table::{Entry, Place, Table};
+
+pub use settings::{ExecSettings, SANDBOX_ROOT, Shell, Spooling};
+
+/// Bytes of a command line.
+pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;
+
+/// What runs commands for one driver.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    settings: ExecSettings,
+    table: Arc<Table>,
+    standing: OnceCell<Arc<standing::Standing>>,
+    wardrobe: dress::Wardrobe,
+}
+
+/// A process that has just been started, and our ends of its channels.
+struct Launched {
+    running: Running,
+    channels: Channels,
+}
+
+impl Runner {
+    pub(crate) fn new(settings: ExecSettings) -> Self {
+        Self {
+            settings,
+            table: Table::new(),
+            standing: OnceCell::new(),
+            wardrobe: dress::Wardrobe::default(),
+        }
+    }
+
+    pub(crate) async fn exec(&self, shared: &Arc<Shared>, request: ExecRequest) -> Result<Process> {
+        let line = request.command.line();
+        let named = |error: Error| error.with_verb(Verb::Exec).with_command(line.clone());
+        check(&request.command).map_err(named)?;
+        let standing = self.standing(shared).await.map_err(named)?;
+        let place = self.table.enter().map_err(named)?;
+        if request.lifetime == Lifetime::Detached {
+            self.table.has_room().map_err(named)?;
+        }
+        let launched = self.launch(shared, &standing, &request, &place).await.map_err(named)?;
+        Ok(match request.lifetime {
+            Lifetime::Owned => self.held(launched, &request, place),
+            Lifetime::Detached => self.staying(launched, &request, place, line)?,
+        })
+    }
+
+    pub(crate) fn processes(&self) -> Vec<ProcessInfo> {
+        self.table.list()
+    }
+
+    pub(crate) fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
+        self.table.attach(id, from)
+    }
+
+    pub(crate) async fn effective_policy(&self, shared: &Arc<Shared>) -> Result<EffectivePolicy> {
+        let standing = self.standing(shared).await?;
+        let settings = self.settings.clone();
+        blocking::run(move |_| Ok(policy::describe(&settings, &standing))).await
+    }
+
+    /// Ends every process, waits for it, and removes what commands were lent.
+    pub(crate) async fn close(&self) {
+        self.table.close().await;
+        let lent = self.wardrobe.take();
+        blocking::finish(move || drop(lent)).await;
+    }
+
+    /// Which walls stand, found out once.
+    async fn standing(&self, shared: &Arc<Shared>) -> Result<Arc<standing::Standing>> {
+        let found = self.standing.get_or_try_init(|| standing::find(self, shared)).await?;
+        Ok(found.clone())
+    }
+
+    fn limits(&self, request: &ExecRequest) -> ExecLimits {
+        request.limits.tightened(self.settings.limits)
+    }
+
+    /// Starts the command behind the walls of `standing`.
+    async fn launch(
+        &self,
+        shared: &Arc<Shared>,
+        standing: &Arc<standing::Standing>,
+        request: &ExecRequest,
+        place: &Place,
+    ) -> Result<Launched> {
+        let cookie = self.table.cookie(place);
+        let scene = scene::open(shared, request, self.limits(request)).await?;
+        let dressed = self.wardrobe.dress(&self.settings, standing, request, &scene, &cookie)?;
+        let dress::Dressed { image, reach, channels } = dressed;
+        let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
+        let started = started.map_err(|error| unstarted(&error))?;
+        let running = Running::new(started, reach, scene.into_group(), cookie);
+        let running = running.map_err(|error| unstarted(&error))?;
+        Ok(Launched { running, channels })
+    }
+
+    /// A process that ends with whoever holds it.
+    fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
+        let Launched { running, channels } = launched;
+        let (process, feed) = Process::channel(self.table.id(&place), request.stdin);
+        let Feed { output, stdin, control, ending, leash } = feed;
+        let reins = Reins {
+            stdin,
+            control,
+            leash: Some(leash),
+            stop: self.table.stop(),
+            wall: self.limits(request).wall,
+        };
+        tokio::spawn(async move {
+            let exit = supervise(running, channels, Sink::Reader(output), reins).await;
+            ending.set(exit);
+            drop(place);
+        });
+        process
+    }
+
+    /// A process that stays in the table.
+    fn staying(
+        &self,
+        launched: Launched,
+        request: &ExecRequest,
+        place: Place,
+        line: String,
+    ) -> Result<Process> {
+        let Launched { running, channels } = launched;
+        let id = self.table.id(&place);
+        let (process, feed) = Process::channel(id.clone(), request.stdin);
+        let Feed { stdin, control, ending, .. } = feed;
+        let bounds =
+            Bounds { memory: self.settings.spooling.memory, disk: self.settings.spooling.disk };
+        let spool = Arc::new(Spool::new(bounds, self.settings.temporary.clone()));
+        self.table.add(
+            &place,
+            Entry {
+                id: id.clone(),
+                command: line,
+                cwd: request.cwd.clone(),
+                started: SystemTime::now(),
+                exit: None,
+                spool: spool.clone(),
+                stdin: process.stdin.clone(),
+                control: process.control.clone(),
+                ending: process.ending().clone(),
+            },
+        );
+        let reins = Reins {
+            stdin,
+            control,
+            leash: None,
+            stop: self.table.stop(),
+            wall: self.limits(request).wall,
+        };
+        let table = self.table.clone();
+        tokio::spawn(async move {
+            let sink = Sink::Spool(spool.clone());
+            let exit: Exit = supervise(running, channels, sink, reins).await;
+            spool.finish();
+            table.ended(place.number, &exit);
+            ending.set(exit);
+            drop(place);
+        });
+        self.table.attach(&id, 0)
+    }
+}
+
+impl Drop for Runner {
+    /// A driver that nobody holds runs nothing.
+    fn drop(&mut self) {
+        self.table.abandon();
+    }
+}
+
+fn check(command: &Command) -> Result<()> {
+    let line = match command {
+        Command::Shell(line) => line.len(),
+        Command::Argv(words) => words.iter().map(|word| word.len() + 1).sum(),
+    };
+    if line > MAX_COMMAND {
+        let message = format!("the command has {line} bytes, more than {MAX_COMMAND}");
+        return Err(Error::new(Code::TooLarge, Kind::TooLarge, message));
+    }
+    let nul = match command {
+        Command::Shell(line) => line.contains('\0'),
+        Command::Argv(words) => words.iter().any(|word| word.contains('\0')),
+    };
+    if nul {
+        return Err(Error::new(Code::ExecError, Kind::Invalid, "the command has a NUL in it"));
+    }
+    Ok(())
+}
+
+/// A process that did not come to be.
+fn unstarted(error: &std::io::Error) -> Error {
+    let step = error.get_ref().and_then(|inner| inner.downcast_ref::<FailedStart>());
+    let kind = match step.map(|failed| failed.0.errno) {
+        Some(rustix::io::Errno::TOOBIG) => Kind::TooLarge,
+        Some(rustix::io::Errno::NOENT) => Kind::NotFound,
+        Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Kind::PermissionDenied,
+        _ => Kind::Io,
+    };
+    Error::new(Code::ExecError, kind, error.to_string())
+}
+
+/// What a command's channels are like.
+fn piped(request: &ExecRequest) -> bool {
+    request.stdin == Stdin::Piped
+}
+
+fn stream(stream: std::io::Result<Stream>) -> Result<Stream> {
+    stream.map_err(|error| unstarted(&error))
+}

@@ -1,0 +1,248 @@
+//! What is in force for commands, put into words.
+
+use ab_core::effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
+
+use super::settings::ExecSettings;
+use super::standing::Standing;
+use crate::limits::cgroup::{Groups, Wanted};
+use crate::sandbox::landlock;
+
+pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> EffectivePolicy {
+    let walls = Walls { settings, standing };
+    let mut controls = vec![
+        walls.files(),
+        walls.restrictions(),
+        walls.network(),
+        walls.sockets(),
+        walls.processes(),
+        walls.orphans(),
+        walls.kernel(),
+        walls.environment(),
+    ];
+    controls.extend(walls.limits());
+    EffectivePolicy { isolation: Some(standing.isolation), controls }
+}
+
+struct Walls<'a> {
+    settings: &'a ExecSettings,
+    standing: &'a Standing,
+}
+
+impl Walls<'_> {
+    fn control(
+        &self,
+        subject: Subject,
+        asked: impl Into<String>,
+        (strength, in_force, mechanism): (Strength, &str, &str),
+    ) -> Control {
+        let proof = match strength {
+            Strength::Enforced => self.standing.proof.clone(),
+            Strength::Open | Strength::Advisory => None,
+        };
+        Control {
+            subject,
+            asked: asked.into(),
+            in_force: in_force.to_owned(),
+            strength,
+            mechanism: mechanism.to_owned(),
+            proof,
+        }
+    }
+
+    fn isolation(&self) -> Isolation {
+        self.standing.isolation
+    }
+
+    fn files(&self) -> Control {
+        let asked = format!("isolation {}", self.settings.isolation);
+        let given = match self.isolation() {
+            Isolation::Bwrap => (
+                Strength::Enforced,
+                "the workspace and a private /tmp; the system read-only",
+                "mount namespace of bwrap",
+            ),
+            Isolation::Landlock => (
+                Strength::Enforced,
+                "the workspace and a private TMPDIR; the system read-only",
+                "Landlock",
+            ),
+            Isolation::Software => (
+                Strength::Advisory,
+                "paths outside that a command names are refused",
+                "the words of the command",
+            ),
+            Isolation::None | Isolation::Auto => (Strength::Open, "everything", "none"),
+        };
+        let mut control = self.control(Subject::Files, asked, given);
+        let fallen = self.standing.fallen.iter();
+        for (isolation, cause) in fallen {
+            control.in_force.push_str(&format!("; {isolation} does not work here: {cause}"));
+        }
+        control
+    }
+
+    fn restrictions(&self) -> Control {
+        let given = match self.isolation() {
+            Isolation::Bwrap => {
+                (Strength::Enforced, "hidden and read-only paths hold", "mounts of bwrap")
+            }
+            Isolation::Landlock | Isolation::Software | Isolation::None | Isolation::Auto => (
+                Strength::Advisory,
+                "they hold for files, not for commands",
+                "none: a grant on a directory has no exceptions",
+            ),
+        };
+        self.control(Subject::Restrictions, "those of the handle", given)
+    }
+
+    fn network(&self) -> Control {
+        let given = match (self.settings.network, self.isolation()) {
+            (Network::Shared, _) => (Strength::Open, "that of the host", "none"),
+            (Network::None, Isolation::Bwrap) => {
+                (Strength::Enforced, "none but its own loopback", "network namespace of bwrap")
+            }
+            (Network::None, Isolation::Landlock) => (Strength::Enforced, "no sockets", "seccomp"),
+            (Network::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
+                (Strength::Open, "that of the host", "none")
+            }
+        };
+        self.control(Subject::Network, self.settings.network.as_str(), given)
+    }
+
+    fn sockets(&self) -> Control {
+        let scoped = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
+        let given = match (self.isolation(), self.settings.network) {
+            (Isolation::Bwrap, Network::None) => (
+                Strength::Enforced,
+                "those of other programs cannot be reached",
+                "mount and network namespaces of bwrap",
+            ),
+            (Isolation::Bwrap, Network::Shared) if scoped => (
+                Strength::Enforced,
+                "those of other programs cannot be reached",
+                "mount namespace of bwrap; Landlock for those without a path",
+            ),
+            (Isolation::Bwrap, Network::Shared) => (
+                Strength::Advisory,
+                "those with a path cannot be reached; those without one can",
+                "mount namespace of bwrap",
+            ),
+            (Isolation::Landlock, _) => {
+                (Strength::Enforced, "none to other programs of the host", "seccomp")
+            }
+            (Isolation::Software | Isolation::None | Isolation::Auto, _) => {
+                (Strength::Open, "all", "none")
+            }
+        };
+        self.control(Subject::Sockets, "none of others", given)
+    }
+
+    fn processes(&self) -> Control {
+        let given = match self.isolation() {
+            Isolation::Bwrap => (
+                Strength::Enforced,
+                "others are neither seen nor signalled nor traced",
+                "pid namespace of bwrap",
+            ),
+            Isolation::Landlock if landlock::version() >= Some(landlock::SCOPES) => (
+                Strength::Enforced,
+                "others are neither signalled nor traced, and of theirs nothing is read",
+                "Landlock",
+            ),
+            Isolation::Landlock => (
+                Strength::Advisory,
+                "others are not traced, and of theirs nothing is read; they can be signalled",
+                "Landlock",
+            ),
+            Isolation::Software | Isolation::None | Isolation::Auto => {
+                (Strength::Open, "those of the same user", "none")
+            }
+        };
+        self.control(Subject::Processes, "none of others", given)
+    }
+
+    fn orphans(&self) -> Control {
+        let given = match self.isolation() {
+            Isolation::Bwrap => (
+                Strength::Enforced,
+                "everything ends with its command, and with this process",
+                "pid namespace of bwrap",
+            ),
+            _ => (
+                Strength::Advisory,
+                "best effort: the process group, and what still carries its mark; all of it where \
+                 a limit puts it into a control group",
+                "process group",
+            ),
+        };
+        self.control(Subject::Orphans, "none", given)
+    }
+
+    fn kernel(&self) -> Control {
+        let given = match self.isolation() {
+            Isolation::Bwrap | Isolation::Landlock => (
+                Strength::Enforced,
+                "no namespaces, io_uring, keys, mounts, modules or typing into terminals; no new \
+                 privileges",
+                "seccomp",
+            ),
+            Isolation::Software | Isolation::None | Isolation::Auto => {
+                (Strength::Open, "all calls", "none")
+            }
+        };
+        self.control(Subject::Kernel, "no way around walls", given)
+    }
+
+    fn environment(&self) -> Control {
+        Control {
+            subject: Subject::Environment,
+            asked: "a fixed small set, then the scope's, then the command's".to_owned(),
+            in_force: "that; variables that load code are refused".to_owned(),
+            strength: Strength::Enforced,
+            mechanism: "made anew for each command".to_owned(),
+            proof: None,
+        }
+    }
+
+    fn limits(&self) -> Vec<Control> {
+        let limits = &self.settings.limits;
+        let asked = |value: Option<String>| value.unwrap_or_else(|| "by the command".to_owned());
+        let number = |value: Option<u64>| asked(value.map(|value| value.to_string()));
+        let time = |value: Option<std::time::Duration>| asked(value.map(|it| format!("{it:?}")));
+        let groups = Groups::find();
+        let root = rustix::process::geteuid().is_root();
+        let memory = match groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
+            true => (Strength::Enforced, "all processes together", "control group"),
+            false => (Strength::Advisory, "each process for itself", "RLIMIT_DATA"),
+        };
+        let processes =
+            match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {
+                (true, _) => (Strength::Enforced, "all that the command starts", "control group"),
+                (false, true) => (Strength::Open, "root is not bound", "RLIMIT_NPROC"),
+                (false, false) => (Strength::Advisory, "all of the same user", "RLIMIT_NPROC"),
+            };
+        let each = |mechanism| (Strength::Enforced, "each process for itself", mechanism);
+        let mut controls = vec![
+            self.control(
+                Subject::Time,
+                time(limits.wall),
+                (Strength::Enforced, "the command is ended", "a timer of ours"),
+            ),
+            self.control(Subject::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
+            self.control(Subject::Memory, number(limits.memory), memory),
+            self.control(Subject::ProcessCount, number(limits.processes), processes),
+            self.control(Subject::FileSize, number(limits.file_size), each("RLIMIT_FSIZE")),
+            self.control(Subject::OpenFiles, number(limits.open_files), each("RLIMIT_NOFILE")),
+            self.control(
+                Subject::Output,
+                "bounded",
+                (Strength::Enforced, "a reader's queue, or a spool", "buffers of ours"),
+            ),
+        ];
+        for control in &mut controls {
+            // The canary says nothing about limits.
+            control.proof = None;
+        }
+        controls
+    }
+}

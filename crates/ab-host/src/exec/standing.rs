@@ -1,0 +1,186 @@
+//! Which walls stand on this host: tried, not looked up, and tried once.
+//!
+//! What was found holds for the boot, the binary, the user and the workspace it was found for, and
+//! is shared by all drivers of the process.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use ab_core::effective::Isolation;
+use ab_core::error::{Code, Error, Kind, Result};
+
+use super::dress::is_program;
+use super::settings::{ExecSettings, SYSTEM_PATH, Shell};
+use super::{Runner, canary};
+use crate::local::Shared;
+use crate::sandbox::bwrap::{self, SystemPlace};
+use crate::sandbox::landlock;
+
+/// What commands of a driver run with.
+#[derive(Clone, Debug)]
+pub(super) struct Standing {
+    pub(super) isolation: Isolation,
+    pub(super) shell: PathBuf,
+    pub(super) bwrap: Option<Bwrap>,
+    /// What was tried, and what came of it.
+    pub(super) proof: Option<String>,
+    /// Stronger walls that do not stand here, and why.
+    pub(super) fallen: Vec<(Isolation, String)>,
+}
+
+/// A bwrap, and what it needs to be told.
+#[derive(Clone, Debug)]
+pub(super) struct Bwrap {
+    pub(super) path: PathBuf,
+    pub(super) setuid: bool,
+    pub(super) system: Arc<[SystemPlace]>,
+    /// Rules against signals to, and sockets without a path of, others; where the kernel has them.
+    pub(super) scopes: Option<Arc<OwnedFd>>,
+    /// Whether `env` can give ignored signals back to a command on a terminal.
+    pub(super) restores_signals: bool,
+}
+
+impl Standing {
+    /// The path on which commands find programs.
+    pub(super) fn path(&self, settings: &ExecSettings) -> String {
+        let own = settings.toolchains.iter().map(|directory| directory.join("bin"));
+        let own = own.filter(|bin| bin.is_dir()).map(|bin| bin.to_string_lossy().into_owned());
+        let all: Vec<String> = own.chain(SYSTEM_PATH.iter().map(|p| (*p).to_owned())).collect();
+        all.join(":")
+    }
+}
+
+/// Tries the walls that are asked for, from the strongest on.
+pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Standing>> {
+    let settings = &runner.settings;
+    let shell = shell(settings.shell)?;
+    let order: &[Isolation] = match settings.isolation {
+        Isolation::Auto => &[Isolation::Bwrap, Isolation::Landlock, Isolation::Software],
+        Isolation::Bwrap => &[Isolation::Bwrap],
+        Isolation::Landlock => &[Isolation::Landlock],
+        Isolation::Software => &[Isolation::Software],
+        Isolation::None => &[Isolation::None],
+    };
+    let mut fallen = Vec::new();
+    for isolation in order {
+        let key = key(*isolation, settings, shared);
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let tried = match known {
+            Some(known) => known,
+            None => {
+                let tried = attempt(*isolation, runner, shared, &shell).await;
+                if tried.is_ok() {
+                    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+                    known.insert(key, tried.clone());
+                }
+                tried
+            }
+        };
+        match tried {
+            Ok((bwrap, proof)) => {
+                let standing = Standing { isolation: *isolation, shell, bwrap, proof, fallen };
+                return above_floor(settings, standing).map(Arc::new);
+            }
+            Err(cause) => fallen.push((*isolation, cause)),
+        }
+    }
+    let causes: Vec<String> = fallen.iter().map(|(it, cause)| format!("{it}: {cause}")).collect();
+    Err(missing(format!("the isolation asked for does not work here: {}", causes.join("; ")))
+        .with_hint("agent-backend doctor says what this host lacks"))
+}
+
+type Tried = std::result::Result<(Option<Bwrap>, Option<String>), String>;
+
+/// What was found out before, by what it holds for.
+static KNOWN: LazyLock<Mutex<HashMap<String, Tried>>> = LazyLock::new(Mutex::default);
+
+fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let user = rustix::process::geteuid().as_raw();
+    let binary = bwrap_path(settings).and_then(|path| {
+        let found = path.metadata().ok()?;
+        Some(format!("{}@{:?}", path.display(), found.modified().ok()))
+    });
+    let root = shared.aliases.first();
+    format!("{isolation} {} {boot} {user} {binary:?} {root:?}", settings.network)
+}
+
+async fn attempt(
+    isolation: Isolation,
+    runner: &Runner,
+    shared: &Arc<Shared>,
+    shell: &Path,
+) -> Tried {
+    let bwrap = match isolation {
+        Isolation::Bwrap => Some(prepare(&runner.settings, shared)?),
+        Isolation::Landlock => {
+            landlock::version().ok_or("the kernel has no Landlock, or it is not switched on")?;
+            None
+        }
+        Isolation::Software | Isolation::None | Isolation::Auto => return Ok((None, None)),
+    };
+    let mut standing =
+        Standing { isolation, shell: shell.to_owned(), bwrap, proof: None, fallen: Vec::new() };
+    let proof = canary::send(runner, shared, &standing).await?;
+    if let Some(bwrap) = &mut standing.bwrap {
+        bwrap.restores_signals = proof.restores_signals;
+    }
+    Ok((standing.bwrap, Some(proof.text)))
+}
+
+fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwrap, String> {
+    let path = bwrap_path(settings).ok_or("no program 'bwrap' on the path of the system")?;
+    let inside = shared.aliases.iter().any(|root| path.starts_with(root));
+    if inside {
+        return Err(format!(
+            "{} lies in the workspace, where commands can change it",
+            path.display()
+        ));
+    }
+    let setuid = bwrap::is_setuid(&path);
+    // One that changes its user may not be kept from new privileges, which rules need.
+    let scopes = if setuid { None } else { landlock::scopes()?.map(Arc::new) };
+    Ok(Bwrap { path, setuid, system: bwrap::system().into(), scopes, restores_signals: false })
+}
+
+fn bwrap_path(settings: &ExecSettings) -> Option<PathBuf> {
+    match &settings.bwrap {
+        Some(path) => is_program(path).then(|| path.clone()),
+        None => program("bwrap"),
+    }
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    SYSTEM_PATH.iter().map(|place| Path::new(place).join(name)).find(|path| is_program(path))
+}
+
+fn shell(wanted: Shell) -> Result<PathBuf> {
+    let names: &[&str] = match wanted {
+        Shell::Auto => &["bash", "sh"],
+        Shell::Bash => &["bash"],
+        Shell::Sh => &["sh"],
+    };
+    names.iter().find_map(|name| program(name)).ok_or_else(|| {
+        let message = format!("no shell '{}' on the path of the system", names.join("' or '"));
+        missing(message)
+    })
+}
+
+fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> {
+    if standing.isolation.strength() >= settings.floor.strength() {
+        return Ok(standing);
+    }
+    let causes: Vec<String> =
+        standing.fallen.iter().map(|(it, cause)| format!("; {it}: {cause}")).collect();
+    let (have, want) = (standing.isolation, settings.floor);
+    Err(missing(format!(
+        "isolation '{have}' would be in force, and '{want}' is the least that may be{}",
+        causes.concat()
+    )))
+}
+
+fn missing(message: String) -> Error {
+    Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+}

@@ -1,0 +1,476 @@
+//! A control group for one command: limits that hold for all its processes together, and one blow
+//! that ends them all.
+//!
+//! - First or second version is chosen per controller; a command may be in several directories.
+//! - A limit that was asked for and cannot be set is an error, never silence.
+//! - Groups are made as near to our own as possible: limits on us hold for commands too.
+//! - The processes enter by themselves, through [`Group::entry_files`], before they become the
+//!   command. We never move a process, least of all our own.
+//! - Everything here may wait for the kernel's lock on groups: call it on threads that may wait.
+
+mod directory;
+mod wanted;
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use super::hierarchy::{Hierarchy, mounted, own_group, refused};
+use crate::facilities::Lack;
+use directory::{Directory, PAUSE, TRIES, Version, groups_in};
+use wanted::Limit;
+
+pub(crate) use wanted::Wanted;
+
+/// Names of groups: this, our process, a number.
+const NAME_PREFIX: &str = "agent-backend-";
+
+/// Where groups can be made on this host.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    sites: Vec<Site>,
+}
+
+/// A hierarchy, and the groups in it that may become parents: our own first, then outwards.
+#[derive(Debug)]
+struct Site {
+    hierarchy: Hierarchy,
+    parents: Vec<PathBuf>,
+}
+
+impl Groups {
+    /// Looks at the mounts once per process.
+    pub(crate) fn find() -> &'static Groups {
+        static FOUND: OnceLock<Groups> = OnceLock::new();
+        FOUND.get_or_init(|| {
+            let text = |path| fs::read_to_string(path).unwrap_or_default();
+            Groups::among(&text("/proc/self/mounts"), &text("/proc/self/cgroup"))
+        })
+    }
+
+    fn among(mounts: &str, memberships: &str) -> Groups {
+        let site = |hierarchy: Hierarchy| {
+            let own = own_group(&hierarchy, memberships);
+            let parents = parents(&hierarchy.place, &own);
+            Site { hierarchy, parents }
+        };
+        Groups { sites: mounted(mounts).into_iter().map(site).collect() }
+    }
+
+    /// Makes an empty group with the limits set. Where the second version is mounted, the group is
+    /// there too, even without limits, since that ends all processes at once.
+    pub(crate) fn make(&self, wanted: &Wanted) -> Result<Group, Lack> {
+        let mut needs: Vec<Vec<Limit>> = vec![Vec::new(); self.sites.len()];
+        for limit in wanted.limits() {
+            needs[self.site_for(limit)?].push(limit);
+        }
+        let mut group = Group { directories: Vec::new() };
+        for (site, limits) in self.sites.iter().zip(&needs).filter(|(_, needs)| !needs.is_empty()) {
+            // What was made so far goes when this fails.
+            group.directories.push(site.make(limits)?);
+        }
+        if group.killing().is_none()
+            && let Some(site) = self.sites.iter().find(|site| site.version() == Version::Second)
+            && let Ok(directory) = site.make(&[])
+        {
+            match directory.offers("cgroup.kill") {
+                true => group.directories.push(directory),
+                // An old kernel: no use to us.
+                false => directory.remove(),
+            }
+        }
+        Ok(group)
+    }
+
+    /// The first version goes first: a controller that it has is not in the second.
+    fn site_for(&self, limit: Limit) -> Result<usize, Lack> {
+        let offers = |version: Version| {
+            self.sites
+                .iter()
+                .position(|site| site.version() == version && site.offers(limit.controller()))
+        };
+        offers(Version::First).or_else(|| offers(Version::Second)).ok_or_else(|| {
+            let name = limit.controller();
+            if self.sites.is_empty() {
+                let cause = "no cgroup file system is mounted";
+                return limit.lacking(&Lack::new(cause, "mount cgroup2 at /sys/fs/cgroup"));
+            }
+            let cause = format!("new groups have no controller for {name}");
+            let remedy = format!(
+                "hand it down: write +{name} to cgroup.subtree_control of the parent group, or \
+                 start with systemd-run --scope -p Delegate=yes"
+            );
+            limit.lacking(&Lack::new(cause, remedy))
+        })
+    }
+}
+
+impl Site {
+    fn version(&self) -> Version {
+        match self.hierarchy.controllers {
+            Some(_) => Version::First,
+            None => Version::Second,
+        }
+    }
+
+    fn offers(&self, controller: &str) -> bool {
+        self.parents.iter().any(|parent| self.hands_down(parent, controller))
+    }
+
+    /// Whether groups in `parent` have the controller.
+    fn hands_down(&self, parent: &Path, controller: &str) -> bool {
+        match &self.hierarchy.controllers {
+            Some(controllers) => controllers.iter().any(|each| each == controller),
+            None => fs::read_to_string(parent.join("cgroup.subtree_control"))
+                .is_ok_and(|given| given.split_whitespace().any(|each| each == controller)),
+        }
+    }
+
+    fn make(&self, limits: &[Limit]) -> Result<Directory, Lack> {
+        let suits = |parent: &&PathBuf| {
+            limits.iter().all(|limit| self.hands_down(parent, limit.controller()))
+        };
+        let mut refusal = None;
+        for parent in self.parents.iter().filter(suits) {
+            match new_group(parent) {
+                Ok(place) => {
+                    let directory = Directory { place, version: self.version() };
+                    for limit in limits {
+                        if let Err(error) = limit.set(&directory) {
+                            directory.remove();
+                            let cause = format!("{}: {error}", directory.place.display());
+                            let remedy = "check what the parent group allows";
+                            return Err(limit.lacking(&Lack::new(cause, remedy)));
+                        }
+                    }
+                    return Ok(directory);
+                }
+                Err(error) => refusal = refusal.or_else(|| Some(refused(parent, &error))),
+            }
+        }
+        let refusal = refusal.unwrap_or_else(|| {
+            Lack::new("no group has all the controllers", "hand them down to the same group")
+        });
+        Err(match limits.first() {
+            Some(limit) => limit.lacking(&refusal),
+            None => refusal,
+        })
+    }
+}
+
+/// The groups from `own` out to the top of the hierarchy at `place`, as far as they can be seen: a
+/// container may show only a part of the path.
+fn parents(place: &Path, own: &Path) -> Vec<PathBuf> {
+    let outwards = own.ancestors().take_while(|group| group.starts_with(place));
+    let plain = |group: &&Path| !group.components().any(|part| part.as_os_str() == "..");
+    outwards.filter(plain).filter(|group| group.is_dir()).map(Path::to_owned).collect()
+}
+
+fn new_group(parent: &Path) -> io::Result<PathBuf> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut tries = 0;
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let place = parent.join(format!("{NAME_PREFIX}{}-{number}", process::id()));
+        match fs::create_dir(&place) {
+            // Left by a process that had our number, as the first of a container always has.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => {
+                tries += 1;
+            }
+            made => return made.map(|()| place),
+        }
+    }
+}
+
+/// A group of one command. Dropping it kills what is inside and removes it, which may block for
+/// seconds at worst; [`Group::into_removal`] is for callers that may not wait.
+#[derive(Debug)]
+pub(crate) struct Group {
+    directories: Vec<Directory>,
+}
+
+impl Group {
+    /// Files into each of which a process writes `0` to enter. They close when it becomes another
+    /// program.
+    pub(crate) fn entry_files(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |directory: &Directory| {
+            let file = directory.open("cgroup.procs")?;
+            Ok(OwnedFd::from(file))
+        };
+        self.directories.iter().map(open).collect()
+    }
+
+    /// Kills every process in the group. One that was started and has not entered yet is not among
+    /// them: whoever started it kills it too.
+    pub(crate) fn kill(&self) {
+        if let Some(directory) = self.killing()
+            && directory.write("cgroup.kill", "1").is_ok()
+        {
+            return;
+        }
+        for directory in &self.directories {
+            // Nobody is born while the others die.
+            let _ = directory.write_if_there("pids.max", "0");
+        }
+        let Some(directory) = self.directories.first() else { return };
+        for _ in 0..TRIES {
+            if directory.kill_each() == 0 {
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Whether the kernel ended a process of the group because of the memory limit.
+    pub(crate) fn oom_killed(&self) -> bool {
+        self.directories.iter().any(|directory| {
+            let events = match directory.version {
+                Version::First => "memory.oom_control",
+                Version::Second => "memory.events",
+            };
+            let events = fs::read_to_string(directory.place.join(events)).unwrap_or_default();
+            oom_kills(&events) > 0
+        })
+    }
+
+    /// Kills what is inside and removes the group, which may block.
+    pub(crate) fn remove(self) {
+        drop(self);
+    }
+
+    /// The removal, to be run on a thread that may wait.
+    pub(crate) fn into_removal(self) -> impl FnOnce() + Send + 'static {
+        move || self.remove()
+    }
+
+    fn killing(&self) -> Option<&Directory> {
+        self.directories.iter().find(|directory| directory.offers("cgroup.kill"))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+        for directory in &self.directories {
+            directory.remove();
+        }
+    }
+}
+
+fn oom_kills(events: &str) -> u64 {
+    let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Removes empty groups that were left by processes which are gone.
+pub(crate) fn sweep() {
+    let gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
+    for parent in Groups::find().sites.iter().flat_map(|site| &site.parents) {
+        sweep_in(parent, gone);
+    }
+}
+
+fn sweep_in(parent: &Path, gone: impl Fn(u32) -> bool) {
+    for group in groups_in(parent) {
+        let maker = group.file_name().and_then(|name| maker(name.to_str()?));
+        if maker.is_some_and(&gone) {
+            // Refused by the kernel while a process is inside.
+            let _ = fs::remove_dir(&group);
+        }
+    }
+}
+
+/// The process that made the group called `name`, if it is one of ours.
+fn maker(name: &str) -> Option<u32> {
+    let (pid, number) = name.strip_prefix(NAME_PREFIX)?.split_once('-')?;
+    number.parse::<u64>().ok()?;
+    pid.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command, Stdio};
+
+    use ab_testkit::host::cannot_run;
+
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// A real group, or word that this host has none and the reason checked.
+    fn real(what: &str, wanted: Wanted) -> Option<Group> {
+        match Groups::find().make(&wanted) {
+            Ok(group) => Some(group),
+            Err(lack) => {
+                assert!(lack.cause.starts_with("cannot set the "), "{lack:?}");
+                assert!(lack.cause.contains(": ") && !lack.remedy.is_empty(), "{lack:?}");
+                cannot_run(what, &lack.cause);
+                None
+            }
+        }
+    }
+
+    /// Starts a shell that enters the group and runs `line`. The entry files take the places of the
+    /// standard streams.
+    fn inside(group: &Group, line: &str) -> Child {
+        let mut files = group.entry_files().unwrap().into_iter().map(Stdio::from);
+        let count = files.len();
+        assert!((1..=3).contains(&count));
+        let entering = ["echo 0 >&1", "echo 0 >&2", "echo 0 >&0"][..count].join(" && ");
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(format!("{entering} && exec 0<&- >/dev/null 2>&1 && {line}"));
+        let mut next = || files.next().unwrap_or_else(Stdio::null);
+        command.stdout(next()).stderr(next()).stdin(next()).spawn().unwrap()
+    }
+
+    fn members(group: &Group) -> Vec<String> {
+        let of = |directory: &Directory| {
+            fs::read_to_string(directory.place.join("cgroup.procs")).unwrap().trim().to_owned()
+        };
+        group.directories.iter().map(of).collect()
+    }
+
+    fn places(group: &Group) -> Vec<PathBuf> {
+        group.directories.iter().map(|directory| directory.place.clone()).collect()
+    }
+
+    #[test]
+    fn all_die_at_once_and_nothing_is_left() {
+        let wanted = Wanted { memory: Some(256 * MIB), processes: Some(20) };
+        let Some(group) = real("control groups", wanted) else { return };
+        let mut child = inside(&group, "{ sleep 60 & sleep 60 & echo; wait; }");
+        while members(&group).iter().any(|members| members.lines().count() < 3) {
+            assert_eq!(child.try_wait().unwrap(), None, "it could not enter");
+            thread::yield_now();
+        }
+        assert!(!group.oom_killed());
+        let places = places(&group);
+        group.kill();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        fs::create_dir(places[0].join("below")).unwrap();
+        group.into_removal()();
+        assert!(places.iter().all(|place| !place.exists()), "{places:?}");
+    }
+
+    #[test]
+    fn members_are_killed_one_by_one_where_they_must_be() {
+        let wanted = Wanted { memory: None, processes: Some(20) };
+        let Some(mut group) = real("limits of processes", wanted) else { return };
+        let mut child = inside(&group, "{ sleep 60 & sleep 60 & wait; }");
+        while members(&group)[0].lines().count() < 3 {
+            assert_eq!(child.try_wait().unwrap(), None, "it could not enter");
+            thread::yield_now();
+        }
+        // As where only the first version is mounted.
+        let (kept, killing) = group.directories.drain(..).partition(|it| !it.offers("cgroup.kill"));
+        group.directories = kept;
+        let killing = Group { directories: killing };
+        if !group.directories.is_empty() {
+            group.kill();
+            assert_eq!(child.wait().unwrap().signal(), Some(9));
+            assert_eq!(members(&group), [""]);
+        }
+        drop(killing);
+        let _ = child.wait();
+    }
+
+    #[test]
+    fn the_memory_limit_holds_and_is_told() {
+        let wanted = Wanted { memory: Some(24 * MIB), processes: None };
+        let Some(group) = real("limits of memory", wanted) else { return };
+        let mut child = inside(&group, "exec tail -n 1 /dev/zero");
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert!(group.oom_killed());
+    }
+
+    #[test]
+    fn the_limit_of_processes_holds() {
+        for (limit, forks) in [(8, true), (1, false)] {
+            let wanted = Wanted { memory: None, processes: Some(limit) };
+            let Some(group) = real("limits of processes", wanted) else { return };
+            let mut child = inside(&group, "{ /bin/true; echo; }");
+            assert_eq!(child.wait().unwrap().success(), forks, "with a limit of {limit}");
+            group.remove();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_an_error_and_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let top = place.path().display();
+        // Directories that are not control groups: they can be made, but have no limits to set.
+        let mounts = format!("cgroup {top} cgroup rw,memory 0 0\n");
+        let groups = Groups::among(&mounts, "4:memory:/hidden/part\n");
+        assert_eq!(groups.sites[0].parents, [place.path()]);
+        let wanted = Wanted { memory: Some(1), processes: None };
+        let lack = groups.make(&wanted).unwrap_err();
+        assert!(lack.cause.starts_with("cannot set the memory limit of 1 bytes"), "{lack:?}");
+        let wanted = Wanted { memory: None, processes: Some(7) };
+        let lack = groups.make(&wanted).unwrap_err();
+        let expect = "cannot set the limit of 7 processes: new groups have no controller for pids";
+        assert_eq!(lack.cause, expect);
+        let lack = Groups::among("", "").make(&wanted).unwrap_err();
+        assert!(lack.cause.ends_with("no cgroup file system is mounted"), "{lack:?}");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_second_version_hands_controllers_down() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().join("slice/own");
+        fs::create_dir_all(&own).unwrap();
+        fs::write(own.join("cgroup.subtree_control"), "").unwrap();
+        fs::write(place.path().join("slice/cgroup.subtree_control"), "memory pids\n").unwrap();
+        let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", place.path().display());
+        let groups = Groups::among(&mounts, "0::/slice/own\n");
+        assert_eq!(groups.sites[0].parents[0], own);
+        assert_eq!(groups.site_for(Limit::Memory(1)), Ok(0));
+        let site = &groups.sites[0];
+        assert!(!site.hands_down(&own, "memory"));
+        assert!(site.hands_down(&place.path().join("slice"), "pids"));
+    }
+
+    #[test]
+    fn names_that_were_left_are_passed_over() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = |number: u64| format!("{NAME_PREFIX}{}-{number}", process::id());
+        for number in 0..50 {
+            fs::create_dir(parent.path().join(left(number))).unwrap();
+        }
+        let place = new_group(parent.path()).unwrap();
+        assert!(place.is_dir());
+        assert_eq!(groups_in(parent.path()).len(), 51);
+    }
+
+    #[test]
+    fn groups_of_the_dead_are_swept() {
+        let parent = tempfile::tempdir().unwrap();
+        for name in ["agent-backend-7-0", "agent-backend-8-1", "agent-backend-probe-7-0", "x"] {
+            fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        sweep_in(parent.path(), |pid| pid == 7);
+        let mut left: Vec<_> = groups_in(parent.path());
+        left.sort();
+        let expect = ["agent-backend-8-1", "agent-backend-probe-7-0", "x"];
+        assert_eq!(left, expect.map(|name| parent.path().join(name)));
+        sweep();
+    }
+
+    #[test]
+    fn kills_are_counted() {
+        for (events, count) in [
+            ("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", 2),
+            ("low 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n", 1),
+            ("oom_kill_disable 0\nunder_oom 0\n", 0),
+            ("", 0),
+        ] {
+            assert_eq!(oom_kills(events), count);
+        }
+    }
+}

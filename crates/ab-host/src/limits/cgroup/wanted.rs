@@ -1,0 +1,62 @@
+//! What a command is to be limited to, and the files of a group that say so.
+
+use std::io;
+
+use super::directory::{Directory, Version};
+use crate::facilities::Lack;
+
+/// Limits of one command, all its processes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Bytes of memory, swap included.
+    pub(crate) memory: Option<u64>,
+    /// Processes and threads at the same time.
+    pub(crate) processes: Option<u64>,
+}
+
+impl Wanted {
+    pub(super) fn limits(&self) -> Vec<Limit> {
+        let memory = self.memory.map(Limit::Memory);
+        memory.into_iter().chain(self.processes.map(Limit::Processes)).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    Memory(u64),
+    Processes(u64),
+}
+
+impl Limit {
+    pub(super) fn controller(self) -> &'static str {
+        match self {
+            Limit::Memory(_) => "memory",
+            Limit::Processes(_) => "pids",
+        }
+    }
+
+    pub(super) fn set(self, group: &Directory) -> io::Result<()> {
+        match (self, group.version) {
+            (Limit::Memory(bytes), Version::First) => {
+                let bytes = bytes.to_string();
+                group.write("memory.limit_in_bytes", &bytes)?;
+                // In this order: the sum with swap may not be below the limit without.
+                group.write_if_there("memory.memsw.limit_in_bytes", &bytes)
+            }
+            (Limit::Memory(bytes), Version::Second) => {
+                group.write("memory.max", &bytes.to_string())?;
+                group.write_if_there("memory.swap.max", "0")
+            }
+            (Limit::Processes(count), _) => group.write("pids.max", &count.to_string()),
+        }
+    }
+
+    /// `lack` as the reason why this limit cannot be set.
+    pub(super) fn lacking(self, lack: &Lack) -> Lack {
+        let what = match self {
+            Limit::Memory(bytes) => format!("the memory limit of {bytes} bytes"),
+            Limit::Processes(count) => format!("the limit of {count} processes"),
+        };
+        Lack::new(format!("cannot set {what}: {}", lack.cause), lack.remedy.clone())
+    }
+}

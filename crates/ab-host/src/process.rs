@@ -1,0 +1,11 @@
+//! Processes of the host: how they start, what they say, and how they end.
+
+pub(crate) mod child;
+pub(crate) mod readiness;
+pub(crate) mod running;
+pub(crate) mod spawner;
+pub(crate) mod spool;
+pub(crate) mod strays;
+pub(crate) mod stream;
+pub(crate) mod supervise;
+pub(crate) mod table;

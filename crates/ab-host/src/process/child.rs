@@ -1,0 +1,338 @@
+//! One child, started as vfork does: no copy of the parent's memory, however much that is.
+//!
+//! The child runs on a stack of its own in the parent's memory while the thread that started it
+//! stands still, and does nothing but system calls until it is another program. Whatever it must
+//! be given is prepared in an [`Image`] before. A call that fails ends it, and the parent is told
+//! which one: nothing runs with less around it than was asked for.
+//!
+//! Beside this file only `readiness` needs `unsafe`.
+
+#![allow(unsafe_code, reason = "clone, and the calls between it and execve, have no safe form")]
+
+use std::ffi::{CString, c_char, c_int, c_ulong, c_void};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use seccompiler::sock_filter;
+
+/// Handles that a child is given have numbers from 0 on; those they come from are above this.
+const FIRST_SOURCE: RawFd = 64;
+const STACK: usize = 64 * 1024;
+
+/// What becomes of the privileges of whoever starts the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Privileges {
+    Keep,
+    /// No program it starts can gain any.
+    NoNew,
+    /// None at all, also when it runs as root.
+    Drop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    None,
+    /// The first handle becomes the controlling terminal.
+    Controlling,
+}
+
+/// A limit of the kernel on the child and all it starts, each for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rlimit {
+    pub(crate) resource: u32,
+    pub(crate) value: u64,
+}
+
+/// A program, and everything around it.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// Absolute, since a search would happen in the child.
+    pub(crate) program: CString,
+    pub(crate) arguments: Vec<CString>,
+    pub(crate) environment: Vec<CString>,
+    pub(crate) directory: OwnedFd,
+    /// They become 0, 1, 2 and so on; nothing else is open in the child.
+    pub(crate) handles: Vec<OwnedFd>,
+    pub(crate) terminal: Terminal,
+    /// Signals that start out ignored; all others have their default effect.
+    pub(crate) ignored: &'static [c_int],
+    pub(crate) rlimits: Vec<Rlimit>,
+    /// Files of control groups that the child enters by writing to them.
+    pub(crate) groups: Vec<OwnedFd>,
+    pub(crate) privileges: Privileges,
+    pub(crate) ruleset: Option<Arc<OwnedFd>>,
+    pub(crate) filter: Option<Arc<[sock_filter]>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) pid: i32,
+    pub(crate) handle: OwnedFd,
+}
+
+/// What the child was about to do when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Step {
+    Clone,
+    Session,
+    ParentGone,
+    Handles,
+    Terminal,
+    Directory,
+    Groups,
+    Limits,
+    Privileges,
+    Landlock,
+    Seccomp,
+    Execute,
+}
+
+impl Step {
+    fn as_str(self) -> &'static str {
+        match self {
+            Step::Clone => "start a process",
+            Step::Session => "make a session for the process",
+            Step::ParentGone => "start a process while this one ends",
+            Step::Handles => "hand over the process's files",
+            Step::Terminal => "give the process its terminal",
+            Step::Directory => "enter the working directory",
+            Step::Groups => "put the process into its control group",
+            Step::Limits => "set the process's limits",
+            Step::Privileges => "take the process's privileges",
+            Step::Landlock => "put Landlock's rules in force",
+            Step::Seccomp => "put the filter for system calls in force",
+            Step::Execute => "execute the program",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) step: Step,
+    pub(crate) errno: Errno,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.step.as_str(), std::io::Error::from(self.errno))
+    }
+}
+
+/// The memory that a child runs on until it is another program. One at a time uses it.
+#[derive(Debug)]
+pub(crate) struct Stack(Box<[u128]>);
+
+impl Stack {
+    pub(crate) fn new() -> Self {
+        Self(vec![0; STACK / size_of::<u128>()].into_boxed_slice())
+    }
+}
+
+/// What parent and child both see.
+struct Shared<'a> {
+    image: &'a Image,
+    arguments: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    parent: i32,
+    sources: Vec<RawFd>,
+    failed: Option<(Step, c_int)>,
+}
+
+/// Starts the program. Every signal must be blocked in the calling thread: a handler that ran in
+/// the child would run in the parent's memory.
+pub(crate) fn start(image: &Image, stack: &mut Stack) -> Result<Started, Failed> {
+    let failed = |errno| Failed { step: Step::Handles, errno };
+    // Numbers that cannot collide with those that the child's handles get.
+    let raised: Result<Vec<OwnedFd>, Errno> = image
+        .handles
+        .iter()
+        .map(|handle| rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE))
+        .collect();
+    let raised = raised.map_err(failed)?;
+    if raised.len() > FIRST_SOURCE as usize {
+        return Err(failed(Errno::MFILE));
+    }
+    let pointers = |texts: &[CString]| -> Vec<*const c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let mut shared = Shared {
+        image,
+        arguments: pointers(&image.arguments),
+        environment: pointers(&image.environment),
+        parent: rustix::process::getpid().as_raw_nonzero().get(),
+        sources: raised.iter().map(AsRawFd::as_raw_fd).collect(),
+        failed: None,
+    };
+    let mut handle: c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let top = stack.0.as_mut_ptr_range().end.cast::<c_void>();
+    // SAFETY: the stack is ours, aligned, and used by this child alone, since `CLONE_VFORK` holds
+    // this thread until the child has executed or ended. `shared` outlives that, and nothing else
+    // looks at it meanwhile. `child` never returns into this frame: it executes or exits.
+    let pid = unsafe {
+        libc::clone(child, top, flags, ptr::from_mut(&mut shared).cast::<c_void>(), &mut handle)
+    };
+    if pid < 0 {
+        let errno = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+        return Err(Failed { step: Step::Clone, errno });
+    }
+    // SAFETY: the kernel has just made it for us, and nobody else knows it.
+    let handle = unsafe { OwnedFd::from_raw_fd(handle) };
+    // SAFETY: the child has written through the pointer that the kernel passed on, and is done.
+    let failed = unsafe { ptr::read_volatile(&raw const shared.failed) };
+    let Some((step, errno)) = failed else {
+        return Ok(Started { pid, handle });
+    };
+    // It has ended already, and nobody else may wait for it.
+    let waited = rustix::process::WaitIdOptions::EXITED;
+    let _ = rustix::process::waitid(rustix::process::WaitId::PidFd(handle.as_fd()), waited);
+    Err(Failed { step, errno: Errno::from_raw_os_error(errno) })
+}
+
+/// The child's life until it is another program.
+extern "C" fn child(shared: *mut c_void) -> c_int {
+    // SAFETY: `start` passes a pointer to its own, and stands still.
+    let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
+    let Err(step) = become_program(shared);
+    // SAFETY: reads the number of this thread's last failure.
+    let errno = unsafe { *libc::__errno_location() };
+    shared.failed = Some((step, errno));
+    // SAFETY: ends this process without running anything of the parent's.
+    unsafe { libc::_exit(127) }
+}
+
+fn holds(result: c_int, step: Step) -> Result<(), Step> {
+    if result < 0 { Err(step) } else { Ok(()) }
+}
+
+fn held(result: libc::c_long, step: Step) -> Result<(), Step> {
+    if result < 0 { Err(step) } else { Ok(()) }
+}
+
+/// Returns only when a call fails. Allocates nothing, takes no lock, and cannot panic.
+fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step> {
+    let image = shared.image;
+    // SAFETY: plain system calls on numbers and on memory that `start` keeps.
+    unsafe {
+        holds(libc::setsid(), Step::Session)?;
+        holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
+        if libc::getppid() != shared.parent {
+            return Err(Step::ParentGone);
+        }
+        signals(image.ignored);
+        let mut number: c_int = 0;
+        for source in &shared.sources {
+            holds(libc::dup2(*source, number), Step::Handles)?;
+            number += 1;
+        }
+        if image.terminal == Terminal::Controlling {
+            holds(libc::ioctl(0, libc::TIOCSCTTY, 0), Step::Terminal)?;
+        }
+        holds(libc::fchdir(image.directory.as_raw_fd()), Step::Directory)?;
+        for group in &image.groups {
+            let written = libc::write(group.as_raw_fd(), c"0".as_ptr().cast(), 1);
+            if written != 1 {
+                return Err(Step::Groups);
+            }
+        }
+        for Rlimit { resource, value } in &image.rlimits {
+            let limit = libc::rlimit64 { rlim_cur: *value, rlim_max: *value };
+            let set = libc::prlimit64(0, *resource as _, &limit, ptr::null_mut());
+            holds(set, Step::Limits)?;
+        }
+        privileges(image.privileges)?;
+        if let Some(ruleset) = &image.ruleset {
+            let restrict = libc::SYS_landlock_restrict_self;
+            held(libc::syscall(restrict, ruleset.as_raw_fd(), 0), Step::Landlock)?;
+        }
+        let rest = libc::syscall(libc::SYS_close_range, number, c_int::MAX, 0);
+        held(rest, Step::Handles)?;
+        if let Some(filter) = &image.filter {
+            let program = libc::sock_fprog {
+                len: filter.len() as u16,
+                filter: filter.as_ptr().cast_mut().cast(),
+            };
+            let mode = libc::SECCOMP_SET_MODE_FILTER as c_ulong;
+            let set = libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program);
+            held(set, Step::Seccomp)?;
+        }
+        libc::execve(
+            image.program.as_ptr(),
+            shared.arguments.as_ptr(),
+            shared.environment.as_ptr(),
+        );
+    }
+    Err(Step::Execute)
+}
+
+/// Nothing of how the parent treats signals is passed on.
+///
+/// # Safety
+/// Only in a child that shares no table of handlers with its parent.
+unsafe fn signals(ignored: &[c_int]) {
+    // SAFETY: the action is plain data, and the calls change only this process's table.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        for signal in 1..libc::SIGRTMIN() {
+            action.sa_sigaction = match ignored.contains(&signal) {
+                true => libc::SIG_IGN,
+                false => libc::SIG_DFL,
+            };
+            // KILL and STOP refuse, as they must.
+            libc::sigaction(signal, &raw const action, ptr::null_mut());
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
+}
+
+/// # Safety
+/// Only in a child that is about to execute.
+unsafe fn privileges(privileges: Privileges) -> Result<(), Step> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: c_int,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+
+    // SAFETY: plain system calls; the structures are what version 3 of the call reads.
+    unsafe {
+        if privileges == Privileges::Drop {
+            let header = Header { version: VERSION_3, pid: 0 };
+            let nothing = [0_u32; 6];
+            let set = libc::syscall(libc::SYS_capset, &raw const header, nothing.as_ptr());
+            held(set, Step::Privileges)?;
+        }
+        if privileges != Privileges::Keep {
+            holds(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), Step::Privileges)?;
+        }
+    }
+    Ok(())
+}
+
+/// The version of the kernel's Landlock; nothing where there is none.
+pub(crate) fn landlock_version() -> Option<i32> {
+    const ASK_FOR_VERSION: u32 = 1;
+    // SAFETY: with this flag the call reads nothing and makes nothing.
+    let version = unsafe {
+        let create = libc::SYS_landlock_create_ruleset;
+        libc::syscall(create, ptr::null::<c_void>(), 0, ASK_FOR_VERSION)
+    };
+    i32::try_from(version).ok().filter(|version| *version > 0)
+}
+
+/// Blocks every signal in the calling thread, for good.
+pub(crate) fn block_signals() {
+    // SAFETY: plain calls on a set of our own; only this thread's mask changes.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
+    }
+}

@@ -1,0 +1,155 @@
+//! A process that runs: how it is reached, ended and waited for.
+//!
+//! Dropped before its end, it is killed with everything it started, as far as that can be reached,
+//! and the thread that starts processes waits for it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::child::Started;
+use super::readiness::watch;
+use super::{spawner, strays};
+use crate::limits::cgroup::Group;
+
+/// How signals get to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It leads a process group.
+    Leader,
+    /// It is inside a bwrap, which passes nothing on, in a session of its own.
+    Inside,
+}
+
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Absent once it was waited for.
+    handle: Option<AsyncFd<OwnedFd>>,
+    pid: Pid,
+    reach: Reach,
+    group: Option<Group>,
+    /// What its environment says, and that of all it started.
+    cookie: String,
+}
+
+/// How a process ended, as the kernel tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        started: Started,
+        reach: Reach,
+        group: Option<Group>,
+        cookie: String,
+    ) -> io::Result<Self> {
+        let Some(pid) = Pid::from_raw(started.pid) else {
+            return Err(io::Error::other("the process has no number"));
+        };
+        let handle = watch(started.handle, Interest::READABLE)?;
+        Ok(Self { handle: Some(handle), pid, reach, group, cookie })
+    }
+
+    /// Waits for the end. May be cancelled and called again.
+    pub(crate) async fn ended(&mut self) -> io::Result<Status> {
+        let Some(handle) = &self.handle else {
+            return Err(io::Error::other("the process was waited for already"));
+        };
+        loop {
+            let mut ready = handle.readable().await?;
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            match rustix::process::waitid(WaitId::PidFd(handle.get_ref().as_fd()), options)? {
+                Some(status) => {
+                    self.handle = None;
+                    return Ok(Status {
+                        code: status.exit_status(),
+                        signal: status.terminating_signal(),
+                    });
+                }
+                None => ready.clear_ready(),
+            }
+        }
+    }
+
+    /// Sends a signal to the command and its group.
+    pub(crate) fn signal(&self, number: i32) {
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        if signal == Signal::KILL {
+            return self.kill();
+        }
+        let target = match self.reach {
+            Reach::Leader => Some(self.pid),
+            Reach::Inside => first_child(self.pid),
+        };
+        // One that has just ended needs no signal.
+        let _ = kill_process_group(target.unwrap_or(self.pid), signal);
+    }
+
+    /// Ends it, and what it started.
+    pub(crate) fn kill(&self) {
+        if let Some(handle) = &self.handle {
+            let _ = pidfd_send_signal(handle.get_ref(), Signal::KILL);
+        }
+        self.kill_rest();
+    }
+
+    /// Ends what it started and left behind, where that has not left its group.
+    pub(crate) fn kill_rest(&self) {
+        match (&self.group, self.reach) {
+            (Some(group), _) => group.kill(),
+            (None, Reach::Leader) => {
+                let _ = kill_process_group(self.pid, Signal::KILL);
+            }
+            // Its namespace ends with it.
+            (None, Reach::Inside) => {}
+        }
+    }
+
+    /// Ends what left the group, as far as it can be found. Looks at every process of the host.
+    pub(crate) fn kill_strays(&self) -> impl FnOnce() + Send + 'static {
+        let cookie = match (&self.group, self.reach) {
+            (None, Reach::Leader) => Some(self.cookie.clone()),
+            (Some(_), _) | (None, Reach::Inside) => None,
+        };
+        move || {
+            if let Some(cookie) = cookie {
+                strays::kill(&cookie);
+            }
+        }
+    }
+
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::oom_killed)
+    }
+
+    /// The control group, to be removed where that may take a moment.
+    pub(crate) fn take_group(&mut self) -> Option<Group> {
+        self.group.take()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.handle.is_none() {
+            return;
+        }
+        self.kill();
+        self.kill_strays()();
+        if let Some(handle) = self.handle.take() {
+            spawner::bury(handle.into_inner());
+        }
+    }
+}
+
+/// The process that bwrap started, which leads the command's group.
+fn first_child(pid: Pid) -> Option<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+}

@@ -1,0 +1,249 @@
+//! The life of one process, from its start to its last byte: one task, no thread.
+//!
+//! Output is read while there is room for it, so a slow reader slows an owned process down and
+//! loses nothing. When the process has ended, or must, everything that it started is ended too,
+//! and what is still in its pipes is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ab_core::process::{Cause, Channel, Control, Exit, Output, TAIL, TerminalSize};
+use bytes::{Bytes, BytesMut};
+use rustix::fd::OwnedFd;
+use rustix::termios::Winsize;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::running::{Running, Status};
+use super::spool::Spool;
+use super::stream::Stream;
+use crate::blocking;
+
+/// How long the pipes of an ended process may stay silent before nobody waits for them any more:
+/// something that could not be ended still holds them.
+const SILENCE: Duration = Duration::from_millis(200);
+/// How long a killed process may take to end before it is given up.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+/// What a terminal takes for the end of input.
+const END_OF_INPUT: &[u8] = &[4];
+
+/// Where output goes.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    Reader(mpsc::Sender<Output>),
+    Spool(Arc<Spool>),
+}
+
+/// The channels of a process that has just been started.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    pub(crate) stdout: Option<Stream>,
+    pub(crate) stderr: Option<Stream>,
+    pub(crate) stdin: Option<Stream>,
+    /// The terminal, where there is one, to change its size.
+    pub(crate) terminal: Option<OwnedFd>,
+}
+
+/// What the outside may do to it.
+#[derive(Debug)]
+pub(crate) struct Reins {
+    pub(crate) stdin: Option<mpsc::Receiver<Bytes>>,
+    pub(crate) control: mpsc::Receiver<Control>,
+    /// Absent for a process that outlives whoever holds it.
+    pub(crate) leash: Option<oneshot::Receiver<()>>,
+    /// Says when the backend ends.
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) wall: Option<Duration>,
+}
+
+pub(crate) async fn supervise(
+    mut running: Running,
+    channels: Channels,
+    sink: Sink,
+    mut reins: Reins,
+) -> Exit {
+    let Channels { stdout, stderr, stdin, terminal } = channels;
+    let pace = Pace::default();
+    let tails = Tails::default();
+    let output = pump([stdout, stderr], &sink, &pace, &tails);
+    tokio::pin!(output);
+    let (end_input, input_ended) = oneshot::channel();
+    let feeding = feed(stdin, reins.stdin.take(), input_ended, terminal.is_some());
+    tokio::pin!(feeding);
+
+    let deadline = reins.wall.map(|wall| Instant::now() + wall);
+    let (mut end_input, mut leash) = (Some(end_input), reins.leash.take());
+    let (mut cause, mut last) = (Cause::Itself, None);
+    let (mut flows, mut feeds, mut controls) = (true, true, true);
+    let status = loop {
+        let ends = tokio::select! {
+            status = running.ended() => break status.unwrap_or_default(),
+            () = &mut output, if flows => {
+                flows = false;
+                None
+            }
+            () = &mut feeding, if feeds => {
+                feeds = false;
+                None
+            }
+            control = reins.control.recv(), if controls => {
+                match control {
+                    None => controls = false,
+                    Some(Control::Signal(number)) => running.signal(number),
+                    Some(Control::Resize(size)) => resize(terminal.as_ref(), size),
+                    Some(Control::EndInput) => drop(end_input.take()),
+                }
+                None
+            }
+            () = let_go(&mut leash), if leash.is_some() && last.is_none() => Some(Cause::Dropped),
+            () = stopped(&mut reins.stop), if last.is_none() => Some(Cause::Dropped),
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)),
+                if deadline.is_some() && last.is_none() => Some(Cause::Timeout),
+            // Not even a kill ends a process that waits for a broken disk.
+            () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {
+                break Status::default();
+            }
+        };
+        if let Some(ended_by) = ends {
+            cause = ended_by;
+            last = Some(Instant::now() + LAST_WAIT);
+            running.kill();
+            let strays = running.kill_strays();
+            blocking::finish(strays).await;
+        }
+    };
+    if cause == Cause::Itself && running.ran_out_of_memory() {
+        cause = Cause::Memory;
+    }
+    running.kill_rest();
+    while flows {
+        let seen = pace.reads.load(Ordering::Relaxed);
+        tokio::select! {
+            () = &mut output => flows = false,
+            () = let_go(&mut leash), if leash.is_some() => flows = false,
+            () = sleep(SILENCE) => {
+                let silent = seen == pace.reads.load(Ordering::Relaxed);
+                flows = !(silent && pace.waits.load(Ordering::Relaxed));
+            }
+        }
+    }
+    if let Some(group) = running.take_group() {
+        blocking::finish(group.into_removal()).await;
+    }
+    let (stdout_tail, stderr_tail) = tails.texts();
+    Exit { code: status.code, signal: status.signal, cause, stdout_tail, stderr_tail }
+}
+
+/// Whether output is waited for, and how often some came.
+#[derive(Debug, Default)]
+struct Pace {
+    waits: AtomicBool,
+    reads: AtomicU64,
+}
+
+/// Takes output from both channels to its sink until both have ended.
+async fn pump(channels: [Option<Stream>; 2], sink: &Sink, pace: &Pace, tails: &Tails) {
+    let [mut stdout, mut stderr] = channels;
+    let mut sequence = 0;
+    while stdout.is_some() || stderr.is_some() {
+        pace.waits.store(true, Ordering::Relaxed);
+        let (channel, read) = tokio::select! {
+            read = next(&mut stdout), if stdout.is_some() => (Channel::Stdout, read),
+            read = next(&mut stderr), if stderr.is_some() => (Channel::Stderr, read),
+        };
+        pace.waits.store(false, Ordering::Relaxed);
+        pace.reads.fetch_add(1, Ordering::Relaxed);
+        let Some(bytes) = read else {
+            match channel {
+                Channel::Stdout => stdout = None,
+                Channel::Stderr => stderr = None,
+            }
+            continue;
+        };
+        tails.note(channel, &bytes);
+        let piece = Output { sequence, channel, bytes, lost: 0 };
+        sequence = piece.next();
+        match sink {
+            // A reader that is gone hears nothing; the process goes on.
+            Sink::Reader(reader) => drop(reader.send(piece).await),
+            Sink::Spool(spool) => spool.push(piece.channel, piece.bytes).await,
+        }
+    }
+}
+
+/// The next piece of a channel; nothing at its end, however that came.
+async fn next(stream: &mut Option<Stream>) -> Option<Bytes> {
+    let bytes = stream.as_mut()?.read().await.ok()?;
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+/// Brings input to the process until there is no more.
+async fn feed(
+    stream: Option<Stream>,
+    input: Option<mpsc::Receiver<Bytes>>,
+    mut ended: oneshot::Receiver<()>,
+    terminal: bool,
+) {
+    let (Some(stream), Some(mut input)) = (stream, input) else { return };
+    loop {
+        let bytes = tokio::select! {
+            biased;
+            bytes = input.recv() => bytes,
+            _ = &mut ended => None,
+        };
+        let Some(bytes) = bytes else { break };
+        // A process that has closed its input wants no more.
+        if stream.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    if terminal {
+        let _ = stream.write_all(END_OF_INPUT).await;
+    }
+}
+
+async fn let_go(leash: &mut Option<oneshot::Receiver<()>>) {
+    if let Some(held) = leash {
+        let _ = held.await;
+        *leash = None;
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A table that is gone has stopped too.
+    let _ = stop.wait_for(|stopped| *stopped).await;
+}
+
+fn resize(terminal: Option<&OwnedFd>, size: TerminalSize) {
+    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    if let Some(terminal) = terminal {
+        // The process may just have ended, and its terminal with it.
+        let _ = rustix::termios::tcsetwinsize(terminal, size);
+    }
+}
+
+/// The ends of both channels.
+#[derive(Debug, Default)]
+struct Tails {
+    ends: std::sync::Mutex<(BytesMut, BytesMut)>,
+}
+
+impl Tails {
+    fn note(&self, channel: Channel, bytes: &[u8]) {
+        let mut ends = self.ends.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let end = match channel {
+            Channel::Stdout => &mut ends.0,
+            Channel::Stderr => &mut ends.1,
+        };
+        end.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        let surplus = end.len().saturating_sub(TAIL);
+        let _ = end.split_to(surplus);
+    }
+
+    fn texts(&self) -> (String, String) {
+        let ends = self.ends.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let text = |end: &BytesMut| String::from_utf8_lossy(end).into_owned();
+        (text(&ends.0), text(&ends.1))
+    }
+}

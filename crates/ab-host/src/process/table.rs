@@ -1,0 +1,211 @@
+//! The processes of one driver: those that are held, and those that stay until they end.
+//!
+//! Everything that runs is counted, and ends with the driver.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::{Control, Ending, Exit, Follower, Output, Process, ProcessId, ProcessInfo};
+use ab_core::{Verb, WsPath};
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+
+use super::spool::{Read, Spool};
+
+/// Processes that stay, at a time.
+pub(crate) const MAX_DETACHED: usize = 256;
+/// Ended ones whose output can still be read; the oldest go first.
+pub(crate) const MAX_ENDED: usize = 64;
+/// Memory that the output of ended ones may hold; the oldest go first, the last one stays.
+pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Random, so that nobody takes a process of an earlier driver for one of this.
+    incarnation: String,
+    next: AtomicU64,
+    stop: watch::Sender<bool>,
+    live: watch::Sender<usize>,
+    entries: Mutex<BTreeMap<u64, Entry>>,
+}
+
+/// A process that stays.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: ProcessId,
+    pub(crate) command: String,
+    pub(crate) cwd: WsPath,
+    pub(crate) started: SystemTime,
+    pub(crate) exit: Option<Exit>,
+    pub(crate) spool: Arc<Spool>,
+    pub(crate) stdin: Option<mpsc::Sender<Bytes>>,
+    pub(crate) control: mpsc::Sender<Control>,
+    pub(crate) ending: Ending,
+}
+
+/// One process among those that run; dropped when it has ended.
+#[derive(Debug)]
+pub(crate) struct Place {
+    table: Arc<Table>,
+    pub(crate) number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.table.live.send_modify(|live| *live -= 1);
+    }
+}
+
+impl Table {
+    pub(crate) fn new() -> Arc<Self> {
+        let random = std::hash::RandomState::new().build_hasher().finish();
+        Arc::new(Self {
+            incarnation: format!("{random:016x}"),
+            next: AtomicU64::new(1),
+            stop: watch::Sender::new(false),
+            live: watch::Sender::new(0),
+            entries: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    /// Counts one more; refused once the driver has ended.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<Place> {
+        self.live.send_modify(|live| *live += 1);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let place = Place { table: self.clone(), number };
+        match *self.stop.borrow() {
+            true => Err(Error::destroyed(Verb::Exec)),
+            false => Ok(place),
+        }
+    }
+
+    pub(crate) fn id(&self, place: &Place) -> ProcessId {
+        ProcessId::new(format!("{}-{}", place.number, &self.incarnation[..8]))
+    }
+
+    /// What the environment of a process says: nobody else's says the same.
+    pub(crate) fn cookie(&self, place: &Place) -> String {
+        format!("{}-{}", self.incarnation, place.number)
+    }
+
+    pub(crate) fn stop(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Refuses one more that stays where there are too many.
+    pub(crate) fn has_room(&self) -> Result<()> {
+        let running = self.lock().values().filter(|entry| entry.exit.is_none()).count();
+        if running < MAX_DETACHED {
+            return Ok(());
+        }
+        let message = format!("{MAX_DETACHED} processes were started and still run");
+        Err(Error::new(Code::ExecError, Kind::TooLarge, message)
+            .with_verb(Verb::Exec)
+            .with_hint("end some of them first"))
+    }
+
+    pub(crate) fn add(&self, place: &Place, entry: Entry) {
+        self.lock().insert(place.number, entry);
+    }
+
+    /// Notes the end of one that stays.
+    pub(crate) fn ended(&self, number: u64, exit: &Exit) {
+        let mut entries = self.lock();
+        if let Some(entry) = entries.get_mut(&number) {
+            entry.exit = Some(exit.clone());
+            entry.stdin = None;
+        }
+        let mut held = 0;
+        let newest_first = entries.iter().rev().filter(|(_, entry)| entry.exit.is_some());
+        let stale: Vec<u64> = newest_first
+            .enumerate()
+            .filter(|(index, (_, entry))| {
+                held += entry.spool.held();
+                *index >= MAX_ENDED || (*index > 0 && held > MAX_ENDED_BYTES)
+            })
+            .map(|(_, (number, _))| *number)
+            .collect();
+        for number in stale {
+            entries.remove(&number);
+        }
+    }
+
+    pub(crate) fn list(&self) -> Vec<ProcessInfo> {
+        self.lock()
+            .values()
+            .map(|entry| ProcessInfo {
+                id: entry.id.clone(),
+                command: entry.command.clone(),
+                cwd: entry.cwd.clone(),
+                started: entry.started,
+                exit: entry.exit.clone(),
+            })
+            .collect()
+    }
+
+    /// Follows one that stays, from a byte on.
+    pub(crate) fn attach(self: &Arc<Self>, id: &ProcessId, from: u64) -> Result<Process> {
+        let entry = self.lock().values().find(|entry| entry.id == *id).cloned();
+        let Some(entry) = entry else {
+            let message = format!("no process {id} in this workspace");
+            return Err(
+                Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach)
+            );
+        };
+        let Entry { id, spool, stdin, control, ending, .. } = entry;
+        let (process, follower) = Process::joined(id, stdin, control, ending);
+        tokio::spawn(follow(spool, from, follower));
+        Ok(process)
+    }
+
+    /// Ends everything, without waiting.
+    pub(crate) fn abandon(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Ends everything, and waits until it has ended.
+    pub(crate) async fn close(&self) {
+        self.abandon();
+        let mut live = self.live.subscribe();
+        // The sender is ours, so it cannot be gone.
+        let _ = live.wait_for(|live| *live == 0).await;
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Brings what is kept, and then what comes, to one reader; ends with it.
+async fn follow(spool: Arc<Spool>, mut from: u64, follower: Follower) {
+    let Follower { output, mut leash } = follower;
+    loop {
+        let read = tokio::select! {
+            read = spool.read(from) => read,
+            _ = &mut leash => return,
+        };
+        match read {
+            Read::Piece(piece) => {
+                from = Output::next(&piece);
+                tokio::select! {
+                    sent = output.send(piece) => {
+                        if sent.is_err() {
+                            return;
+                        }
+                    }
+                    _ = &mut leash => return,
+                }
+            }
+            Read::Nothing => tokio::select! {
+                () = spool.changed(from) => {}
+                _ = &mut leash => return,
+            },
+            Read::End => return,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Landlock's rules, made in the parent and put in force by the child.
+//!
+//! Everything that this kernel's Landlock can refuse is refused but for what is granted here. A
+//! rule that cannot be made is an error: fewer rights are fine, fewer refusals are not.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope,
+};
+use rustix::fs::{Mode, OFlags};
+
+/// The oldest Landlock that keeps commands in: before it, files could be cut without the right to
+/// write them.
+const NEEDED: ABI = ABI::V3;
+/// The newest that this file knows how to use.
+const NEWEST: ABI = ABI::V6;
+/// From here on signals and sockets without a path are kept in too.
+pub(crate) const SCOPES: i32 = 6;
+
+/// Files that programs read to know the machine; nothing of other processes.
+const READABLE_FILES: &[&str] = &[
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/filesystems",
+    "/proc/sys/kernel",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/fs",
+    "/proc/sys/net/core/somaxconn",
+    "/sys/devices/system/cpu",
+];
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+];
+
+/// Which version this kernel has; nothing when it has none.
+pub(crate) fn version() -> Option<i32> {
+    crate::process::child::landlock_version()
+}
+
+/// What a command may do where.
+#[derive(Debug, Default)]
+pub(crate) struct Grants<'a> {
+    /// Everything below.
+    pub(crate) writable: Vec<&'a OwnedFd>,
+    pub(crate) readable: Vec<&'a Path>,
+}
+
+/// The rules for a command that is kept in by Landlock alone.
+pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd, String> {
+    let explained = |error: landlock::RulesetError| format!("no rules can be made: {error}");
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(NEEDED))
+        .map_err(explained)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))
+        .map_err(explained)?
+        .scope(Scope::from_all(NEWEST))
+        .map_err(explained)?;
+    let mut made = ruleset.create().map_err(explained)?;
+    let all = AccessFs::from_all(NEWEST);
+    let read = AccessFs::from_read(NEWEST);
+    for directory in &grants.writable {
+        made = allow(made, directory, all)?;
+    }
+    for path in grants.readable.iter().copied().chain(READABLE_FILES.iter().map(Path::new)) {
+        if let Some(handle) = opened(path)? {
+            made = allow(made, &handle, read)?;
+        }
+    }
+    for path in DEVICES {
+        if let Some(handle) = opened(Path::new(path))? {
+            let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+            made = allow(made, &handle, device | AccessFs::ReadDir)?;
+        }
+    }
+    into_handle(made)
+}
+
+/// Only what namespaces leave open: signals to, and sockets without a path of, others. Nothing on
+/// a kernel that cannot do that.
+pub(crate) fn scopes() -> Result<Option<OwnedFd>, String> {
+    if version().is_none_or(|version| version < SCOPES) {
+        return Ok(None);
+    }
+    let explained = |error: landlock::RulesetError| format!("no scopes can be made: {error}");
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)
+        .map_err(explained)?;
+    into_handle(ruleset.create().map_err(explained)?).map(Some)
+}
+
+fn allow(
+    made: RulesetCreated,
+    handle: &OwnedFd,
+    rights: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, String> {
+    // A right that only makes sense for a directory is refused for a file.
+    let stat = rustix::fs::fstat(handle).map_err(|error| error.to_string())?;
+    let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+    let rights = if is_dir { rights } else { rights & AccessFs::from_file(NEWEST) };
+    made.add_rule(PathBeneath::new(handle.as_fd(), rights))
+        .map_err(|error| format!("a rule cannot be made: {error}"))
+}
+
+fn into_handle(made: RulesetCreated) -> Result<OwnedFd, String> {
+    Option::<OwnedFd>::from(made).ok_or_else(|| "this kernel has no Landlock".to_owned())
+}
+
+/// What is there; a file that this host lacks needs no rule.
+fn opened(path: &Path) -> Result<Option<OwnedFd>, String> {
+    match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(handle) => Ok(Some(handle)),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::ACCESS) => Ok(None),
+        Err(error) => Err(format!("cannot open {}: {error}", path.display())),
+    }
+}

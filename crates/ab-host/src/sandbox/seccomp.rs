@@ -1,0 +1,210 @@
+//! The filter for system calls: what leads out of the other walls, whatever they are.
+//!
+//! Refused: user namespaces inside (they give back what was taken), io_uring (it opens files and
+//! sockets past filters), keys of the session, mounts, modules, other machines' sockets, and
+//! pushing text into a terminal. `clone3` keeps its flags in memory, where no filter sees them: it
+//! does not exist here, and every libc falls back to `clone`. So do calls by the numbers of the
+//! x32 interface. A program for another architecture is ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use ab_core::effective::Network;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, sock_filter,
+};
+
+/// Whether sockets to other programs of the host are kept out by the filter or by namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LocalSockets {
+    /// Their names cannot be seen anyway.
+    Allowed,
+    Refused,
+}
+
+/// Calls that are refused whatever their arguments.
+const REFUSED: &[libc::c_long] = &[
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_syslog,
+    libc::SYS_nfsservctl,
+    libc::SYS_vhangup,
+];
+
+/// Flags of `clone` and `unshare` that make a namespace.
+const NAMESPACES: &[i32] = &[
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+/// The same for `unshare` alone: in `clone` its bit belongs to the exit signal.
+const TIME_NAMESPACE: i32 = 0x80;
+
+/// The numbers of the x32 interface have this bit.
+const X32: u32 = 0x4000_0000;
+
+pub(crate) type Filter = Arc<[sock_filter]>;
+
+/// The filter, made once for each of its forms.
+pub(crate) fn filter(network: Network, sockets: LocalSockets) -> Result<Filter, String> {
+    static MADE: [OnceLock<Result<Filter, String>>; 4] = [const { OnceLock::new() }; 4];
+    let form = match (network, sockets) {
+        (Network::Shared, LocalSockets::Allowed) => 0,
+        (Network::Shared, LocalSockets::Refused) => 1,
+        (Network::None, LocalSockets::Allowed) => 2,
+        (Network::None, LocalSockets::Refused) => 3,
+    };
+    MADE[form].get_or_init(|| make(network, sockets).map(Arc::from)).clone()
+}
+
+/// The filter as bwrap reads it.
+pub(crate) fn bytes(filter: &[sock_filter]) -> Vec<u8> {
+    filter
+        .iter()
+        .flat_map(|each| {
+            let [code, other] = [each.code.to_ne_bytes(), [each.jt, each.jf]];
+            [code, other].into_iter().flatten().chain(each.k.to_ne_bytes())
+        })
+        .collect()
+}
+
+fn make(network: Network, sockets: LocalSockets) -> Result<BpfProgram, String> {
+    let explained = |error: seccompiler::BackendError| format!("no filter can be made: {error}");
+    let architecture = TargetArch::try_from(std::env::consts::ARCH).map_err(explained)?;
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let flag = |bit: i32| {
+        let bit = u64::from(bit.cast_unsigned());
+        when(0, SeccompCmpOp::MaskedEq(bit), bit)
+    };
+    let spaces: Result<Vec<_>, _> = NAMESPACES.iter().map(|bit| flag(*bit)).collect();
+    let mut spaces = spaces.map_err(explained)?;
+    rules.insert(libc::SYS_clone, spaces.clone());
+    spaces.push(flag(TIME_NAMESPACE).map_err(explained)?);
+    rules.insert(libc::SYS_unshare, spaces);
+    let terminal =
+        [libc::TIOCSTI, libc::TIOCLINUX].map(|request| when(1, SeccompCmpOp::Eq, request));
+    let terminal: Result<Vec<_>, _> = terminal.into_iter().collect();
+    rules.insert(libc::SYS_ioctl, terminal.map_err(explained)?);
+    let foreign = foreign_sockets(network, sockets).map_err(explained)?;
+    rules.insert(libc::SYS_socket, foreign);
+    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture);
+    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(explained)?;
+    Ok(absent_calls().into_iter().chain(program).collect())
+}
+
+/// The families of sockets that may not be made: all but those named.
+fn foreign_sockets(
+    network: Network,
+    sockets: LocalSockets,
+) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let mut allowed = Vec::new();
+    if network == Network::Shared {
+        allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
+    }
+    if sockets == LocalSockets::Allowed {
+        allowed.push(libc::AF_UNIX);
+    }
+    if network == Network::None && sockets == LocalSockets::Allowed {
+        // In a network namespace of its own there is nobody to reach but itself.
+        allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
+    }
+    let other_than = |family: &i32| {
+        SeccompCondition::new(
+            0,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Ne,
+            u64::from(family.cast_unsigned()),
+        )
+    };
+    let conditions: Result<Vec<_>, _> = allowed.iter().map(other_than).collect();
+    match conditions? {
+        none if none.is_empty() => Ok(Vec::new()),
+        conditions => Ok(vec![SeccompRule::new(conditions)?]),
+    }
+}
+
+fn when(
+    argument: u8,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompRule, seccompiler::BackendError> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;
+    SeccompRule::new(vec![condition])
+}
+
+/// Goes before the filter proper: answers that a call does not exist.
+fn absent_calls() -> Vec<sock_filter> {
+    let step = |code: u32, jt: u8, jf: u8, k: u32| sock_filter { code: code as u16, jt, jf, k };
+    let absent = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    let load_number = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
+    let clone3 = (libc::SYS_clone3 as u32, libc::BPF_JEQ);
+    let x32 = (X32, libc::BPF_JGE);
+    let answer = step(libc::BPF_RET | libc::BPF_K, 0, 0, absent);
+    let mut program = vec![load_number];
+    for (value, comparison) in [clone3, x32] {
+        program.push(step(libc::BPF_JMP | comparison | libc::BPF_K, 0, 1, value));
+        program.push(answer.clone());
+    }
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_can_be_made_and_is_made_once() {
+        for network in [Network::Shared, Network::None] {
+            for sockets in [LocalSockets::Allowed, LocalSockets::Refused] {
+                let first = filter(network, sockets).unwrap();
+                assert!(Arc::ptr_eq(&first, &filter(network, sockets).unwrap()));
+                assert_eq!(bytes(&first).len(), first.len() * 8);
+                // More than the kernel takes would leave commands without any.
+                assert!(first.len() < 4096, "{}", first.len());
+            }
+        }
+    }
+}
