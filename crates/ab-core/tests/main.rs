@@ -19,5 +19,6 @@ mod model;
 mod mounts;
 mod overlay;
 mod paths;
+mod restricted;
 mod scope;
 mod suite;

@@ -76,6 +76,7 @@ async fn exec_cwd_is_the_scope_root() {
         to: None,
         command: Some("pwd".to_owned()),
         env: BTreeMap::new(),
+        restrictions: ab_core::process::Restrictions::default(),
     };
     assert_eq!(driver.last_exec(), expect);
 

@@ -16,7 +16,7 @@ use ab_core::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
-use ab_core::process::{ExecRequest, Feed, Process, ProcessId, ProcessInfo, Stdin};
+use ab_core::process::{ExecRequest, Feed, Process, ProcessId, ProcessInfo, Restrictions, Stdin};
 use ab_core::search::{Found, Query};
 use ab_core::status::StatusHub;
 use ab_core::{Error, Memory, Result, Verb, WsPath};
@@ -36,11 +36,21 @@ pub struct Seen {
     pub to: Option<String>,
     pub command: Option<String>,
     pub env: BTreeMap<String, String>,
+    /// What a command may not see or change.
+    pub restrictions: Restrictions,
 }
 
 impl Seen {
     fn new(verb: Verb) -> Self {
-        Self { verb, path: None, fence: None, to: None, command: None, env: BTreeMap::new() }
+        Self {
+            verb,
+            path: None,
+            fence: None,
+            to: None,
+            command: None,
+            env: BTreeMap::new(),
+            restrictions: Restrictions::default(),
+        }
     }
 
     fn on(verb: Verb, path: &WsPath) -> Self {
@@ -269,6 +279,7 @@ impl Driver for Recording {
         let seen = Seen {
             command: Some(request.command.line()),
             env: request.env.clone(),
+            restrictions: request.restrictions.clone(),
             ..Seen::on(Verb::Exec, &request.cwd)
         };
         self.arrive(seen).await?;
