@@ -167,7 +167,7 @@ fn other_names(command: &str) -> Option<BTreeSet<String>> {
                 names.insert(text.to_owned());
             }
         }
-        open.extend((0..node.child_count()).filter_map(|at| node.child(at as u32)));
+        open.extend((0..node.child_count()).filter_map(|at| node.child(at)));
     }
     Some(names)
 }

@@ -37,8 +37,10 @@ impl Walk<'_> {
     /// All words of a command, as the paths that they may be.
     pub(super) fn paths(&mut self, args: &[Arg], state: &State) {
         let name = args[0].exact().map(base_name).unwrap_or_default().to_owned();
-        // Where a link leads depends on where it is put.
-        if TALKERS.contains(&name.as_str()) || name == "ln" {
+        // Where a link leads depends on where it is put; a change of directory is judged as such.
+        if TALKERS.contains(&name.as_str())
+            || matches!(name.as_str(), "ln" | "cd" | "chdir" | "pushd")
+        {
             return;
         }
         let message = name == "git"
