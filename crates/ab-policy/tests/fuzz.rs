@@ -153,7 +153,10 @@ fn fuzz_policy() {
         let before = format!("rm -rf /\n{text}");
         prop_assert_eq!(guarded.judge(&before, &scene).verdict, Verdict::Deny);
         let after = format!("{text}\nrm -rf /");
-        prop_assert_eq!(guarded.judge(&after, &scene).verdict, Verdict::Deny);
+        // A backslash at the end, which is no command, would join the lines.
+        if !lost {
+            prop_assert_eq!(guarded.judge(&after, &scene).verdict, Verdict::Deny);
+        }
         Ok(())
     });
 }
