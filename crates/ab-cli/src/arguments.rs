@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{completions, doctor, exec, fs, version};
+use crate::commands::{completions, doctor, exec, fs, policy, version};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;
@@ -25,6 +25,7 @@ Examples:
   agent-backend fs diff old.toml new.toml
   agent-backend fs stat src/main.rs --json
   agent-backend exec --timeout 5m -- 'make test'
+  agent-backend policy check 'cd src && make'
   agent-backend doctor
 
 Data goes to standard output, everything else to standard error. With --json, standard output is
@@ -61,6 +62,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Fs(Box<fs::Fs>),
     Exec(Box<exec::Exec>),
+    Policy(Box<policy::Policy>),
     Doctor(doctor::Doctor),
     Version(version::Version),
     Completions(completions::Completions),
@@ -71,6 +73,7 @@ impl Command {
         match self {
             Command::Fs(fs) => Format::from_flag(fs.json),
             Command::Exec(exec) => Format::from_flag(exec.json),
+            Command::Policy(policy) => Format::from_flag(policy.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
             Command::Version(version) => Format::from_flag(version.json),
             Command::Completions(_) => Format::Text,
@@ -83,9 +86,11 @@ impl Command {
     pub(crate) fn minds_interrupts(&self) -> bool {
         match self {
             Command::Exec(_) => true,
-            Command::Fs(_) | Command::Doctor(_) | Command::Version(_) | Command::Completions(_) => {
-                false
-            }
+            Command::Fs(_)
+            | Command::Policy(_)
+            | Command::Doctor(_)
+            | Command::Version(_)
+            | Command::Completions(_) => false,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Code, Error, Kind, ScopeOptions};
 use ab_host::ExecSettings;
-use agent_backend::LocalConfig;
+use agent_backend::{CommandPolicy, LocalConfig};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -30,13 +30,18 @@ pub(crate) struct WorkspaceFlags {
 
 impl WorkspaceFlags {
     pub(crate) fn open(&self) -> Result<Backend, Failure> {
-        self.open_with(ExecSettings::default())
+        self.open_with(ExecSettings::default(), CommandPolicy::default())
     }
 
-    /// With commands that run as `exec` says.
-    pub(crate) fn open_with(&self, exec: ExecSettings) -> Result<Backend, Failure> {
+    /// With commands that run as `exec` says and are judged as `policy` says.
+    pub(crate) fn open_with(
+        &self,
+        exec: ExecSettings,
+        policy: CommandPolicy,
+    ) -> Result<Backend, Failure> {
         let mut config = LocalConfig::new(self.root()?);
         config.options.exec = exec;
+        config.policy = policy;
         let backend = agent_backend::local_with(config)
             .map_err(|error| with_directory_hint(error, "--root"))?;
         match &self.scope {

@@ -7,6 +7,7 @@ mod comparing;
 mod escapes;
 mod executing;
 mod outliving;
+mod policy;
 mod reading;
 mod refusals;
 mod searching;

@@ -4,6 +4,7 @@
 //! [`WsPath`]. [`guard::Guard`]s see every call and may refuse it; views such as a scope change what
 //! a path means. This crate performs no input or output of its own.
 
+pub mod approval;
 pub mod backend;
 pub mod call;
 pub mod driver;
@@ -27,6 +28,7 @@ pub mod search;
 pub mod status;
 mod transfer;
 
+pub use approval::{Answer, Approver, DenyAll, Question, Verdict};
 pub use backend::{
     Assembly, Backend, Body, ExecOptions, ExecOutput, LineRange, Overlaid, Said, ScopeOptions,
     TextWindow,

@@ -34,23 +34,25 @@
 //! tests runs on every kind of backend.
 
 pub mod journal;
+pub mod policy;
 pub mod pool;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use ab_core::{
-    Actor, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable, Code, Content,
-    Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry, Error, ExecOptions,
-    ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind, LineRange, Listing, Memory,
-    MemoryOptions, Network, Outcome, PathRules, Result, Said, ScopeOptions, Stat, Status,
-    StatusChange, Strength, Subject, Subscription, TextWindow, TrackId, Verb, Version, WsPath,
-    backend, call, driver, edit, effective, error, guard, metadata, options, path, process, search,
-    status,
+    Actor, Answer, Approver, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable,
+    Code, Content, Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry, Error,
+    ExecOptions, ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind, LineRange,
+    Listing, Memory, MemoryOptions, Network, Outcome, PathRules, Question, Result, Said,
+    ScopeOptions, Stat, Status, StatusChange, Strength, Subject, Subscription, TextWindow, TrackId,
+    Verb, Version, WsPath, backend, call, driver, edit, effective, error, guard, metadata, options,
+    path, process, search, status,
 };
 pub use ab_host::{
     ExecSettings, Local, LocalOptions, MissingRoot, Resolution, SANDBOX_ROOT, Shell, Spooling,
 };
+pub use policy::{CommandPolicy, Policy, Profile, RuleFile};
 pub use pool::{Lease, Pool, PoolOptions};
 
 /// A workspace in a directory that exists.
@@ -61,7 +63,9 @@ pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
 /// A workspace in a directory, with everything that can be set.
 pub fn local_with(config: LocalConfig) -> Result<Backend> {
     let driver = Local::open(&config.root, config.options)?;
-    Ok(Backend::assemble(Arc::new(driver), config.assembly))
+    let mut assembly = config.assembly;
+    assembly.guards.policy.extend(config.policy.guard(&driver.info().root_aliases)?);
+    Ok(Backend::assemble(Arc::new(driver), assembly))
 }
 
 /// An empty workspace in memory.
@@ -81,10 +85,23 @@ pub struct LocalConfig {
     pub options: LocalOptions,
     /// Actor, journal and other guards.
     pub assembly: Assembly,
+    /// How commands are judged before they run.
+    pub policy: CommandPolicy,
 }
 
 impl LocalConfig {
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), options: LocalOptions::default(), assembly: Assembly::default() }
+        Self {
+            root: root.into(),
+            options: LocalOptions::default(),
+            assembly: Assembly::default(),
+            policy: CommandPolicy::default(),
+        }
+    }
+
+    /// Whether dangerous commands are refused; they are, unless this says otherwise.
+    pub fn prevent_dangerous(mut self, prevent: bool) -> Self {
+        self.policy.profile = if prevent { Profile::Guarded } else { Profile::Off };
+        self
     }
 }

@@ -8,4 +8,5 @@
 )]
 
 mod journal;
+mod policy;
 mod pool;

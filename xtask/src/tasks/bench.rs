@@ -40,6 +40,7 @@ pub(crate) const AREAS: &[Area] = &[
         bench: "exec",
         peers: &[Peer::Debian(debian::Package::peer("bubblewrap", "bwrap"))],
     },
+    Area { name: "policy", package: "ab-policy", bench: "policy", peers: &[] },
 ];
 
 pub(crate) fn run(areas: &[&Area]) -> Result<(), Failure> {

@@ -19,6 +19,7 @@ use ab_host::{ExecSettings, Shell};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use crate::commands::policy::RuleFlags;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
@@ -56,6 +57,9 @@ pub(crate) struct Exec {
 
     #[command(flatten)]
     limits: Limits,
+
+    #[command(flatten)]
+    rules: RuleFlags,
 
     /// The directory it runs in, inside the workspace
     #[arg(long, value_name = "PATH")]
@@ -266,7 +270,7 @@ impl Exec {
 }
 
 pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
-    let backend = exec.workspace.open_with(exec.walls.settings())?;
+    let backend = exec.workspace.open_with(exec.walls.settings(), exec.rules.policy(terminal)?)?;
     let restrictions = exec.walls.restrictions(&backend)?;
     let handle = match restrictions.is_empty() {
         true => backend.clone(),

@@ -1,0 +1,102 @@
+//! `policy`: what the rules say of a command, without running it.
+
+mod check;
+mod examples;
+mod list;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent_backend::policy::{CommandPolicy, Profile, RuleFile};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::approver::TerminalApprover;
+use crate::commands::input;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// Say which commands may run, and why
+///
+/// Commands are parsed as shell, and every part of them is judged. The rules are a seat belt: they
+/// catch mistakes, and are no wall against a program that means harm.
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Policy {
+    /// Print one JSON value, and errors as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PolicyCommand {
+    Check(check::Check),
+    Rules(list::List),
+    Test(examples::Examples),
+}
+
+pub(crate) fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
+    match &policy.command {
+        PolicyCommand::Check(command) => check::run(command, terminal),
+        PolicyCommand::Rules(command) => list::run(command, terminal),
+        PolicyCommand::Test(command) => examples::run(command, terminal),
+    }
+}
+
+/// Which rules hold.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Rules")]
+pub(crate) struct RuleFlags {
+    /// How much is judged
+    #[arg(long, value_enum, default_value = "guarded", value_name = "PROFILE")]
+    profile: ProfileChoice,
+
+    /// Rules beside the built-in ones: TOML, or JSON of the same shape
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProfileChoice {
+    Guarded,
+    Strict,
+    Off,
+}
+
+impl RuleFlags {
+    fn profile(&self) -> Profile {
+        match self.profile {
+            ProfileChoice::Guarded => Profile::Guarded,
+            ProfileChoice::Strict => Profile::Strict,
+            ProfileChoice::Off => Profile::Off,
+        }
+    }
+
+    fn own(&self) -> Result<RuleFile, Failure> {
+        match &self.rules {
+            Some(path) => Ok(RuleFile::parse(&text_of(path)?)?),
+            None => Ok(RuleFile::default()),
+        }
+    }
+
+    fn load(&self) -> Result<agent_backend::Policy, Failure> {
+        Ok(agent_backend::Policy::with_rules(self.profile(), &self.own()?)?)
+    }
+
+    /// For commands that run: questions go to whoever sits at the terminal.
+    pub(crate) fn policy(&self, terminal: &Terminal) -> Result<CommandPolicy, Failure> {
+        Ok(CommandPolicy {
+            profile: self.profile(),
+            rules: self.own()?,
+            approver: Arc::new(TerminalApprover::new(terminal.format())),
+        })
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, Failure> {
+    let bytes = input::file(path)?;
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::usage(format!("{} is not valid UTF-8", path.display())))
+}

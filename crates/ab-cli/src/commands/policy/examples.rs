@@ -1,0 +1,81 @@
+//! `policy test`: whether a file of rules or a corpus keeps what it promises.
+
+use std::path::PathBuf;
+
+use agent_backend::policy::{Corpus, Policy, Profile, RuleFile};
+use clap::Args;
+use serde_json::json;
+
+use super::text_of;
+use crate::failure::Failure;
+use crate::terminal::{Format, Terminal};
+
+/// Run the examples of a rules file, or the cases of a corpus
+///
+/// A rules file holds [[rule]] with match and not_match; a corpus holds [[case]] with a command and
+/// its verdict in each profile. The exit code is 1 when something does not hold.
+#[derive(Args, Debug)]
+pub(super) struct Examples {
+    /// The file: TOML, or JSON of the same shape
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// For a corpus: rules beside the built-in ones
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+}
+
+pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Failure> {
+    let text = text_of(&examples.file)?;
+    if !Corpus::is_one(&text) {
+        return rules(&RuleFile::parse(&text)?, terminal);
+    }
+    let own = match &examples.rules {
+        Some(path) => RuleFile::parse(&text_of(path)?)?,
+        None => RuleFile::default(),
+    };
+    let corpus = Corpus::parse(&text)?;
+    let misses = corpus.check(&own)?;
+    match terminal.format() {
+        Format::Json => {
+            let misses: Vec<_> = misses
+                .iter()
+                .map(|miss| {
+                    json!({
+                        "command": miss.command,
+                        "profile": miss.profile.as_str(),
+                        "expected": miss.expected,
+                        "found": miss.found,
+                    })
+                })
+                .collect();
+            terminal.value(&json!({ "cases": corpus.cases.len(), "misses": misses }))?;
+        }
+        Format::Text => {
+            for miss in &misses {
+                let command = ab_core::error::printable(&miss.command);
+                terminal.line(&format!(
+                    "{}: {} expected, {} found: {command}",
+                    miss.profile, miss.expected, miss.found
+                ))?;
+            }
+            terminal.line(&format!("{} cases, {} wrong", corpus.cases.len(), misses.len()))?;
+        }
+    }
+    if misses.is_empty() { Ok(()) } else { Err(Failure::No) }
+}
+
+/// Loading checks every example.
+fn rules(file: &RuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
+    for profile in [Profile::Guarded, Profile::Strict] {
+        Policy::with_rules(profile, file)?;
+    }
+    let examples: usize =
+        file.rules.iter().map(|rule| rule.matches.len() + rule.not_match.len()).sum();
+    match terminal.format() {
+        Format::Json => terminal.value(&json!({ "rules": file.rules.len(), "examples": examples })),
+        Format::Text => {
+            terminal.line(&format!("{} rules, {examples} examples hold", file.rules.len()))
+        }
+    }
+}

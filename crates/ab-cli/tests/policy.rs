@@ -1,0 +1,156 @@
+//! `policy`, and what `exec` does with it.
+
+use serde_json::json;
+
+use crate::stage::Stage;
+
+const RULES: &str = r#"
+[[rule]]
+id = "own.push"
+verdict = "deny"
+prefix = ["git", "push"]
+reason = "pushing is for people"
+suggestion = "commit, and say so"
+match = ["git push origin main"]
+not_match = ["git status"]
+"#;
+
+#[test]
+fn check_says_the_verdict_and_why() {
+    let stage = Stage::new();
+    let ran = stage.run(&["policy", "check", "cd src && make"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert_eq!(ran.text(), "allow\ncommands:\n  allow  cd src\n  allow  make\n");
+    let ran = stage.run(&["policy", "check", "ls; sudo rm -rf '/'"]);
+    assert_eq!((ran.code, ran.err.as_str()), (3, ""));
+    let text = ran.text();
+    for line in [
+        "deny  privilege.sudo",
+        "instead: run the command without sudo; the workspace is yours already",
+        "  allow  ls",
+        "  deny   sudo rm -rf /  [privilege.sudo]",
+        "  deny     rm -rf /  [destructive.remove-outside]",
+    ] {
+        assert!(text.contains(line), "no {line:?} in\n{text}");
+    }
+    let ran = stage.run(&["policy", "check", "$X --help"]);
+    assert_eq!(ran.code, 1, "a question is neither yes nor no");
+    assert!(ran.text().starts_with("ask  injection.unknown-command\n"), "{}", ran.text());
+}
+
+#[test]
+fn check_speaks_json() {
+    let stage = Stage::new();
+    let ran = stage.run(&["policy", "check", "make && cd ..", "--json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (3, ""));
+    let value = ran.value();
+    let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "command",
+            "profile",
+            "verdict",
+            "code",
+            "rule",
+            "category",
+            "reason",
+            "suggestion",
+            "commands",
+            "allowed",
+            "hits"
+        ]
+    );
+    assert_eq!(value["verdict"], "deny");
+    assert_eq!(value["code"], "UNSAFE_COMMAND");
+    assert_eq!(value["rule"], "escape.directory");
+    assert_eq!(value["allowed"], json!(["make"]));
+    assert_eq!(value["commands"][1]["words"], json!(["cd", ".."]));
+}
+
+#[test]
+fn check_knows_the_workspace() {
+    let stage = Stage::new();
+    let root = stage.root().canonicalize().unwrap();
+    let inside = format!("cd '{}/src' && cat ~/notes", root.display());
+    for (line, code) in [(inside.as_str(), 0), ("cd src && cd ..", 0), ("cd ..", 3)] {
+        let ran = stage.run(&["policy", "check", line, "--root", &root.to_string_lossy()]);
+        assert_eq!(ran.code, code, "{line}: {}", ran.text());
+    }
+    assert_eq!(stage.run(&["policy", "check", "cd ..", "--cwd", "src"]).code, 0);
+    assert_eq!(stage.run(&["policy", "check", "cd src", "--profile", "strict"]).code, 3);
+    assert_eq!(stage.run(&["policy", "check", "rm -rf /", "--profile", "off"]).code, 0);
+}
+
+#[test]
+fn own_rules_are_read_and_tested() {
+    let stage = Stage::with(&[
+        ("rules.toml", RULES),
+        ("bad.toml", &RULES.replace("git status", "git push")),
+        (
+            "corpus.toml",
+            "[[case]]\ncommand = \"git push\"\nguarded = \"deny\"\nrule = \"own.push\"\n",
+        ),
+    ]);
+    let ran = stage.run(&["policy", "check", "git push", "--rules", "rules.toml"]);
+    assert_eq!(ran.code, 3);
+    assert!(
+        ran.text().starts_with("deny  own.push\nreason: pushing is for people\n"),
+        "{}",
+        ran.text()
+    );
+    assert_eq!(stage.out(&["policy", "test", "rules.toml"]), "1 rules, 2 examples hold\n");
+    stage
+        .run(&["policy", "test", "bad.toml"])
+        .expect_error(1, "rule 'own.push': it matches 'git push'");
+    stage
+        .run(&["policy", "check", "ls", "--rules", "missing.toml"])
+        .expect_error(1, "missing.toml");
+    let ran = stage.run(&["policy", "test", "corpus.toml"]);
+    assert_eq!(
+        (ran.code, ran.text().as_str()),
+        (1, "guarded: deny expected, allow by none found: git push\n1 cases, 1 wrong\n")
+    );
+    let json = stage.json(&["policy", "test", "corpus.toml", "--rules", "rules.toml", "--json"]);
+    assert_eq!(json, json!({ "cases": 1, "misses": [] }));
+}
+
+#[test]
+fn rules_are_listed() {
+    let stage = Stage::with(&[("rules.toml", RULES)]);
+    let text = stage.out(&["policy", "rules", "--rules", "rules.toml"]);
+    assert!(text.lines().any(|line| line.starts_with("deny   privilege.sudo ")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("deny   own.push ")), "{text}");
+    assert!(!text.contains("strict."), "{text}");
+    let strict = stage.json(&["policy", "rules", "--profile", "strict", "--json"]);
+    let rules = strict["rules"].as_array().unwrap();
+    assert!(rules.iter().any(|rule| rule["id"] == "strict.chain"));
+    assert!(rules.iter().all(|rule| rule["verdict"] != "ask"), "strict does not ask");
+}
+
+#[test]
+fn exec_refuses_what_the_policy_refuses() {
+    let stage = Stage::with(&[("keep.txt", "kept"), ("rules.toml", RULES)]);
+    let ran = stage.run(&["exec", "--", "rm -rf *; echo done"]);
+    ran.expect_error(
+        3,
+        "exec: refused: it removes everything in the workspace (rule destructive.remove-root)",
+    );
+    assert_eq!(stage.text("keep.txt"), "kept");
+    let ran = stage.run(&["exec", "--json", "--", "cd ..; ls"]);
+    assert_eq!((ran.code, ran.error()["code"].clone()), (3, json!("UNSAFE_COMMAND")));
+    stage.run(&["exec", "--", "rm", "-rf", "/"]).expect_error(3, "destructive.remove-outside");
+    stage.run(&["exec", "--rules", "rules.toml", "--", "git push"]).expect_error(3, "own.push");
+    stage
+        .run(&["exec", "--profile", "strict", "--", "echo $(echo x)"])
+        .expect_error(3, "strict.substitution");
+    stage.run(&["exec", "--", "rm -rf \"$X\""]).expect_error(3, "nobody can be asked");
+}
+
+#[test]
+fn exec_runs_what_the_policy_allows() {
+    let stage = Stage::with(&[("src/a.txt", "A\n")]);
+    assert_eq!(stage.out(&["exec", "--", "cd src && cat a.txt && cd .. && ls"]), "A\nsrc\n");
+    let off = stage.out(&["exec", "--profile", "off", "--", "eval 'echo run'"]);
+    assert_eq!(off, "run\n");
+}

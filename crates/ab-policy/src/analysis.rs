@@ -1,0 +1,150 @@
+//! What a command line does: the programs it would run, and the effects that rules speak about.
+
+mod argument;
+mod braces;
+mod effect;
+mod environment;
+mod fields;
+mod files;
+mod functions;
+mod git;
+mod programs;
+mod shells;
+mod simple;
+mod state;
+mod walk;
+mod wrappers;
+
+pub use effect::Effect;
+
+use crate::place::{Place, Scene};
+use crate::shell::{self, Dialect, Problem};
+use walk::Walk;
+
+/// Most simple commands of one line.
+pub const MAX_COMMANDS: usize = 2_000;
+/// Most work on one line, in words and commands looked at.
+pub const MAX_STEPS: usize = 100_000;
+/// Most characters of a finding's detail.
+const MAX_DETAIL: usize = 200;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Analysis {
+    /// Every simple command, in the order of the text; what a wrapper starts comes after it.
+    pub commands: Vec<Executed>,
+    pub findings: Vec<Finding>,
+}
+
+/// A simple command as a program would get it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Executed {
+    pub words: Vec<Argument>,
+    /// The wrapper that starts it, by its place in the list.
+    pub via: Option<usize>,
+    /// Whether it was only looked at: this line does not start it as such, but something may.
+    pub hidden: bool,
+    /// Where its words and redirects lead.
+    pub paths: Vec<PathUse>,
+}
+
+/// A word after expansion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// The text; where it is not known, as it was written.
+    pub text: String,
+    pub known: bool,
+}
+
+/// A place that a command touches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathUse {
+    pub place: Place,
+    pub access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Named, and perhaps read.
+    Read,
+    Write,
+}
+
+/// One effect, where it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub effect: Effect,
+    /// The command it belongs to; nothing when it belongs to the line.
+    pub command: Option<usize>,
+    /// The part of the text that shows it.
+    pub detail: String,
+}
+
+impl Analysis {
+    /// The commands that the line starts, as programs would get them.
+    pub fn started(&self) -> impl Iterator<Item = (usize, &Executed)> {
+        self.commands.iter().enumerate().filter(|(_, command)| !command.hidden)
+    }
+
+    fn absorb(&mut self, other: Analysis) {
+        let moved = |at: usize| at + self.commands.len();
+        let findings = other
+            .findings
+            .into_iter()
+            .map(|found| Finding { command: found.command.map(moved), ..found });
+        self.findings.extend(findings);
+        let commands = other.commands.into_iter();
+        let via: Vec<Executed> =
+            commands.map(|each| Executed { via: each.via.map(moved), ..each }).collect();
+        self.commands.extend(via);
+    }
+}
+
+impl Executed {
+    /// The name of the program, without its directory.
+    pub fn program(&self) -> Option<&str> {
+        let first = self.words.first().filter(|word| word.known)?;
+        Some(argument::base_name(&first.text))
+    }
+}
+
+/// Looks at a command line as it would run in `scene`.
+pub fn analyse(command: &str, scene: &Scene) -> Analysis {
+    let mut analysis = match shell::parse(command, Dialect::Bash, 0) {
+        Ok(script) => Walk::new(scene, Dialect::Bash).top(&script),
+        Err(error) => {
+            let mut walk = Walk::new(scene, Dialect::Bash);
+            walk.unparsable(&error);
+            return walk.out;
+        }
+    };
+    if shell::has_two_readings(command) {
+        analysis.absorb(second_reading(command, scene));
+    }
+    analysis
+}
+
+/// What a POSIX shell would do where bash sees a construct of its own. Text that is no POSIX shell
+/// does nothing there.
+fn second_reading(command: &str, scene: &Scene) -> Analysis {
+    let mut walk = Walk::new(scene, Dialect::Posix);
+    match shell::parse(command, Dialect::Posix, 0) {
+        Ok(script) => {
+            walk.shadow += 1;
+            let mut found = walk.top(&script);
+            // Bash has said what its own constructs chain; this shell may only add dangers.
+            let ours = |found: &Finding| {
+                !matches!(found.effect, Effect::Separates | Effect::Chains | Effect::Unparsable)
+            };
+            found.findings.retain(ours);
+            found
+        }
+        Err(error) => match error.problem {
+            Problem::Limit(_) => {
+                walk.unparsable(&error);
+                walk.out
+            }
+            Problem::Syntax(_) => Analysis::default(),
+        },
+    }
+}

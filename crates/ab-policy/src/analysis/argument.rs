@@ -1,0 +1,114 @@
+//! A word after expansion: its text, and how much of it is known.
+
+use crate::place::{Place, Scene};
+
+/// One word as a program would get it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Arg {
+    /// The text; where it is not known, as it was written.
+    pub(super) text: String,
+    /// Whether all of the text is known.
+    pub(super) known: bool,
+    /// Bytes of the text before the first part that is not known.
+    pub(super) prefix: usize,
+    /// Whether an unquoted wildcard may make other words of it.
+    pub(super) glob: bool,
+    /// Whether it begins with the home directory, which is not the workspace.
+    pub(super) home: bool,
+    /// Whether it is the output of commands, as a file.
+    pub(super) stream: bool,
+    /// Whether something was downloaded to make it.
+    pub(super) fetches: bool,
+}
+
+impl Arg {
+    pub(super) fn literal(text: &str) -> Self {
+        Self { text: text.to_owned(), known: true, prefix: text.len(), ..Self::default() }
+    }
+
+    pub(super) fn unknown(source: &str) -> Self {
+        Self { text: source.to_owned(), ..Self::default() }
+    }
+
+    /// The text, when it is certain to be this.
+    pub(super) fn exact(&self) -> Option<&str> {
+        (self.known && !self.glob && !self.home && !self.stream).then_some(self.text.as_str())
+    }
+
+    pub(super) fn is_option(&self) -> bool {
+        self.text.len() > 1 && self.text.starts_with('-') && self.prefix > 0
+    }
+
+    /// What remains behind the first `bytes` bytes.
+    pub(super) fn after(&self, bytes: usize) -> Arg {
+        Arg {
+            text: self.text.get(bytes..).unwrap_or_default().to_owned(),
+            prefix: self.prefix.saturating_sub(bytes),
+            ..self.clone()
+        }
+    }
+
+    /// Whether it names a parent directory.
+    pub(super) fn climbs(&self) -> bool {
+        self.text.split('/').any(|part| part == "..")
+    }
+
+    /// Where it leads from `cwd`.
+    pub(super) fn target(&self, scene: &Scene, cwd: &Place) -> Target {
+        if self.stream {
+            return Target { place: Place::Outside("/dev/fd".to_owned()), whole: false };
+        }
+        if self.home {
+            return Target { place: Place::Outside("~".to_owned()), whole: true };
+        }
+        let certain = &self.text[..self.prefix.min(self.text.len())];
+        let (certain, whole) = match (self.known, self.glob) {
+            (true, false) => return Target { place: scene.resolve(&self.text, cwd), whole: false },
+            (true, true) => split_wildcard(&self.text),
+            (false, _) => (certain, false),
+        };
+        let Some(slash) = certain.rfind('/') else {
+            // Nothing is certain but where it starts from.
+            let place = match (self.known, whole) {
+                (true, true) => cwd.clone(),
+                (true, false) => scene.resolve("*", cwd),
+                (false, _) => Place::Unknown,
+            };
+            return Target { place, whole };
+        };
+        let directory = &certain[..=slash];
+        let place = scene.resolve(directory, cwd);
+        match (whole, self.known) {
+            (true, _) => Target { place, whole },
+            (false, true) => Target { place: scene.resolve(&format!("{directory}*"), cwd), whole },
+            // `build/$X` is below `build`, but `./$X` may be anything here.
+            (false, false) if place == *cwd => Target { place: Place::Unknown, whole },
+            (false, false) if place == Place::Inside(String::new()) => {
+                Target { place: Place::Unknown, whole }
+            }
+            (false, false) => Target { place: scene.resolve(&format!("{directory}?"), cwd), whole },
+        }
+    }
+}
+
+/// Where a word leads.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Target {
+    pub(super) place: Place,
+    /// Whether all that is in the place is meant.
+    pub(super) whole: bool,
+}
+
+/// The text before the segment with the first wildcard, and whether that segment means everything.
+fn split_wildcard(text: &str) -> (&str, bool) {
+    let first = text.find(['*', '?', '[']).unwrap_or(text.len());
+    let start = text[..first].rfind('/').map_or(0, |slash| slash + 1);
+    let rest = &text[start..];
+    let whole = rest.chars().all(|c| matches!(c, '*' | '.' | '/' | '?')) && rest.contains('*');
+    (&text[..start], whole)
+}
+
+/// The name of a program without its directory.
+pub(super) fn base_name(text: &str) -> &str {
+    text.trim_end_matches('/').rsplit('/').next().unwrap_or(text)
+}

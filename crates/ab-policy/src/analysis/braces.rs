@@ -1,0 +1,175 @@
+//! Brace expansion: one word becomes several before anything else is expanded.
+
+use crate::shell::tree::Part;
+
+/// Most words that one word may become.
+pub(crate) const MAX_BRACE_WORDS: usize = 512;
+
+/// Most braces in one word.
+const MAX_BRACES: usize = 256;
+
+/// The words that `parts` stand for; nothing when they are too many.
+pub(super) fn expand(parts: &[Part]) -> Option<Vec<Vec<Part>>> {
+    let braces = parts.iter().filter(|part| **part == Part::Brace('{')).count();
+    if braces > MAX_BRACES { None } else { groups(parts) }
+}
+
+fn groups(parts: &[Part]) -> Option<Vec<Vec<Part>>> {
+    let Some((open, close)) = first_group(parts) else {
+        return Some(vec![parts.to_vec()]);
+    };
+    let mut words = Vec::new();
+    let tails = groups(&parts[close + 1..])?;
+    for middle in alternatives(&parts[open + 1..close])? {
+        for middle in groups(&middle)? {
+            for tail in &tails {
+                let mut word = parts[..open].to_vec();
+                word.extend(middle.iter().cloned());
+                word.extend(tail.iter().cloned());
+                words.push(word);
+                if words.len() > MAX_BRACE_WORDS {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(words)
+}
+
+/// The first braces that hold a comma or a sequence.
+fn first_group(parts: &[Part]) -> Option<(usize, usize)> {
+    let mut opens: Vec<usize> = Vec::new();
+    let mut best: Option<(usize, usize)> = None;
+    for (at, part) in parts.iter().enumerate() {
+        match part {
+            Part::Brace('{') => opens.push(at),
+            Part::Brace('}') => {
+                let Some(open) = opens.pop() else { continue };
+                let inside = &parts[open + 1..at];
+                let expands = has_comma(inside) || sequence(inside).is_some();
+                if expands && best.is_none_or(|(first, _)| open < first) {
+                    best = Some((open, at));
+                    if opens.is_empty() {
+                        return best;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    best
+}
+
+fn has_comma(inside: &[Part]) -> bool {
+    let mut depth = 0;
+    inside.iter().any(|part| {
+        match part {
+            Part::Brace('{') => depth += 1,
+            Part::Brace('}') => depth -= 1,
+            _ => {}
+        }
+        depth == 0 && *part == Part::Brace(',')
+    })
+}
+
+fn alternatives(inside: &[Part]) -> Option<Vec<Vec<Part>>> {
+    if let Some(words) = sequence(inside) {
+        return (words.len() <= MAX_BRACE_WORDS)
+            .then(|| words.into_iter().map(|word| vec![Part::Bare(word)]).collect());
+    }
+    let mut found = vec![Vec::new()];
+    let mut depth = 0;
+    for part in inside {
+        match part {
+            Part::Brace('{') => depth += 1,
+            Part::Brace('}') => depth -= 1,
+            _ => {}
+        }
+        match (part, found.last_mut()) {
+            (Part::Brace(','), _) if depth == 0 => found.push(Vec::new()),
+            (part, Some(last)) => last.push(part.clone()),
+            (_, None) => {}
+        }
+    }
+    Some(found)
+}
+
+/// `1..5` or `a..e`, with an optional step.
+fn sequence(inside: &[Part]) -> Option<Vec<String>> {
+    let [Part::Bare(text)] = inside else { return None };
+    let mut ends = text.splitn(3, "..");
+    let (from, to) = (ends.next()?, ends.next()?);
+    let step: i64 = ends.next().map_or(Some(1), |step| step.parse().ok())?;
+    let step = usize::try_from(step.unsigned_abs().max(1)).ok()?;
+    if let (Ok(from), Ok(to)) = (from.parse::<i64>(), to.parse::<i64>()) {
+        // One more than may be is enough to be refused.
+        let count = from.abs_diff(to) / step as u64;
+        let count = usize::try_from(count).ok()?.min(MAX_BRACE_WORDS);
+        let sign = if from <= to { 1 } else { -1 };
+        let number = |n: usize| from.checked_add(sign * i64::try_from(n * step).ok()?);
+        return (0..=count).map(|n| number(n).map(|number| number.to_string())).collect();
+    }
+    let one = |text: &str| {
+        let mut chars = text.chars();
+        let c = chars.next().filter(char::is_ascii_alphabetic)?;
+        chars.next().is_none().then_some(c as u8)
+    };
+    let (from, to) = (one(from)?, one(to)?);
+    let letters: Vec<u8> =
+        if from <= to { (from..=to).collect() } else { (to..=from).rev().collect() };
+    Some(letters.into_iter().step_by(step).map(|letter| (letter as char).to_string()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> Option<Vec<String>> {
+        let parts: Vec<Part> = text
+            .chars()
+            .map(|c| match c {
+                '{' | ',' | '}' => Part::Brace(c),
+                c => Part::Bare(c.to_string()),
+            })
+            .fold(Vec::new(), |mut parts, part| {
+                match (parts.last_mut(), part) {
+                    (Some(Part::Bare(text)), Part::Bare(more)) => text.push_str(&more),
+                    (_, part) => parts.push(part),
+                }
+                parts
+            });
+        let word = |parts: Vec<Part>| {
+            parts
+                .iter()
+                .map(|part| match part {
+                    Part::Bare(text) => text.clone(),
+                    Part::Brace(c) => c.to_string(),
+                    _ => String::new(),
+                })
+                .collect()
+        };
+        Some(expand(&parts)?.into_iter().map(word).collect())
+    }
+
+    #[test]
+    fn words_are_those_of_bash() {
+        for (text, expect) in [
+            ("{rm,-rf,/}", "rm -rf /"),
+            ("a{b,c}d", "abd acd"),
+            ("{a,b}{1,2}", "a1 a2 b1 b2"),
+            ("{a,{b,c}}", "a b c"),
+            ("{1..3}", "1 2 3"),
+            ("{3..1}", "3 2 1"),
+            ("{a..e..2}", "a c e"),
+            ("{a}", "{a}"),
+            ("{}", "{}"),
+            ("{a,b", "{a,b"),
+            ("a,b", "a,b"),
+            ("{,x}", " x"),
+        ] {
+            assert_eq!(shown(text).unwrap().join(" "), expect, "{text}");
+        }
+        assert_eq!(shown("{1..100000}"), None);
+        assert_eq!(shown("{1..500}{1..500}"), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! Expansion: words of the tree become words of a program, as far as they can be known.
+
+use super::argument::Arg;
+use super::braces;
+use super::effect::Effect;
+use super::state::State;
+use super::walk::{Context, Walk};
+use crate::place::Home;
+use crate::shell::tree::{Body, Part, Script, Word};
+
+/// What separates words where nothing else is set.
+const BLANKS: &str = " \t\n";
+
+impl Walk<'_> {
+    /// The words that `word` becomes.
+    pub(super) fn fields(&mut self, word: &Word, context: &Context, state: &State) -> Vec<Arg> {
+        self.step();
+        let braced = word.parts.iter().any(|part| matches!(part, Part::Brace('{')));
+        if !braced {
+            return self.split(&word.parts, context, state);
+        }
+        match braces::expand(&word.parts) {
+            Some(words) => {
+                words.iter().flat_map(|parts| self.split(parts, context, state)).collect()
+            }
+            None => {
+                self.exhausted();
+                vec![Arg::unknown(&word.source)]
+            }
+        }
+    }
+
+    /// The one text that `word` becomes where words are not split: an assignment, a redirect.
+    pub(super) fn single(&mut self, word: &Word, context: &Context, state: &State) -> Arg {
+        let mut out = Splitter::new(false);
+        self.expand(&word.parts, context, state, &mut out);
+        let mut words = out.finish();
+        match words.len() {
+            0 => Arg::literal(""),
+            1 => words.remove(0),
+            _ => Arg::unknown(&word.source),
+        }
+    }
+
+    fn split(&mut self, parts: &[Part], context: &Context, state: &State) -> Vec<Arg> {
+        let mut out = Splitter::new(true);
+        self.expand(parts, context, state, &mut out);
+        out.finish()
+    }
+
+    fn expand(&mut self, parts: &[Part], context: &Context, state: &State, out: &mut Splitter) {
+        for part in parts {
+            match part {
+                Part::Bare(text) => out.bare(text),
+                Part::Quoted(text) => out.quoted(text),
+                Part::Brace(c) => out.bare(c.encode_utf8(&mut [0; 4])),
+                Part::Tilde(user) => self.home(user, state, out),
+                Part::Variable { name, quoted, altered, inner, source } => {
+                    self.inside(inner, context, state);
+                    let value = if *altered { None } else { self.value(name, state) };
+                    let home = name == "HOME";
+                    if home {
+                        self.find(Effect::NamesHome, source);
+                    }
+                    match value {
+                        Some(value) if *quoted => out.quoted(&value),
+                        Some(value) => out.unquoted(&value, state.variable("IFS").is_some()),
+                        None => {
+                            let at_start = out.is_at_start();
+                            out.unknown(source, !quoted);
+                            if home && at_start && state.variable("HOME").is_none() {
+                                out.current().home = true;
+                            }
+                        }
+                    }
+                }
+                Part::Substitution { script, quoted, source } => {
+                    let fetched = self.fetches;
+                    self.find(Effect::Substitutes, source);
+                    self.substitution(script, context, state);
+                    match self.directory_of(script, state) {
+                        Some(path) => out.quoted(&path),
+                        None => out.unknown(source, !quoted),
+                    }
+                    out.current().fetches |= self.fetches > fetched;
+                }
+                Part::Process { script, source } => {
+                    let fetched = self.fetches;
+                    self.find(Effect::Substitutes, source);
+                    self.substitution(script, context, state);
+                    out.unknown(source, false);
+                    let current = out.current();
+                    current.stream = true;
+                    current.fetches |= self.fetches > fetched;
+                }
+                Part::Arithmetic { inner, source } => {
+                    self.inside(inner, context, state);
+                    out.unknown(source, false);
+                }
+            }
+        }
+    }
+
+    /// Commands that an expansion holds inside; its text does not matter.
+    pub(super) fn inside(&mut self, parts: &[Part], context: &Context, state: &State) {
+        let mut nowhere = Splitter::new(false);
+        self.expand(parts, context, state, &mut nowhere);
+    }
+
+    fn home(&mut self, user: &str, state: &State, out: &mut Splitter) {
+        let source = format!("~{user}");
+        self.find(Effect::NamesHome, &source);
+        let value = match user {
+            "" => self.value("HOME", state),
+            "+" => self.value("PWD", state),
+            _ => None,
+        };
+        match value {
+            Some(value) => out.quoted(&value),
+            None => {
+                out.unknown(&source, false);
+                out.current().home = user.is_empty() || !matches!(user, "+" | "-");
+            }
+        }
+    }
+
+    fn value(&self, name: &str, state: &State) -> Option<String> {
+        if let Some(value) = state.variable(name) {
+            return value.map(str::to_owned);
+        }
+        match name {
+            "IFS" => Some(BLANKS.to_owned()),
+            "PWD" => match state.directories() {
+                [here] => self.scene.absolute(&here.place),
+                _ => None,
+            },
+            "HOME" => match self.scene.home() {
+                Home::Start => self.scene.absolute(&self.scene.start()),
+                Home::Elsewhere => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The directory that `$(pwd)` stands for.
+    fn directory_of(&self, script: &Script, state: &State) -> Option<String> {
+        let [item] = script.items.as_slice() else { return None };
+        let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else {
+            return None;
+        };
+        match &command.body {
+            Body::Simple(simple) if simple.words.len() == 1 && simple.words[0].source == "pwd" => {
+                self.value("PWD", state)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Gathers words from the pieces that expansion makes.
+struct Splitter {
+    words: Vec<Arg>,
+    open: bool,
+    splits: bool,
+}
+
+impl Splitter {
+    fn new(splits: bool) -> Self {
+        Self { words: Vec::new(), open: false, splits }
+    }
+
+    fn finish(self) -> Vec<Arg> {
+        self.words
+    }
+
+    /// The word that is being gathered.
+    fn current(&mut self) -> &mut Arg {
+        if !self.open || self.words.is_empty() {
+            self.words.push(Arg { known: true, ..Arg::default() });
+            self.open = true;
+        }
+        let last = self.words.len() - 1;
+        &mut self.words[last]
+    }
+
+    fn is_at_start(&self) -> bool {
+        !self.open || self.words.last().is_none_or(|word| word.text.is_empty())
+    }
+
+    fn quoted(&mut self, text: &str) {
+        let word = self.current();
+        word.text.push_str(text);
+        if word.known {
+            word.prefix = word.text.len();
+        }
+    }
+
+    fn bare(&mut self, text: &str) {
+        self.quoted(text);
+        let word = self.current();
+        let class = || text.split_once('[').is_some_and(|(_, rest)| rest.contains(']'));
+        word.glob |= text.contains(['*', '?']) || class();
+    }
+
+    /// The value of a variable outside quotes: blanks in it separate words.
+    fn unquoted(&mut self, text: &str, odd_separators: bool) {
+        if !self.splits {
+            return self.quoted(text);
+        }
+        if odd_separators {
+            return self.unknown(text, true);
+        }
+        let mut pieces = text.split([' ', '\t', '\n']).peekable();
+        while let Some(piece) = pieces.next() {
+            if !piece.is_empty() {
+                self.bare(piece);
+            }
+            if pieces.peek().is_some() {
+                self.open = false;
+            }
+        }
+    }
+
+    fn unknown(&mut self, source: &str, splits: bool) {
+        let word = self.current();
+        word.text.push_str(source);
+        word.known = false;
+        word.glob |= splits;
+    }
+}

@@ -1,0 +1,167 @@
+//! Where the words of a command lead, and what follows when that is outside.
+
+use super::argument::{Arg, Target, base_name};
+use super::effect::Effect;
+use super::state::State;
+use super::walk::Walk;
+use super::{Access, PathUse};
+use crate::place::{Place, is_device, is_harmless};
+
+/// Programs whose words are text, not paths.
+const TALKERS: [&str; 10] =
+    ["echo", "printf", ":", "true", "false", "export", "declare", "alias", "type", "which"];
+/// Programs whose first operand is a pattern or a program of their own.
+const PATTERN_FIRST: [&str; 12] =
+    ["grep", "egrep", "fgrep", "rg", "ag", "ack", "sed", "awk", "gawk", "jq", "yq", "tr"];
+
+impl Walk<'_> {
+    pub(super) fn targets(&self, arg: &Arg, state: &State) -> Vec<Target> {
+        state.likely().map(|cwd| arg.target(self.scene, cwd)).collect()
+    }
+
+    /// Where a word leads from everywhere that the shell may be.
+    fn all_targets(&self, arg: &Arg, state: &State) -> Vec<Target> {
+        state.directories().iter().map(|cwd| arg.target(self.scene, &cwd.place)).collect()
+    }
+
+    pub(super) fn places(&self, arg: &Arg, state: &State) -> Vec<Place> {
+        self.targets(arg, state).into_iter().map(|target| target.place).collect()
+    }
+
+    fn uses(&mut self, place: Place, access: Access) {
+        if let Some(command) = self.current.and_then(|at| self.out.commands.get_mut(at)) {
+            command.paths.push(PathUse { place, access });
+        }
+    }
+
+    /// All words of a command, as the paths that they may be.
+    pub(super) fn paths(&mut self, args: &[Arg], state: &State) {
+        let name = args[0].exact().map(base_name).unwrap_or_default().to_owned();
+        // Where a link leads depends on where it is put; a change of directory is judged as such.
+        if TALKERS.contains(&name.as_str())
+            || matches!(name.as_str(), "ln" | "cd" | "chdir" | "pushd")
+        {
+            return;
+        }
+        let message = name == "git"
+            && args.get(1).is_some_and(|arg| matches!(arg.text.as_str(), "commit" | "tag"));
+        let mut pattern = PATTERN_FIRST.contains(&name.as_str());
+        let mut after_message = false;
+        for (at, arg) in args.iter().enumerate() {
+            let is_message = std::mem::replace(
+                &mut after_message,
+                message && arg.text.starts_with('-') && arg.text.ends_with('m'),
+            );
+            if is_message || (message && arg.text.starts_with("--message=")) {
+                continue;
+            }
+            if at > 0 && pattern && !arg.is_option() {
+                pattern = false;
+                continue;
+            }
+            // A program that is found by its name is no path.
+            if at == 0 && !arg.text.contains('/') && !arg.home {
+                continue;
+            }
+            self.reach(arg, state);
+            if arg.is_option() {
+                self.reach_attached(arg, state);
+            } else if let Some(equals) = arg.text.find('=') {
+                self.reach(&arg.after(equals + 1), state);
+            }
+        }
+    }
+
+    /// A path that is part of an option: `--file=…`, `-I…`.
+    fn reach_attached(&mut self, arg: &Arg, state: &State) {
+        let value = match arg.text.find('=') {
+            Some(equals) => arg.after(equals + 1),
+            None if arg.text.starts_with("--") => return,
+            None => arg.after(2),
+        };
+        let pathlike = value.text.starts_with(['/', '~']) || value.climbs();
+        if pathlike {
+            self.reach(&value, state);
+        }
+    }
+
+    /// A word that may be a path which is read.
+    pub(super) fn reach(&mut self, arg: &Arg, state: &State) {
+        if arg.text.contains("://") || arg.text.contains('\n') || arg.text.is_empty() {
+            return;
+        }
+        let begins = arg.text.starts_with(['/', '~']) || arg.text.starts_with("..");
+        if arg.text.contains([' ', '\t']) && !begins {
+            return;
+        }
+        if arg.climbs() {
+            self.find(Effect::NamesParent, &arg.text);
+        }
+        for target in self.targets(arg, state) {
+            if let Place::Outside(path) = &target.place {
+                let reaches = arg.home || arg.climbs() || self.scene.is_private(path);
+                if reaches && (arg.climbs() || !self.scene.is_open(path)) {
+                    self.find(Effect::ReachesOutside, &arg.text);
+                }
+            }
+            self.uses(target.place, Access::Read);
+        }
+    }
+
+    pub(super) fn writes(&mut self, arg: &Arg, state: &State) {
+        for target in self.targets(arg, state) {
+            if let Place::Outside(path) = &target.place {
+                let path = path.clone();
+                if is_device(&path) {
+                    self.find(Effect::WritesDevice, &arg.text);
+                } else if arg.climbs() || !self.scene.is_open(&path) {
+                    self.find(Effect::WritesOutside, &arg.text);
+                }
+            }
+            self.uses(target.place, Access::Write);
+        }
+    }
+
+    /// Removes what `arg` names; `whole` when all that is in it goes even without a wildcard.
+    pub(super) fn removes(&mut self, arg: &Arg, recursive: bool, whole: bool, state: &State) {
+        for target in self.all_targets(arg, state) {
+            match &target.place {
+                Place::Outside(path) => {
+                    let scratch = self.scene.is_open(path) && !is_harmless(path);
+                    if (!scratch || arg.climbs()) && !arg.stream {
+                        self.find(Effect::RemovesOutside, &arg.text);
+                    }
+                }
+                Place::Inside(below) => {
+                    // `find` with a filter spares most of what it starts from.
+                    let spared = recursive && !whole && !target.whole && self.is_search();
+                    if below.is_empty() && recursive && !spared {
+                        self.find(Effect::RemovesRoot, &arg.text);
+                    }
+                }
+                Place::Unknown => {
+                    if recursive {
+                        self.find(Effect::RemovesUnknown, &arg.text);
+                    }
+                }
+            }
+            self.uses(target.place, Access::Write);
+        }
+    }
+
+    fn is_search(&self) -> bool {
+        let command = self.current.and_then(|at| self.out.commands.get(at));
+        command.and_then(|command| command.program()) == Some("find")
+    }
+
+    pub(super) fn changes_permissions(&mut self, arg: &Arg, state: &State) {
+        for target in self.targets(arg, state) {
+            if let Place::Outside(path) = &target.place
+                && (!self.scene.is_open(path) || arg.climbs() || is_harmless(path))
+            {
+                self.find(Effect::PermissionsOutside, &arg.text);
+            }
+            self.uses(target.place, Access::Write);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Git: the settings and options by which it runs other programs.
+
+use super::argument::Arg;
+use super::effect::Effect;
+use super::state::State;
+use super::walk::{Context, Walk};
+
+/// Settings whose value git runs whenever it likes.
+const RUNS: [&str; 13] = [
+    "core.sshcommand",
+    "core.fsmonitor",
+    "core.gitproxy",
+    "core.askpass",
+    "core.alternaterefscommand",
+    "diff.external",
+    "gpg.program",
+    "gpg.ssh.program",
+    "uploadpack.packobjectshook",
+    "protocol.ext.allow",
+    "credential.helper",
+    "interactive.difffilter",
+    "sendemail.smtpserver",
+];
+/// Settings whose value is an ordinary command of the user.
+const USES: [&str; 4] = ["core.pager", "core.editor", "sequence.editor", "core.hookspath"];
+
+enum Setting {
+    /// Runs its value unasked.
+    Runs,
+    /// Its value is shell text.
+    Command,
+    Plain,
+}
+
+fn setting(key: &str, value: &str) -> Setting {
+    let key = key.to_ascii_lowercase();
+    let last = key.rsplit('.').next().unwrap_or_default();
+    if RUNS.contains(&key.as_str()) {
+        let plain_helper = key == "credential.helper" && !value.contains(['!', '/', ' ']);
+        let off = matches!(value, "" | "false" | "0" | "never");
+        return if plain_helper || off { Setting::Plain } else { Setting::Runs };
+    }
+    let part = |section: &str| key.starts_with(section);
+    match last {
+        "clean" | "smudge" | "process" if part("filter.") => Setting::Runs,
+        "textconv" | "command" if part("diff.") => Setting::Runs,
+        "driver" if part("merge.") => Setting::Runs,
+        "cmd" if part("mergetool.") || part("difftool.") => Setting::Runs,
+        "path" if part("include.") || part("includeif.") => Setting::Runs,
+        _ if part("alias.") && value.starts_with('!') => Setting::Command,
+        "hookspath" => Setting::Plain,
+        _ if part("pager.") || USES.contains(&key.as_str()) => Setting::Command,
+        _ => Setting::Plain,
+    }
+}
+
+impl Walk<'_> {
+    pub(super) fn git(&mut self, args: &[Arg], context: &Context, state: &State) {
+        let mut at = 1;
+        while let Some(arg) = args.get(at) {
+            let text = arg.text.as_str();
+            match text {
+                "-c" => {
+                    if let Some(pair) = args.get(at + 1) {
+                        self.configures(pair, state);
+                    }
+                    at += 2;
+                }
+                "-C" | "--git-dir" | "--work-tree" | "--namespace" | "--exec-path" => at += 2,
+                _ if text.starts_with("--exec-path=") => {
+                    self.find(Effect::HijacksEnvironment, text);
+                    at += 1;
+                }
+                _ if text.starts_with('-') => at += 1,
+                _ => break,
+            }
+        }
+        let Some(verb) = args.get(at).and_then(Arg::exact) else { return };
+        let rest = &args[at + 1..];
+        match verb {
+            "config" => self.git_config(rest, state),
+            "bisect" if rest.first().and_then(Arg::exact) == Some("run") => {
+                self.inner(&rest[1..], context, state.clone());
+            }
+            "submodule" => {
+                if let Some(at) = rest.iter().position(|arg| arg.exact() == Some("foreach")) {
+                    let words: Vec<&Arg> =
+                        rest[at + 1..].iter().filter(|arg| !arg.is_option()).collect();
+                    if let [code] = words.as_slice() {
+                        self.shell_code(code, context, state);
+                    } else {
+                        let words: Vec<Arg> = words.into_iter().cloned().collect();
+                        self.inner(&words, context, state.clone());
+                    }
+                }
+            }
+            "rebase" | "difftool" | "filter-branch" | "grep" => {
+                self.git_options(rest, context, state)
+            }
+            "clone" | "fetch" | "pull" | "push" | "ls-remote" | "remote" | "archive" => {
+                for (at, arg) in rest.iter().enumerate() {
+                    let code = ["--upload-pack", "--receive-pack", "--exec", "-u"].iter().find_map(
+                        |flag| {
+                            if arg.text == *flag && !(*flag == "-u" && verb != "clone") {
+                                return rest.get(at + 1).cloned();
+                            }
+                            let rest = arg.text.strip_prefix(flag)?;
+                            rest.starts_with('=').then(|| arg.after(flag.len() + 1))
+                        },
+                    );
+                    if let Some(code) = code {
+                        self.shell_code(&code, context, state);
+                    }
+                    if arg.text.starts_with("ext::") {
+                        self.shell_code(&arg.after(5), context, state);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn git_options(&mut self, rest: &[Arg], context: &Context, state: &State) {
+        for (at, arg) in rest.iter().enumerate() {
+            let text = arg.text.as_str();
+            let code = match text {
+                "-x" | "--exec" | "--extcmd" => rest.get(at + 1).cloned(),
+                _ if text.ends_with("-filter") => rest.get(at + 1).cloned(),
+                _ => ["--exec=", "--extcmd=", "--open-files-in-pager=", "-O"]
+                    .iter()
+                    .find(|flag| text.starts_with(**flag) && text.len() > flag.len())
+                    .map(|flag| arg.after(flag.len())),
+            };
+            if let Some(code) = code {
+                self.shell_code(&code, context, state);
+            }
+        }
+    }
+
+    /// `git config`, where it sets something.
+    fn git_config(&mut self, rest: &[Arg], state: &State) {
+        let asks = [
+            "--get",
+            "--get-all",
+            "--list",
+            "-l",
+            "--unset",
+            "--get-regexp",
+            "get",
+            "list",
+            "unset",
+        ];
+        if rest.iter().any(|arg| asks.contains(&arg.text.as_str())) {
+            return;
+        }
+        let words: Vec<&Arg> = super::programs::operands(rest, "f", &["--file", "--type"]);
+        let words = match words.first().and_then(|arg| arg.exact()) {
+            Some("set") => &words[1..],
+            _ => &words[..],
+        };
+        if let [key, value, ..] = words {
+            let (key, value) = (key.text.clone(), (*value).clone());
+            self.configured(&key, &value, state);
+        }
+    }
+
+    /// `key=value` behind `-c`.
+    fn configures(&mut self, pair: &Arg, state: &State) {
+        let key = pair.text.split('=').next().unwrap_or_default().to_owned();
+        let value = pair.after((key.len() + 1).min(pair.text.len()));
+        self.configured(&key, &value, state);
+    }
+
+    fn configured(&mut self, key: &str, value: &Arg, state: &State) {
+        match setting(key, &value.text) {
+            Setting::Runs => self.find(Effect::HijacksEnvironment, key),
+            Setting::Command => match value.exact() {
+                Some(text) => {
+                    let text = text.trim_start_matches('!').to_owned();
+                    self.judged_as_code(&text, state);
+                }
+                None => self.find(Effect::CodeUnknown, key),
+            },
+            Setting::Plain => {}
+        }
+    }
+}

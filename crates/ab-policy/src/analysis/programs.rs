@@ -1,0 +1,318 @@
+//! Programs by name: which of their words are commands, downloads or files.
+
+use super::argument::{Arg, base_name};
+use super::effect::Effect;
+use super::shells::{SHELLS, is_interpreter};
+use super::state::{Flow, State};
+use super::walk::{Context, Walk};
+use super::wrappers::skip;
+use crate::place::Place;
+
+const DOWNLOADERS: [&str; 8] =
+    ["curl", "wget", "aria2c", "fetch", "http", "https", "wget2", "lynx"];
+
+impl Walk<'_> {
+    pub(super) fn program(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        context: &Context,
+        state: State,
+    ) -> Flow {
+        if SHELLS.contains(&name) {
+            self.shell(args, context, &state);
+            return Flow::same(state);
+        }
+        match name {
+            "eval" => return self.eval(args, context, state),
+            "source" | "." => return self.source(args, context, state),
+            "trap" => {
+                self.trap(args, context, &state);
+                return Flow::same(state);
+            }
+            "git" => self.git(args, context, &state),
+            _ => {}
+        }
+        if let Some(flow) = self.wrapped(name, args, context, &state) {
+            return flow;
+        }
+        if is_interpreter(name) {
+            self.interpreter(args, context, &state);
+        }
+        if DOWNLOADERS.contains(&name) {
+            self.downloads_to(name, args, &state);
+        }
+        self.hooks(name, args, context, &state);
+        self.files(name, args, &state);
+        Flow::same(state)
+    }
+
+    /// Options of programs that hold shell text.
+    fn hooks(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) {
+        let rest = &args[1..];
+        for (at, arg) in rest.iter().enumerate() {
+            let next = || rest.get(at + 1).cloned();
+            let after =
+                |prefix: &str| arg.text.starts_with(prefix).then(|| arg.after(prefix.len()));
+            let code = match name {
+                "tar" | "bsdtar" | "gtar" => after("--to-command=")
+                    .or_else(|| after("--checkpoint-action=exec="))
+                    .or_else(|| after("--use-compress-program="))
+                    .or_else(|| after("--info-script="))
+                    .or_else(|| after("--new-volume-script="))
+                    .or_else(|| after("--rsh-command="))
+                    .or_else(|| match arg.text.as_str() {
+                        "--to-command"
+                        | "-I"
+                        | "--use-compress-program"
+                        | "-F"
+                        | "--info-script" => next(),
+                        _ => None,
+                    }),
+                "rsync" => after("--rsh=").or_else(|| after("--rsync-path=")).or_else(|| {
+                    let flag = arg.text.starts_with('-') && !arg.text.starts_with("--");
+                    let rsh = arg.text == "--rsh" || (flag && arg.text.ends_with('e'));
+                    if rsh { next() } else { None }
+                }),
+                "ssh" | "scp" | "sftp" => {
+                    let option = after("-o").filter(|value| !value.text.is_empty());
+                    let option = option.or_else(|| if arg.text == "-o" { next() } else { None });
+                    option.and_then(|value| {
+                        let lower = value.text.to_ascii_lowercase();
+                        let runs = ["proxycommand=", "localcommand=", "knownhostscommand="];
+                        let key = runs.iter().find(|key| lower.starts_with(**key))?;
+                        Some(value.after(key.len()))
+                    })
+                }
+                "sort" => after("--compress-program="),
+                "zip" => {
+                    if arg.text == "-TT" {
+                        next()
+                    } else {
+                        None
+                    }
+                }
+                "script" => None,
+                "man" => {
+                    if arg.text == "-P" {
+                        next()
+                    } else {
+                        after("--pager=")
+                    }
+                }
+                _ => None,
+            };
+            if let Some(code) = code {
+                self.shell_code(&code, context, state);
+            }
+        }
+    }
+
+    /// Where a download goes, if to a file.
+    fn downloads_to(&mut self, name: &str, args: &[Arg], state: &State) {
+        self.fetches += 1;
+        let rest = &args[1..];
+        let url = rest.iter().rev().find(|arg| !arg.is_option() && arg.text.contains("://"));
+        let mut files: Vec<Arg> = Vec::new();
+        for (at, arg) in rest.iter().enumerate() {
+            let text = arg.text.as_str();
+            let short = |letter: char| {
+                text.starts_with('-') && !text.starts_with("--") && text.ends_with(letter)
+            };
+            let takes = match name {
+                "curl" => short('o') || text == "--output",
+                "wget" | "wget2" => short('O') || text == "--output-document",
+                _ => matches!(text, "-o" | "--output" | "-O"),
+            };
+            if takes {
+                files.extend(rest.get(at + 1).cloned());
+            }
+            for prefix in ["--output=", "--output-document=", "--out="] {
+                if text.starts_with(prefix) {
+                    files.push(arg.after(prefix.len()));
+                }
+            }
+        }
+        let by_name = match name {
+            "curl" => rest.iter().any(|arg| {
+                let flags = arg.text.starts_with('-') && !arg.text.starts_with("--");
+                (flags && arg.text.contains('O')) || arg.text == "--remote-name"
+            }),
+            _ => files.is_empty(),
+        };
+        if by_name && let Some(url) = url {
+            let path = url.text.split(['?', '#']).next().unwrap_or_default();
+            files.push(Arg::literal(base_name(path)));
+        }
+        for file in files {
+            if file.exact() == Some("-") {
+                continue;
+            }
+            self.writes(&file, state);
+            let places = self.places(&file, state);
+            self.downloads.extend(places.into_iter().filter(|place| *place != Place::Unknown));
+        }
+    }
+
+    /// Programs that change files they name.
+    fn files(&mut self, name: &str, args: &[Arg], state: &State) {
+        let rest = &args[1..];
+        let has = |flags: &[&str]| rest.iter().any(|arg| flags.contains(&arg.text.as_str()));
+        let short = |letter: char| {
+            rest.iter().any(|arg| {
+                arg.text.starts_with('-')
+                    && !arg.text.starts_with("--")
+                    && arg.text.contains(letter)
+            })
+        };
+        match name {
+            "rm" | "srm" | "trash" => {
+                let long =
+                    |arg: &Arg| arg.text.len() > 3 && "--recursive".starts_with(arg.text.as_str());
+                // A word that is not known may be an option as well.
+                let recursive = short('r') || short('R') || rest.iter().any(long);
+                for arg in operands(rest, "", &[]) {
+                    self.removes(arg, recursive, false, state);
+                }
+            }
+            "rmdir" | "unlink" => {
+                for arg in operands(rest, "", &[]) {
+                    self.removes(arg, false, false, state);
+                }
+            }
+            "mv" => {
+                let (sources, destination) = last_of(rest, "tS", "--target-directory");
+                for arg in sources {
+                    self.removes(&arg, false, false, state);
+                }
+                self.writes_each(&destination, state);
+            }
+            "cp" | "install" | "rsync" | "scp" => {
+                let (_, destination) = last_of(rest, "tSmgoeT", "--target-directory");
+                let local =
+                    |arg: &Arg| name == "cp" || name == "install" || !arg.text.contains(':');
+                let destination: Vec<Arg> = destination.into_iter().filter(local).collect();
+                self.writes_each(&destination, state);
+            }
+            "ln" => self.links(rest, short('s') || has(&["--symbolic"]), state),
+            "tee" | "touch" | "mkdir" | "mkfifo" | "mknod" | "shred" | "truncate" => {
+                let values = match name {
+                    "touch" => "dtr",
+                    "mkdir" | "mkfifo" | "mknod" => "m",
+                    "shred" => "ns",
+                    "truncate" => "sr",
+                    _ => "",
+                };
+                for arg in operands(rest, values, &["--size", "--date", "--mode", "--iterations"]) {
+                    self.writes(arg, state);
+                }
+            }
+            "chmod" | "chown" | "chgrp" => {
+                for arg in operands(rest, "", &[]).into_iter().skip(1) {
+                    self.changes_permissions(arg, state);
+                }
+            }
+            "dd" => {
+                for arg in rest {
+                    if arg.text.starts_with("of=") {
+                        self.writes(&arg.after(3), state);
+                    }
+                }
+            }
+            "sed" | "perl" if short('i') || has(&["--in-place"]) => {
+                let mut files = operands(rest, "efl", &["--expression", "--file"]);
+                if !short('e') && !has(&["--expression", "--file"]) && !files.is_empty() {
+                    files.remove(0);
+                }
+                for arg in files {
+                    self.writes(arg, state);
+                }
+            }
+            "tar" | "bsdtar" | "unzip" | "patch" | "sort" => {
+                let flag = match name {
+                    "tar" | "bsdtar" => "-C",
+                    "unzip" | "patch" => "-d",
+                    _ => "-o",
+                };
+                if let Some(at) = rest.iter().position(|arg| arg.text == flag)
+                    && let Some(arg) = rest.get(at + 1)
+                {
+                    self.writes(arg, state);
+                }
+                for arg in rest.iter().filter(|arg| arg.text.starts_with("--directory=")) {
+                    self.writes(&arg.after("--directory=".len()), state);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn writes_each(&mut self, args: &[Arg], state: &State) {
+        for arg in args {
+            self.writes(arg, state);
+        }
+    }
+
+    fn links(&mut self, rest: &[Arg], symbolic: bool, state: &State) {
+        let (sources, destination) = last_of(rest, "tS", "--target-directory");
+        // A symbolic link is followed from where it stands.
+        let folder =
+            destination.first().and_then(Arg::exact).and_then(|text| text.rsplit_once('/'));
+        for source in &sources {
+            let from = match (symbolic, folder) {
+                (true, Some((folder, _))) if !source.text.starts_with('/') && source.known => {
+                    Arg::literal(&format!("{folder}/{}", source.text))
+                }
+                _ => source.clone(),
+            };
+            for place in self.places(&from, state) {
+                if let Place::Outside(path) = place
+                    && !crate::place::is_system(&path)
+                    && !crate::place::is_scratch(&path)
+                {
+                    self.find(Effect::LinksOutside, &source.text);
+                }
+            }
+        }
+        if symbolic || !sources.is_empty() {
+            self.writes_each(&destination, state);
+        }
+    }
+}
+
+/// The words that are no options, and those behind `--`.
+pub(super) fn operands<'a>(args: &'a [Arg], short: &str, long: &[&str]) -> Vec<&'a Arg> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(arg) = args.get(at) {
+        if arg.exact() == Some("--") {
+            found.extend(&args[at + 1..]);
+            break;
+        }
+        let skipped = skip(&args[at..=at], short, long);
+        match skipped {
+            0 => found.push(arg),
+            _ => at += skip(&args[at..(at + 2).min(args.len())], short, long) - 1,
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Everything but the last operand, and the last; with an option for the target, that instead.
+fn last_of(args: &[Arg], short: &str, long: &str) -> (Vec<Arg>, Vec<Arg>) {
+    let target = args.iter().enumerate().find_map(|(at, arg)| match arg.text.as_str() {
+        "-t" => args.get(at + 1).cloned(),
+        text if text == long => args.get(at + 1).cloned(),
+        text => text
+            .strip_prefix(long)
+            .filter(|rest| rest.starts_with('='))
+            .map(|_| arg.after(long.len() + 1)),
+    });
+    let mut all: Vec<Arg> = operands(args, short, &[long]).into_iter().cloned().collect();
+    if let Some(target) = target {
+        return (all, vec![target]);
+    }
+    let last = if all.len() > 1 { all.pop() } else { None };
+    (all, last.into_iter().collect())
+}

@@ -1,0 +1,183 @@
+//! Shells and other interpreters: where their program comes from.
+
+use super::argument::Arg;
+use super::effect::Effect;
+use super::state::{Flow, State};
+use super::walk::{Context, Stdin, Walk};
+
+pub(super) const SHELLS: [&str; 10] =
+    ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "tcsh"];
+
+const INTERPRETERS: [&str; 14] = [
+    "python",
+    "node",
+    "nodejs",
+    "perl",
+    "ruby",
+    "php",
+    "lua",
+    "deno",
+    "bun",
+    "tclsh",
+    "Rscript",
+    "osascript",
+    "pwsh",
+    "ts-node",
+];
+
+/// Whether `name` runs programs of another language.
+pub(super) fn is_interpreter(name: &str) -> bool {
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    INTERPRETERS.contains(&name) || INTERPRETERS.contains(&plain) || name.starts_with("pypy")
+}
+
+/// Whether a word is options of a shell; any other word may be its program.
+fn is_flags(text: &str) -> bool {
+    let letters = text.strip_prefix(['-', '+']);
+    letters.is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphabetic()))
+}
+
+fn is_long_flag(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+}
+
+impl Walk<'_> {
+    /// `sh`, with whatever it is given.
+    pub(super) fn shell(&mut self, args: &[Arg], context: &Context, state: &State) {
+        let mut has_code = false;
+        let mut from_stdin = false;
+        let mut rest = args[1..].iter();
+        let operand = loop {
+            let Some(arg) = rest.next() else { break None };
+            let Some(text) = arg.exact() else { break Some(arg) };
+            match text {
+                "--" => break rest.next(),
+                "-" => {}
+                "-o" | "+o" | "-O" | "+O" | "--rcfile" | "--init-file" => drop(rest.next()),
+                _ if text.strip_prefix("--").is_some_and(is_long_flag) => {}
+                _ if is_flags(text) => {
+                    has_code |= text.starts_with('-') && text.contains('c');
+                    from_stdin |= text.starts_with('-') && text.contains('s');
+                    if text.ends_with('o') || text.ends_with('O') {
+                        rest.next();
+                    }
+                }
+                _ => break Some(arg),
+            }
+        };
+        match operand {
+            Some(code) if has_code => self.shell_code(code, context, state),
+            None if has_code => {}
+            Some(script) if !from_stdin => self.script_file(script, context, state),
+            Some(_) | None => self.shell_stdin(context, state),
+        }
+    }
+
+    /// Text that a shell of its own runs.
+    pub(super) fn shell_code(&mut self, code: &Arg, context: &Context, state: &State) {
+        match code.exact() {
+            Some(text) => {
+                self.code(text, context, state.clone());
+            }
+            None if code.fetches => self.find(Effect::RunsDownload, &code.text),
+            None => self.find(Effect::CodeUnknown, &code.text),
+        }
+    }
+
+    /// A file that a shell reads as its program.
+    pub(super) fn script_file(&mut self, script: &Arg, context: &Context, state: &State) {
+        if script.stream {
+            self.find(Effect::PipesToShell, &script.text);
+            if script.fetches {
+                self.find(Effect::RunsDownload, &script.text);
+            }
+            return;
+        }
+        if matches!(script.exact(), Some("/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")) {
+            return self.shell_stdin(context, state);
+        }
+        if self.is_download(script, state) {
+            return self.find(Effect::RunsDownload, &script.text);
+        }
+        if !script.known {
+            self.find(Effect::CodeUnknown, &script.text);
+        }
+    }
+
+    /// A shell that reads its program from standard input.
+    fn shell_stdin(&mut self, context: &Context, state: &State) {
+        match &context.stdin {
+            Stdin::Inherited => {}
+            Stdin::Pipe { fetches } => {
+                self.find(Effect::PipesToShell, "a pipe into a shell");
+                if *fetches {
+                    self.find(Effect::RunsDownload, "a download piped into a shell");
+                }
+            }
+            Stdin::Text(text) => {
+                let text = text.clone();
+                let context = Context { stdin: Stdin::Inherited, ..context.clone() };
+                self.code(&text, &context, state.clone());
+            }
+            Stdin::UnknownText => self.find(Effect::CodeUnknown, "text that is not known"),
+            Stdin::File(file) => {
+                let file = file.clone();
+                let context = Context { stdin: Stdin::Inherited, ..context.clone() };
+                self.script_file(&file, &context, state);
+            }
+        }
+    }
+
+    /// An interpreter of another language: its programs are not read, but where they come from is.
+    pub(super) fn interpreter(&mut self, args: &[Arg], context: &Context, state: &State) {
+        let rest = &args[1..];
+        if let Some(arg) = rest.iter().find(|arg| arg.fetches) {
+            return self.find(Effect::RunsDownload, &arg.text);
+        }
+        let mut operands = rest.iter().filter(|arg| !arg.is_option() && arg.exact() != Some("-"));
+        match (operands.next(), &context.stdin) {
+            (Some(script), _) => {
+                if self.is_download(script, state) {
+                    self.find(Effect::RunsDownload, &script.text);
+                }
+            }
+            (None, Stdin::Pipe { fetches: true }) => {
+                self.find(Effect::RunsDownload, "a download piped into an interpreter");
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// `eval`: its words, joined, run in this shell.
+    pub(super) fn eval(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
+        let words: Option<Vec<&str>> = args[1..].iter().map(Arg::exact).collect();
+        match words {
+            Some(words) => self.code(&words.join(" "), context, state),
+            None => {
+                if args.iter().any(|arg| arg.fetches) {
+                    self.find(Effect::RunsDownload, "eval");
+                }
+                Flow::same(state)
+            }
+        }
+    }
+
+    /// `source`: a file that runs in this shell.
+    pub(super) fn source(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
+        if let Some(file) = args.get(1) {
+            self.script_file(file, context, &state);
+        }
+        Flow::same(state)
+    }
+
+    /// `trap`: text that runs later.
+    pub(super) fn trap(&mut self, args: &[Arg], context: &Context, state: &State) {
+        let mut rest = args[1..].iter().skip_while(|arg| arg.exact() == Some("--"));
+        match (rest.next(), rest.next()) {
+            (Some(code), Some(_)) if !matches!(code.exact(), Some("-" | "" | "-p" | "-l")) => {
+                self.shell_code(code, context, state);
+            }
+            _ => {}
+        }
+    }
+}

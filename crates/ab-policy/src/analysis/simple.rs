@@ -1,0 +1,300 @@
+//! Simple commands: assignments, words, redirects, and then whatever the first word means.
+
+use super::argument::{Arg, base_name};
+use super::effect::Effect;
+use super::state::{Directory, Flow, State};
+use super::walk::{Context, Walk};
+use crate::place::Place;
+use crate::shell::MAX_DEPTH;
+use crate::shell::tree::{Assignment, Redirect, Simple};
+
+/// Builtins that give variables values, behind options.
+const DECLARERS: [&str; 5] = ["export", "declare", "typeset", "readonly", "local"];
+
+impl Walk<'_> {
+    pub(super) fn simple(
+        &mut self,
+        simple: &Simple,
+        redirects: &[Redirect],
+        context: &Context,
+        state: State,
+    ) -> Flow {
+        self.current = None;
+        let mut args = Vec::with_capacity(simple.words.len());
+        for word in &simple.words {
+            args.extend(self.fields(word, context, &state));
+        }
+        let mut inner = state.clone();
+        let mut assigned = Vec::new();
+        for assignment in &simple.assignments {
+            let value = self.assignment(assignment, context, &inner);
+            inner.set(&assignment.name, value.as_ref().and_then(Arg::exact).map(str::to_owned));
+            assigned.push((assignment.name.as_str(), value));
+        }
+        if !args.is_empty() {
+            self.record(&args, context);
+        } else {
+            self.current = None;
+        }
+        for (name, value) in &assigned {
+            self.assigned(name, value.as_ref(), &state);
+        }
+        let stdin = self.redirects(redirects, context, &inner);
+        if args.is_empty() {
+            // `$X` alone may be empty, or a command.
+            if let Some(word) = simple.words.first() {
+                self.find(Effect::RunsUnknown, &word.source);
+            }
+            return Flow::same(inner);
+        }
+        let context = Context { stdin, ..context.clone() };
+        let flow = self.run(&args, &context, inner);
+        if simple.assignments.is_empty() {
+            return flow;
+        }
+        // Variables before a command are that command's alone.
+        Flow {
+            ok: flow.ok.map(|after| after.with_variables_of(&state)),
+            fail: flow.fail.map(|after| after.with_variables_of(&state)),
+        }
+    }
+
+    fn assignment(
+        &mut self,
+        assignment: &Assignment,
+        context: &Context,
+        state: &State,
+    ) -> Option<Arg> {
+        let mut last = None;
+        for word in &assignment.values {
+            last = Some(self.single(word, context, state));
+        }
+        last.filter(|_| !assignment.partial && !assignment.array)
+    }
+
+    /// A command that a wrapper starts: written down, then looked at like any other.
+    pub(super) fn inner(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
+        if args.is_empty() {
+            return Flow::same(state);
+        }
+        if context.depth > MAX_DEPTH {
+            self.exhausted();
+            return Flow::same(state);
+        }
+        let outer = self.current;
+        let context = Context { via: outer, depth: context.depth + 1, ..context.clone() };
+        self.record(args, &context);
+        let flow = self.run(args, &context, state);
+        self.current = outer;
+        flow
+    }
+
+    /// What the words of a recorded command do.
+    fn run(&mut self, args: &[Arg], context: &Context, state: State) -> Flow {
+        let head = &args[0];
+        let Some(text) = head.exact() else {
+            let own = matches!(head.text.as_str(), "$0" | "${0}" | "$BASH_SOURCE");
+            if own && context.forks {
+                self.find(Effect::ForkBomb, &head.text);
+            }
+            let effect = if head.fetches || head.stream {
+                Effect::RunsDownload
+            } else {
+                Effect::RunsUnknown
+            };
+            if head.stream && !head.fetches {
+                self.find(Effect::CodeUnknown, &head.text);
+            } else {
+                self.find(effect, &head.text);
+            }
+            self.paths(args, &state);
+            return Flow::same(state);
+        };
+        let name = base_name(text).to_owned();
+        if name.is_empty() {
+            self.find(Effect::RunsUnknown, text);
+            return Flow::same(state);
+        }
+        self.runs_file(head, &state);
+        self.paths(args, &state);
+        if let Some(flow) = self.call(&name, args, context, &state) {
+            return flow;
+        }
+        self.aliased(&name, args, context, &state);
+        match name.as_str() {
+            "cd" | "chdir" => self.change_directory(&args[1..], state),
+            "pushd" | "popd" => self.stacked_directory(&name, &args[1..], state),
+            "exit" | "return" if context.via.is_none() => {
+                self.pauses += 1;
+                Flow { ok: None, fail: None }
+            }
+            "break" | "wait" | "sleep" | "read" => {
+                self.pauses += 1;
+                self.sets_variables(&name, args, state)
+            }
+            "mapfile" | "readarray" | "getopts" | "printf" => {
+                self.sets_variables(&name, args, state)
+            }
+            "alias" => {
+                self.alias(&args[1..], &state);
+                Flow::same(state)
+            }
+            name if DECLARERS.contains(&name) => self.declares(&args[1..], state),
+            _ => self.program(&name, args, context, state),
+        }
+    }
+
+    fn change_directory(&mut self, args: &[Arg], state: State) -> Flow {
+        self.find(Effect::ChangesDirectory, "cd");
+        let mut operands = args
+            .iter()
+            .skip_while(|arg| matches!(arg.exact(), Some("-L" | "-P" | "-e" | "-@" | "--")));
+        let places = match operands.next() {
+            Some(arg) if arg.exact() == Some("-") => state.previous(),
+            Some(arg) => self.led(arg, &state),
+            None => {
+                self.find(Effect::NamesHome, "cd");
+                let home = match state.variable("HOME") {
+                    Some(Some(home)) => Arg::literal(home),
+                    Some(None) => Arg::unknown("$HOME"),
+                    None if self.scene.home() == crate::place::Home::Start => {
+                        let start = Directory::certain(self.scene.start());
+                        return self.entered(state, vec![start]);
+                    }
+                    None => Arg { home: true, ..Arg::unknown("~") },
+                };
+                self.led(&home, &state)
+            }
+        };
+        self.entered(state, places)
+    }
+
+    fn stacked_directory(&mut self, name: &str, args: &[Arg], mut state: State) -> Flow {
+        self.find(Effect::ChangesDirectory, name);
+        let places = match (name, args.first()) {
+            ("pushd", Some(arg)) => {
+                let places = self.led(arg, &state);
+                state.push_directory();
+                places
+            }
+            ("pushd", None) => vec![Directory::certain(Place::Unknown)],
+            _ => state.pop_directory(),
+        };
+        self.entered(state, places)
+    }
+
+    /// Where a word leads from each directory that the shell may be in.
+    pub(super) fn led(&self, arg: &Arg, state: &State) -> Vec<Directory> {
+        let led = |from: &Directory| Directory {
+            place: arg.target(self.scene, &from.place).place,
+            doubtful: from.doubtful,
+        };
+        state.directories().iter().map(led).collect()
+    }
+
+    fn entered(&mut self, state: State, mut places: Vec<Directory>) -> Flow {
+        // `cd src; make; cd ..`: had the first failed, nobody would call the last an escape.
+        if places.iter().any(|each| !each.doubtful) {
+            places.retain(|each| !each.doubtful || !matches!(each.place, Place::Outside(_)));
+        }
+        for directory in &places {
+            match &directory.place {
+                Place::Inside(_) => {}
+                Place::Outside(path) => self.find(Effect::LeavesWorkspace, path),
+                Place::Unknown => {
+                    self.find(Effect::DirectoryUnknown, "a directory that is not known")
+                }
+            }
+        }
+        let mut there = state.clone();
+        there.enter(places);
+        Flow { ok: Some(there), fail: Some(state.stayed()) }
+    }
+
+    /// `export A=b` and its like.
+    fn declares(&mut self, args: &[Arg], mut state: State) -> Flow {
+        for arg in args {
+            let certain = &arg.text[..arg.prefix.min(arg.text.len())];
+            match certain.split_once('=') {
+                Some((name, _)) => {
+                    let name = name.trim_end_matches('+').to_owned();
+                    let value = arg.after(certain.find('=').unwrap_or(0) + 1);
+                    self.assigned(&name, Some(&value), &state);
+                    state.set(&name, value.exact().map(str::to_owned));
+                }
+                None if !arg.known => self.find(Effect::CodeUnknown, &arg.text),
+                None => {}
+            }
+        }
+        Flow::same(state)
+    }
+
+    /// Builtins whose words name variables.
+    fn sets_variables(&mut self, name: &str, args: &[Arg], mut state: State) -> Flow {
+        let mut named: Vec<&Arg> = Vec::new();
+        match name {
+            "read" | "mapfile" | "readarray" => {
+                named.extend(args[1..].iter().filter(|arg| !arg.is_option()));
+            }
+            "getopts" => named.extend(args.get(2)),
+            "printf" if args.get(1).and_then(Arg::exact) == Some("-v") => named.extend(args.get(2)),
+            _ => {}
+        }
+        for arg in named {
+            let text = arg.text.clone();
+            self.assigned(&text, None, &state);
+            state.set(&text, None);
+        }
+        Flow::same(state)
+    }
+
+    /// Remembers aliases: some shells use them in scripts too.
+    fn alias(&mut self, args: &[Arg], state: &State) {
+        for arg in args {
+            let Some((name, _)) = arg.text.split_once('=') else { continue };
+            let value = arg
+                .exact()
+                .and_then(|text| text.split_once('='))
+                .map(|(_, value)| value.to_owned());
+            match &value {
+                Some(value) => self.judged_as_code(value, state),
+                None => self.find(Effect::CodeUnknown, &arg.text),
+            }
+            self.aliases.push((name.to_owned(), value));
+        }
+    }
+
+    /// What a command is where an alias of its name holds.
+    fn aliased(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) {
+        let Some(at) = self.aliases.iter().rposition(|(alias, _)| alias == name) else { return };
+        let (_, Some(value)) = self.aliases[at].clone() else { return };
+        let mut line = value;
+        for arg in &args[1..] {
+            let Some(text) = arg.exact() else {
+                return self.find(Effect::CodeUnknown, &arg.text);
+            };
+            line.push_str(&format!(" '{}'", text.replace('\'', r"'\''")));
+        }
+        // Inside its own text an alias is not one.
+        let hidden = self.aliases.remove(at);
+        self.shadow += 1;
+        self.code(&line, context, state.clone());
+        self.shadow -= 1;
+        self.aliases.insert(at.min(self.aliases.len()), hidden);
+    }
+
+    /// Running a file that this line downloaded.
+    pub(super) fn runs_file(&mut self, arg: &Arg, state: &State) {
+        if !arg.text.contains('/') && self.downloads.is_empty() {
+            return;
+        }
+        if self.is_download(arg, state) && arg.text.contains('/') {
+            self.find(Effect::RunsDownload, &arg.text);
+        }
+    }
+
+    pub(super) fn is_download(&mut self, arg: &Arg, state: &State) -> bool {
+        let places = self.places(arg, state);
+        arg.fetches || places.iter().any(|place| self.downloads.contains(place))
+    }
+}

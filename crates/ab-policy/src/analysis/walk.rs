@@ -1,0 +1,425 @@
+//! The walk through a script in the order in which a shell would run it.
+//!
+//! Every branch is walked, whether it would be taken or not. What a walk finds is added to the
+//! [`Analysis`]; a walk in the *shadow* adds hidden commands: it looks again at what was listed
+//! before, from another state or through the eyes of another shell, or at what may run later.
+
+use std::rc::Rc;
+
+use super::argument::Arg;
+use super::effect::Effect;
+use super::functions::Functions;
+use super::state::{Flow, State, join};
+use super::{Analysis, Argument, Executed, Finding, MAX_COMMANDS, MAX_STEPS};
+use crate::place::{Place, Scene};
+use crate::shell::tree::*;
+use crate::shell::{self, Dialect, MAX_DEPTH, Problem, Unparsable};
+
+pub(super) struct Walk<'a> {
+    pub(super) scene: &'a Scene,
+    pub(super) out: Analysis,
+    pub(super) functions: Functions,
+    pub(super) aliases: Vec<(String, Option<String>)>,
+    /// Places that this line downloaded something to.
+    pub(super) downloads: Vec<Place>,
+    /// How many downloads were seen.
+    pub(super) fetches: usize,
+    /// How many commands were started without waiting, and how many wait or end a loop.
+    pub(super) backgrounds: usize,
+    pub(super) pauses: usize,
+    /// The command that findings belong to.
+    pub(super) current: Option<usize>,
+    pub(super) shadow: usize,
+    pub(super) dialect: Dialect,
+    steps: usize,
+    over: bool,
+}
+
+/// What surrounds a command.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    pub(super) stdin: Stdin,
+    /// Whether it runs beside others: in the background, or in a pipeline.
+    pub(super) forks: bool,
+    /// The wrapper that starts it.
+    pub(super) via: Option<usize>,
+    pub(super) depth: usize,
+}
+
+/// What a command reads.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stdin {
+    Inherited,
+    Pipe {
+        fetches: bool,
+    },
+    /// Text that is known, from a here-document or a here-string.
+    Text(Rc<str>),
+    UnknownText,
+    File(Arg),
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(scene: &'a Scene, dialect: Dialect) -> Self {
+        Self {
+            scene,
+            out: Analysis::default(),
+            functions: Functions::default(),
+            aliases: Vec::new(),
+            downloads: Vec::new(),
+            fetches: 0,
+            backgrounds: 0,
+            pauses: 0,
+            current: None,
+            shadow: 0,
+            dialect,
+            steps: 0,
+            over: false,
+        }
+    }
+
+    pub(super) fn top(mut self, script: &Script) -> Analysis {
+        let context = Context { stdin: Stdin::Inherited, forks: false, via: None, depth: 0 };
+        let state = State::new(self.scene.start());
+        self.script(script, &context, state);
+        self.current = None;
+        if let Some(name) = self.functions.bomb() {
+            self.find(Effect::ForkBomb, &name);
+        }
+        self.out
+    }
+
+    pub(super) fn find(&mut self, effect: Effect, detail: &str) {
+        if self.shadow > 0 && effect.is_doubt() {
+            return;
+        }
+        let command = self.current;
+        let seen = |found: &Finding| found.effect == effect && found.command == command;
+        if !self.out.findings.iter().any(seen) {
+            let detail = detail.chars().take(super::MAX_DETAIL).collect();
+            self.out.findings.push(Finding { effect, command, detail });
+        }
+    }
+
+    /// Counts work; beyond the bound nothing is safe any more.
+    pub(super) fn step(&mut self) {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            self.exhausted();
+        }
+    }
+
+    pub(super) fn exhausted(&mut self) {
+        self.over = true;
+        self.current = None;
+        self.find(Effect::OverLimit, "more than what is looked at");
+    }
+
+    pub(super) fn unparsable(&mut self, error: &Unparsable) {
+        let effect = match error.problem {
+            Problem::Syntax(_) => Effect::Unparsable,
+            Problem::Limit(_) => Effect::OverLimit,
+        };
+        self.find(effect, &error.to_string());
+    }
+
+    /// Writes down a command, and makes it the one that findings belong to.
+    pub(super) fn record(&mut self, args: &[Arg], context: &Context) {
+        self.step();
+        if self.out.commands.len() >= MAX_COMMANDS {
+            return self.exhausted();
+        }
+        let shown = |arg: &Arg| Argument { text: arg.text.clone(), known: arg.exact().is_some() };
+        self.out.commands.push(Executed {
+            words: args.iter().map(shown).collect(),
+            via: context.via,
+            hidden: self.shadow > 0,
+            paths: Vec::new(),
+        });
+        self.current = Some(self.out.commands.len() - 1);
+    }
+
+    pub(super) fn script(&mut self, script: &Script, context: &Context, state: State) -> Flow {
+        let mut flow = Flow::same(state);
+        let last = script.items.len().saturating_sub(1);
+        for (at, item) in script.items.iter().enumerate() {
+            if self.over {
+                return flow;
+            }
+            // What follows an `exit` does not run, but is judged all the same.
+            let state = match flow.clone().joined() {
+                Some(state) => state,
+                None => State::new(Place::Unknown),
+            };
+            if item.end == End::Background || (item.end == End::Separator && at < last) {
+                self.current = None;
+                self.find(Effect::Separates, "several commands");
+            }
+            flow = match item.end {
+                End::Background => {
+                    self.backgrounds += 1;
+                    self.item(item, &Context { forks: true, ..context.clone() }, state.clone());
+                    Flow::same(state)
+                }
+                End::Last | End::Separator => self.item(item, context, state),
+            };
+        }
+        flow
+    }
+
+    fn item(&mut self, item: &Item, context: &Context, state: State) -> Flow {
+        let mut flow = self.pipeline(&item.first, context, state.clone());
+        for (link, next) in &item.rest {
+            self.current = None;
+            self.find(Effect::Chains, "commands that depend on each other");
+            let taken = match link {
+                Link::And => flow.ok.clone(),
+                Link::Or => flow.fail.clone(),
+            };
+            let reached = taken.is_some();
+            let after = self.pipeline(next, context, taken.unwrap_or_else(|| state.clone()));
+            if !reached {
+                continue;
+            }
+            flow = match link {
+                Link::And => Flow { ok: after.ok, fail: join(flow.fail, after.fail) },
+                Link::Or => Flow { ok: join(flow.ok, after.ok), fail: after.fail },
+            };
+        }
+        flow
+    }
+
+    fn pipeline(&mut self, pipeline: &Pipeline, context: &Context, state: State) -> Flow {
+        let flow = match pipeline.commands.as_slice() {
+            [command] => self.command(command, context, state),
+            commands => {
+                let fetched = self.fetches;
+                for (at, command) in commands.iter().enumerate() {
+                    let stdin = match at {
+                        0 => context.stdin.clone(),
+                        _ => Stdin::Pipe { fetches: self.fetches > fetched },
+                    };
+                    let stage = Context { stdin, forks: true, ..context.clone() };
+                    self.command(command, &stage, state.clone());
+                }
+                Flow::same(state)
+            }
+        };
+        match pipeline.negated {
+            true => Flow { ok: flow.fail, fail: flow.ok },
+            false => flow,
+        }
+    }
+
+    pub(super) fn command(&mut self, command: &Command, context: &Context, state: State) -> Flow {
+        if self.over || context.depth > MAX_DEPTH {
+            self.exhausted();
+            return Flow::same(state);
+        }
+        self.step();
+        if let Body::Simple(simple) = &command.body {
+            return self.simple(simple, &command.redirects, context, state);
+        }
+        self.current = None;
+        let stdin = self.redirects(&command.redirects, context, &state);
+        let context = &Context { stdin, depth: context.depth + 1, ..context.clone() };
+        match &command.body {
+            Body::Simple(_) => Flow::same(state),
+            Body::Subshell(script) => {
+                self.script(script, context, state.clone());
+                Flow::same(state)
+            }
+            Body::Group(script) => self.script(script, context, state),
+            Body::If { arms, otherwise } => {
+                let mut left = Some(state.clone());
+                let mut ends = Flow { ok: None, fail: None };
+                for (condition, body) in arms {
+                    let tested =
+                        self.script(condition, context, left.unwrap_or_else(|| state.clone()));
+                    let entered = tested.ok.unwrap_or_else(|| state.clone());
+                    let after = self.script(body, context, entered);
+                    ends = Flow { ok: join(ends.ok, after.ok), fail: join(ends.fail, after.fail) };
+                    left = tested.fail;
+                }
+                let rest = left.unwrap_or_else(|| state.clone());
+                let after = match otherwise {
+                    Some(body) => self.script(body, context, rest),
+                    None => Flow::same(rest),
+                };
+                Flow { ok: join(ends.ok, after.ok), fail: join(ends.fail, after.fail) }
+            }
+            Body::Loop { until, condition, body } => {
+                let endless = is_constant(condition, *until);
+                self.rounds(state, endless, |walk, state| {
+                    let tested = walk.script(condition, context, state.clone());
+                    let entered = if *until { tested.fail } else { tested.ok };
+                    walk.script(body, context, entered.unwrap_or(state))
+                })
+            }
+            Body::For { name, words, body } => {
+                for word in words {
+                    self.fields(word, context, &state);
+                }
+                self.assigned(name, None, &state);
+                self.rounds(state, false, |walk, mut state| {
+                    state.set(name, None);
+                    walk.script(body, context, state)
+                })
+            }
+            Body::ArithmeticFor { head, endless, body } => {
+                self.inside(&head.parts, context, &state);
+                self.rounds(state, *endless, |walk, state| walk.script(body, context, state))
+            }
+            Body::Case { subject, arms } => {
+                self.single(subject, context, &state);
+                let mut end = Some(state.clone());
+                for (patterns, body) in arms {
+                    for pattern in patterns {
+                        self.single(pattern, context, &state);
+                    }
+                    let after = self.script(body, context, state.clone());
+                    end = join(end, after.joined());
+                }
+                end.map_or(Flow { ok: None, fail: None }, Flow::same)
+            }
+            Body::Function { name, body } => {
+                self.define(name, body, context, &state);
+                Flow::same(state)
+            }
+            Body::Test(words) => {
+                for word in words {
+                    self.single(word, context, &state);
+                }
+                Flow::same(state)
+            }
+            Body::Arithmetic(word) => {
+                self.inside(&word.parts, context, &state);
+                Flow::same(state)
+            }
+            Body::Coprocess(body) => {
+                let aside = Context { forks: true, stdin: Stdin::UnknownText, ..context.clone() };
+                self.command(body, &aside, state.clone());
+                Flow::same(state)
+            }
+        }
+    }
+
+    /// A loop: once as it begins, and once more from whatever a round may leave behind.
+    fn rounds(
+        &mut self,
+        state: State,
+        endless: bool,
+        mut round: impl FnMut(&mut Self, State) -> Flow,
+    ) -> Flow {
+        let (backgrounds, pauses) = (self.backgrounds, self.pauses);
+        let after = round(self, state.clone()).joined().unwrap_or_else(|| state.clone());
+        self.current = None;
+        if endless {
+            self.find(Effect::LoopsForever, "a loop without an end");
+            if self.backgrounds > backgrounds && self.pauses == pauses {
+                self.find(Effect::ForkLoop, "a loop that starts programs without an end");
+            }
+        }
+        if after == state {
+            return Flow::same(state);
+        }
+        let any = state.looped(&after);
+        self.shadow += 1;
+        let last = round(self, any.clone()).joined().unwrap_or_else(|| any.clone());
+        self.shadow -= 1;
+        Flow::same(any.looped(&last))
+    }
+
+    /// Commands of a substitution: they run in a shell of their own.
+    pub(super) fn substitution(&mut self, script: &Script, context: &Context, state: &State) {
+        let current = self.current;
+        let inner = Context { depth: context.depth + 1, via: None, ..context.clone() };
+        self.script(script, &inner, state.clone());
+        self.current = current;
+    }
+
+    /// Shell text that a command runs. The shell that runs it may be this one.
+    pub(super) fn code(&mut self, text: &str, context: &Context, state: State) -> Flow {
+        let depth = context.depth + 1;
+        let current = self.current;
+        let flow = match shell::parse(text, self.dialect, depth) {
+            Ok(script) => {
+                let inner = Context { depth, via: current, ..context.clone() };
+                self.script(&script, &inner, state)
+            }
+            Err(error) => {
+                self.unparsable(&error);
+                Flow::same(state)
+            }
+        };
+        self.current = current;
+        flow
+    }
+
+    /// Redirects of a command; the answer is what it reads.
+    pub(super) fn redirects(
+        &mut self,
+        redirects: &[Redirect],
+        context: &Context,
+        state: &State,
+    ) -> Stdin {
+        let mut stdin = context.stdin.clone();
+        for redirect in redirects {
+            let target = self.single(redirect.target(), context, state);
+            match redirect.kind {
+                RedirectKind::Document => {
+                    stdin = match target.known {
+                        true => Stdin::Text(target.text.into()),
+                        false => Stdin::UnknownText,
+                    }
+                }
+                RedirectKind::Text => {
+                    stdin = match target.exact() {
+                        Some(text) => Stdin::Text(text.into()),
+                        None => Stdin::UnknownText,
+                    }
+                }
+                RedirectKind::Read => {
+                    self.network(&target);
+                    self.reach(&target, state);
+                    stdin = match target.stream {
+                        true => Stdin::Pipe { fetches: target.fetches },
+                        false => Stdin::File(target),
+                    };
+                }
+                RedirectKind::Write | RedirectKind::ReadWrite => {
+                    self.network(&target);
+                    self.writes(&target, state);
+                }
+                RedirectKind::Duplicate => {}
+            }
+        }
+        stdin
+    }
+
+    /// Bash speaks to the network through files that do not exist.
+    fn network(&mut self, target: &Arg) {
+        let certain = &target.text[..target.prefix.min(target.text.len())];
+        if certain.starts_with("/dev/tcp/") || certain.starts_with("/dev/udp/") {
+            self.find(Effect::NetworkShell, &target.text);
+        }
+    }
+}
+
+/// Whether a condition never changes.
+fn is_constant(condition: &Script, until: bool) -> bool {
+    let [item] = condition.items.as_slice() else { return false };
+    let ([command], []) = (item.first.commands.as_slice(), item.rest.as_slice()) else {
+        return false;
+    };
+    let truth = match &command.body {
+        Body::Simple(simple) => match simple.words.first().map(|word| word.source.as_str()) {
+            Some("true" | ":" | "/bin/true") => true,
+            Some("false" | "/bin/false") => false,
+            _ => return false,
+        },
+        Body::Arithmetic(word) if word.source.trim() == "1" => true,
+        _ => return false,
+    };
+    (truth != item.first.negated) != until
+}

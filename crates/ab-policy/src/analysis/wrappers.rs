@@ -1,0 +1,389 @@
+//! Programs that run other programs: what is left when they are taken off.
+
+use super::argument::Arg;
+use super::effect::Effect;
+use super::state::{Flow, State};
+use super::walk::{Context, Stdin, Walk};
+
+/// A program that takes options, then operands of its own, then a command.
+struct Wrapper {
+    name: &'static str,
+    /// Short options that take a value.
+    short: &'static str,
+    /// Long options that take a value as the next word.
+    long: &'static [&'static str],
+    /// Operands before the command.
+    operands: usize,
+}
+
+const fn wrapper(
+    name: &'static str,
+    short: &'static str,
+    long: &'static [&'static str],
+    operands: usize,
+) -> Wrapper {
+    Wrapper { name, short, long, operands }
+}
+
+const WRAPPERS: &[Wrapper] = &[
+    wrapper("nice", "n", &["--adjustment"], 0),
+    wrapper("ionice", "cnpPu", &["--class", "--classdata"], 0),
+    wrapper("nohup", "", &[], 0),
+    wrapper("time", "fo", &["--format", "--output"], 0),
+    wrapper("timeout", "ks", &["--kill-after", "--signal"], 1),
+    wrapper("stdbuf", "ioe", &["--input", "--output", "--error"], 0),
+    wrapper("setsid", "", &[], 0),
+    wrapper("chrt", "TPD", &[], 1),
+    wrapper("taskset", "", &[], 1),
+    wrapper("builtin", "", &[], 0),
+    wrapper("exec", "a", &[], 0),
+    wrapper("sudo", "ugpCDRTrthU", &["--user", "--group", "--prompt", "--chdir", "--host"], 0),
+    wrapper("doas", "uC", &[], 0),
+    wrapper("pkexec", "", &["--user"], 0),
+    wrapper("run0", "ugD", &["--user", "--group", "--chdir"], 0),
+    wrapper("gosu", "", &[], 1),
+    wrapper("su-exec", "", &[], 1),
+    wrapper("chroot", "", &[], 1),
+    wrapper("unshare", "SGRw", &["--root", "--wd"], 0),
+    wrapper("nsenter", "tSG", &["--target"], 0),
+    wrapper("setpriv", "", &[], 0),
+    wrapper("strace", "eopsuEaOSIXbP", &[], 0),
+    wrapper("ltrace", "eopsuanAFl", &[], 0),
+    wrapper("unbuffer", "", &[], 0),
+    wrapper("fakeroot", "lsif", &[], 0),
+    wrapper("systemd-run", "pEuMHt", &["--unit", "--property", "--setenv", "--description"], 0),
+    wrapper("caffeinate", "tw", &[], 0),
+    wrapper("busybox", "", &[], 0),
+    wrapper("toybox", "", &[], 0),
+    wrapper("xvfb-run", "efnpsw", &[], 0),
+    wrapper("catchsegv", "", &[], 0),
+    wrapper("dbus-run-session", "", &[], 0),
+];
+
+impl Walk<'_> {
+    /// What a wrapper starts; nothing when `name` is none.
+    pub(super) fn wrapped(
+        &mut self,
+        name: &str,
+        args: &[Arg],
+        context: &Context,
+        state: &State,
+    ) -> Option<Flow> {
+        let rest = &args[1..];
+        let same = || Flow::same(state.clone());
+        let flow = match name {
+            "command" => match rest.first().and_then(Arg::exact) {
+                Some("-v" | "-V" | "-pv" | "-pV") => same(),
+                Some("-p") => self.inner(&rest[1..], context, state.clone()),
+                _ => self.inner(rest, context, state.clone()),
+            },
+            "env" => self.env(rest, context, state),
+            "xargs" => self.xargs(rest, context, state),
+            "find" | "fd" | "fdfind" => {
+                self.found(name, rest, context, state);
+                same()
+            }
+            "watch" => {
+                let at = skip(rest, "nd", &["--interval"]);
+                let exec =
+                    rest[..at].iter().any(|arg| matches!(arg.exact(), Some("-x" | "--exec")));
+                match exec {
+                    true => drop(self.inner(&rest[at..], context, state.clone())),
+                    false => self.joined(&rest[at..], context, state),
+                }
+                same()
+            }
+            "parallel" => {
+                self.parallel(rest, context, state);
+                same()
+            }
+            "flock" | "script" | "su" | "runuser" => {
+                self.behind_c(name, rest, context, state);
+                same()
+            }
+            _ if name.starts_with("ld-linux") || name.starts_with("ld-musl") || name == "ld.so" => {
+                let at = skip(rest, "", &["--library-path", "--preload", "--argv0"]);
+                self.inner(&rest[at..], context, state.clone())
+            }
+            _ => {
+                let wrapper = WRAPPERS.iter().find(|wrapper| wrapper.name == name)?;
+                let at = skip(rest, wrapper.short, wrapper.long) + wrapper.operands;
+                self.inner(rest.get(at..).unwrap_or_default(), context, state.clone())
+            }
+        };
+        // Only what runs in this very shell can change it.
+        Some(if matches!(name, "command" | "builtin") { flow } else { same() })
+    }
+
+    fn env(&mut self, rest: &[Arg], context: &Context, state: &State) -> Flow {
+        let mut state = state.clone();
+        let mut rest = rest.iter();
+        while let Some(arg) = rest.next() {
+            let certain = &arg.text[..arg.prefix.min(arg.text.len())];
+            match certain {
+                "-" | "-i" | "-0" | "-v" | "--ignore-environment" | "--null" | "--debug" | "--" => {
+                }
+                "-u" | "--unset" => drop(rest.next()),
+                "-C" | "--chdir" => {
+                    if let Some(directory) = rest.next() {
+                        self.reach(directory, &state);
+                        let places = self.led(directory, &state);
+                        state.enter(places);
+                    }
+                }
+                "-S" | "--split-string" => {
+                    let words: Vec<Arg> = rest.cloned().collect();
+                    self.joined(&words, context, &state);
+                    return Flow::same(state);
+                }
+                _ if certain.starts_with("--split-string=")
+                    || certain.starts_with("-S")
+                    || certain.starts_with("-vS") =>
+                {
+                    let bytes = certain.find(['=', 'S']).unwrap_or(0) + 1;
+                    let words: Vec<Arg> =
+                        std::iter::once(arg.after(bytes)).chain(rest.cloned()).collect();
+                    self.joined(&words, context, &state);
+                    return Flow::same(state);
+                }
+                _ if certain.starts_with('-') => {}
+                _ => match certain.split_once('=') {
+                    Some((name, _)) if !name.is_empty() => {
+                        let value = arg.after(name.len() + 1);
+                        let name = name.to_owned();
+                        self.assigned(&name, Some(&value), &state);
+                        state.set(&name, value.exact().map(str::to_owned));
+                    }
+                    _ => {
+                        let words: Vec<Arg> = std::iter::once(arg).chain(rest).cloned().collect();
+                        return self.inner(&words, context, state);
+                    }
+                },
+            }
+        }
+        Flow::same(state)
+    }
+
+    fn xargs(&mut self, rest: &[Arg], context: &Context, state: &State) -> Flow {
+        let long = [
+            "--max-args",
+            "--max-procs",
+            "--max-lines",
+            "--delimiter",
+            "--arg-file",
+            "--replace",
+            "--max-chars",
+        ];
+        let at = skip(rest, "InPLdasE", &long);
+        let mut words: Vec<Arg> = rest[at..].to_vec();
+        let replaced = rest[..at].iter().any(|arg| {
+            arg.text.starts_with("-I") || arg.text.starts_with("--replace") || arg.text == "-i"
+        });
+        if words.is_empty() {
+            return Flow::same(state.clone());
+        }
+        if replaced {
+            for word in &mut words {
+                if word.text.contains("{}") || word.text == "%" {
+                    *word = Arg::unknown(&word.text);
+                }
+            }
+        } else {
+            words.push(Arg::unknown("…"));
+        }
+        // What the started program reads is not what xargs read.
+        let context = Context { stdin: Stdin::Inherited, ..context.clone() };
+        self.inner(&words, &context, state.clone())
+    }
+
+    /// `find`: what it deletes, and what it runs on what it finds.
+    fn found(&mut self, name: &str, rest: &[Arg], context: &Context, state: &State) {
+        let options = |arg: &&Arg| {
+            matches!(arg.exact(), Some("-H" | "-L" | "-P" | "-E" | "-X" | "-d" | "-x" | "-s"))
+        };
+        let rest = &rest[rest.iter().take_while(options).count()..];
+        let is_test = |arg: &Arg| matches!(arg.text.as_bytes().first(), Some(b'-' | b'(' | b'!'));
+        let roots: Vec<Arg> = match name {
+            "find" => rest.iter().take_while(|arg| !is_test(arg)).cloned().collect(),
+            _ => Vec::new(),
+        };
+        let here = [Arg::literal(".")];
+        let roots = if roots.is_empty() { &here[..] } else { &roots[..roots.len().min(8)] };
+        let filters = [
+            "-name",
+            "-iname",
+            "-path",
+            "-ipath",
+            "-wholename",
+            "-regex",
+            "-iregex",
+            "-type",
+            "-size",
+            "-mtime",
+            "-newer",
+            "-empty",
+            "-mmin",
+            "-perm",
+            "-user",
+        ];
+        let filtered = rest.iter().any(|arg| filters.contains(&arg.text.as_str()));
+        let mut at = 0;
+        while let Some(arg) = rest.get(at) {
+            at += 1;
+            match arg.exact() {
+                Some("-delete") => {
+                    for root in roots {
+                        self.removes(root, true, !filtered, state);
+                    }
+                }
+                Some(
+                    "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X" | "--exec"
+                    | "--exec-batch",
+                ) => {
+                    let words = &rest[at..];
+                    let ends = |arg: &Arg| matches!(arg.exact(), Some(";" | "+"));
+                    let end = words.iter().position(ends).unwrap_or(words.len());
+                    for (round, root) in roots.iter().enumerate() {
+                        let found: Vec<Arg> =
+                            words[..end].iter().map(|word| in_place(word, root)).collect();
+                        self.shadow += usize::from(round > 0);
+                        self.inner(&found, context, state.clone());
+                        self.shadow -= usize::from(round > 0);
+                    }
+                    at += end;
+                }
+                Some("-fprint" | "-fprint0" | "-fprintf" | "-fls") => {
+                    if let Some(file) = rest.get(at) {
+                        self.writes(file, state);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn parallel(&mut self, rest: &[Arg], context: &Context, state: &State) {
+        let at = skip(
+            rest,
+            "jNnLPIaS",
+            &[
+                "--jobs",
+                "--max-args",
+                "--max-procs",
+                "--arg-file",
+                "--sshlogin",
+                "--colsep",
+                "--delay",
+                "--timeout",
+            ],
+        );
+        let marks = |arg: &Arg| matches!(arg.exact(), Some(":::" | "::::" | ":::+"));
+        let rest = &rest[at..];
+        let end = rest.iter().position(marks).unwrap_or(rest.len());
+        let inputs = rest.get(end + 1..).unwrap_or_default();
+        if end > 0 {
+            let words = &rest[..end];
+            if inputs.is_empty() {
+                let unknown = [words, &[Arg::unknown("\u{2026}")]].concat();
+                return drop(self.inner(&unknown, context, state.clone()));
+            }
+            for (round, input) in inputs.iter().take(16).enumerate() {
+                let quoted = input.exact().map(|text| format!("'{}'", text.replace('\'', r"'\''")));
+                let line: Option<Vec<&str>> = words.iter().map(Arg::exact).collect();
+                self.shadow += usize::from(round > 0);
+                match (line, quoted) {
+                    (Some(line), Some(quoted)) => {
+                        let line = line.join(" ");
+                        let line = match line.contains("{}") {
+                            true => line.replace("{}", &quoted),
+                            false => format!("{line} {quoted}"),
+                        };
+                        self.code(&line, context, state.clone());
+                    }
+                    _ => self.find(Effect::CodeUnknown, "text that is not known"),
+                }
+                self.shadow -= usize::from(round > 0);
+            }
+            return;
+        }
+        match (inputs.is_empty(), &context.stdin) {
+            (true, Stdin::Pipe { .. }) => {
+                self.find(Effect::PipesToShell, "parallel runs what it reads")
+            }
+            (true, _) => {}
+            (false, _) => {
+                for input in inputs {
+                    self.shell_code(input, context, state);
+                }
+            }
+        }
+    }
+
+    /// Programs that take shell text behind `-c`.
+    fn behind_c(&mut self, name: &str, rest: &[Arg], context: &Context, state: &State) {
+        let mut words = rest.iter();
+        while let Some(arg) = words.next() {
+            match arg.exact() {
+                Some("-c" | "--command") => {
+                    if let Some(code) = words.next() {
+                        self.shell_code(code, context, state);
+                    }
+                    return;
+                }
+                Some(text) if text.starts_with("--command=") => {
+                    return self.shell_code(&arg.after("--command=".len()), context, state);
+                }
+                _ => {}
+            }
+        }
+        if name == "flock" {
+            let at = skip(rest, "wE", &["--timeout", "--conflict-exit-code"]) + 1;
+            self.inner(rest.get(at..).unwrap_or_default(), context, state.clone());
+        }
+    }
+
+    /// Words that are joined to shell text.
+    fn joined(&mut self, words: &[Arg], context: &Context, state: &State) {
+        let texts: Option<Vec<&str>> = words.iter().map(Arg::exact).collect();
+        match texts {
+            Some(texts) => drop(self.code(&texts.join(" "), context, state.clone())),
+            None => self.find(Effect::CodeUnknown, "text that is not known"),
+        }
+    }
+}
+
+/// What `find` makes of a word with `{}` for something below `root`.
+fn in_place(word: &Arg, root: &Arg) -> Arg {
+    if !word.text.contains("{}") {
+        return word.clone();
+    }
+    let root = root.exact().map(|root| root.trim_end_matches('/'));
+    match (word.text.as_str(), root) {
+        ("{}", Some(root)) => Arg::literal(&format!("{root}/{{}}")),
+        _ => Arg::unknown(&word.text),
+    }
+}
+
+/// How many of `args` are options and their values.
+pub(super) fn skip(args: &[Arg], short: &str, long: &[&str]) -> usize {
+    let mut at = 0;
+    while let Some(arg) = args.get(at) {
+        if !arg.is_option() {
+            break;
+        }
+        at += 1;
+        let text = arg.text.as_str();
+        if text == "--" {
+            break;
+        }
+        let takes_value = match text.strip_prefix("--") {
+            Some(_) => long.contains(&text),
+            None => {
+                text.ends_with(|c| short.contains(c))
+                    && text[1..].chars().rev().skip(1).all(|c| !short.contains(c))
+            }
+        };
+        at += usize::from(takes_value);
+    }
+    at.min(args.len())
+}

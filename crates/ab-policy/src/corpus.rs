@@ -1,0 +1,117 @@
+//! A corpus: commands with the verdict that they must get, as data.
+
+use ab_core::{Result, Verdict};
+use serde::Deserialize;
+
+use crate::place::{Home, Scene};
+use crate::policy::Policy;
+use crate::profile::Profile;
+use crate::rules::{RuleFile, invalid};
+
+/// A file of commands and their verdicts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Corpus {
+    /// What `~` is; the workspace is `/workspace`.
+    #[serde(default)]
+    pub home: CorpusHome,
+    #[serde(rename = "case")]
+    pub cases: Vec<Case>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CorpusHome {
+    #[default]
+    Elsewhere,
+    Start,
+}
+
+/// One command. A profile that is not named is not looked at.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    pub command: String,
+    pub guarded: Option<String>,
+    pub strict: Option<String>,
+    pub off: Option<String>,
+    /// The rule that must decide in `guarded`.
+    pub rule: Option<String>,
+    /// The programs that a shell would start, with their words, when it runs the command.
+    #[serde(default)]
+    pub runs: Vec<String>,
+}
+
+/// A case that did not come out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Miss {
+    pub command: String,
+    pub profile: Profile,
+    pub expected: String,
+    pub found: String,
+}
+
+impl Corpus {
+    pub fn parse(text: &str) -> Result<Self> {
+        if text.trim_start().starts_with('{') {
+            return serde_json::from_str(text)
+                .map_err(|error| invalid(format!("read corpus: {error}")));
+        }
+        toml::from_str(text).map_err(|error| invalid(format!("read corpus: {}", error.message())))
+    }
+
+    /// Whether `text` looks like a corpus rather than a file of rules.
+    pub fn is_one(text: &str) -> bool {
+        let json = text.trim_start().starts_with('{') && text.contains("\"case\"");
+        json || text.lines().any(|line| line.trim() == "[[case]]")
+    }
+
+    pub fn scene(&self) -> Scene {
+        crate::policy::example_scene().with_home(match self.home {
+            CorpusHome::Elsewhere => Home::Elsewhere,
+            CorpusHome::Start => Home::Start,
+        })
+    }
+
+    /// Judges every case; a user's rules may join the built-in ones.
+    pub fn check(&self, rules: &RuleFile) -> Result<Vec<Miss>> {
+        let mut misses = Vec::new();
+        let scene = self.scene();
+        for profile in Profile::ALL {
+            let policy = Policy::with_rules(profile, rules)?;
+            for case in &self.cases {
+                let expected = match profile {
+                    Profile::Guarded => &case.guarded,
+                    Profile::Strict => &case.strict,
+                    Profile::Off => &case.off,
+                };
+                let judgement = policy.judge(&case.command, &scene);
+                let mut miss = |expected: &str, found: &str| {
+                    misses.push(Miss {
+                        command: case.command.clone(),
+                        profile,
+                        expected: expected.to_owned(),
+                        found: found.to_owned(),
+                    });
+                };
+                let rule = judgement.decisive().map_or("none", |hit| hit.rule.id.as_str());
+                if let Some(expected) = expected
+                    && expected != judgement.verdict.as_str()
+                {
+                    miss(expected, &format!("{} by {rule}", judgement.verdict));
+                } else if profile == Profile::Guarded
+                    && let Some(expected) = &case.rule
+                    && expected != rule
+                {
+                    miss(expected, rule);
+                }
+            }
+        }
+        Ok(misses)
+    }
+
+    /// How many cases say `verdict` in `guarded`.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.cases.iter().filter(|case| case.guarded.as_deref() == Some(verdict.as_str())).count()
+    }
+}

@@ -1,0 +1,26 @@
+//! Verdicts on commands: shell text is parsed, every command in it is judged by rules that are data.
+//!
+//! [`Policy::judge`] is the one question: a command line and a [`Scene`] in, a [`Judgement`] out.
+//! [`CommandGuard`] asks it before every command of a backend. What cannot be parsed, and what is
+//! beyond the bounds of the analysis, is never allowed. It is a seat belt, not a wall: programs do
+//! things that their command line does not say.
+//!
+//! Nothing here touches a file, a process or the network.
+
+pub mod analysis;
+mod corpus;
+mod guard;
+mod place;
+mod policy;
+mod profile;
+pub mod rules;
+mod shell;
+
+pub use analysis::{Analysis, Effect, analyse};
+pub use corpus::{Case, Corpus, CorpusHome, Miss};
+pub use guard::CommandGuard;
+pub use place::{Home, Place, Scene};
+pub use policy::{Hit, Judgement, Policy, built_in_rules, example_scene};
+pub use profile::Profile;
+pub use rules::{Arguments, Category, Choice, Rule, RuleFile};
+pub use shell::{MAX_COMMAND_BYTES, MAX_DEPTH};

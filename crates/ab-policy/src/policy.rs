@@ -1,0 +1,343 @@
+//! A policy: the rules that hold, found quickly, and the verdict they come to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use ab_core::{Code, Result, Verdict};
+
+use crate::analysis::{Analysis, Effect, Executed, analyse};
+use crate::place::Scene;
+use crate::profile::Profile;
+use crate::rules::{Category, Fit, Matcher, Rule, RuleFile, invalid};
+
+/// The built-in rules, in the order in which they are shown.
+const BUILT_IN: [&str; 7] = [
+    include_str!("../rules/destructive.toml"),
+    include_str!("../rules/privilege.toml"),
+    include_str!("../rules/injection.toml"),
+    include_str!("../rules/remote.toml"),
+    include_str!("../rules/network.toml"),
+    include_str!("../rules/escape.toml"),
+    include_str!("../rules/strict.toml"),
+];
+
+static GUARDED: LazyLock<Result<Policy>> = LazyLock::new(|| Policy::built_in(Profile::Guarded));
+static STRICT: LazyLock<Result<Policy>> = LazyLock::new(|| Policy::built_in(Profile::Strict));
+
+/// Rules by which commands are judged. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    profile: Profile,
+    default: Verdict,
+    rules: Arc<Index>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    entries: Vec<Entry>,
+    /// Rules that name their programs.
+    by_program: HashMap<String, Vec<usize>>,
+    /// Rules that have to be tried on every command.
+    on_any: Vec<usize>,
+    /// Rules that look at nothing but effects.
+    by_effect: Vec<Vec<usize>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    rule: Arc<Rule>,
+    verdict: Verdict,
+    matcher: Matcher,
+}
+
+/// What was decided, and why.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    pub verdict: Verdict,
+    /// Every rule that matched, the one that decided first.
+    pub hits: Vec<Hit>,
+    pub analysis: Analysis,
+}
+
+/// A rule that matched.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    pub rule: Arc<Rule>,
+    pub verdict: Verdict,
+    /// The command it matched, by its place in the list; nothing for the whole line.
+    pub command: Option<usize>,
+    /// The part that shows it.
+    pub detail: String,
+}
+
+impl Policy {
+    /// The built-in rules of a profile.
+    pub fn new(profile: Profile) -> Result<Self> {
+        match profile {
+            Profile::Guarded => GUARDED.clone(),
+            Profile::Strict => STRICT.clone(),
+            Profile::Off => Self::built_in(Profile::Off),
+        }
+    }
+
+    /// The built-in rules of a profile, and a user's.
+    pub fn with_rules(profile: Profile, file: &RuleFile) -> Result<Self> {
+        let mut policy = Self::new(profile)?;
+        let mut index = Index::of(profile, &built_in_rules()?)?;
+        if profile != Profile::Off {
+            for rule in &file.rules {
+                if index.entries.iter().any(|entry| entry.rule.id == rule.id) {
+                    return Err(invalid(format!(
+                        "rule '{}': there is another of that id",
+                        rule.id
+                    )));
+                }
+                index.add(rule, rule.verdict)?;
+            }
+            index.prove(&file.rules)?;
+            policy.default = file.default.unwrap_or_default();
+        }
+        policy.rules = Arc::new(index);
+        Ok(policy)
+    }
+
+    fn built_in(profile: Profile) -> Result<Self> {
+        let rules = built_in_rules()?;
+        let index = Index::of(profile, &rules)?;
+        Ok(Self { profile, default: Verdict::Allow, rules: Arc::new(index) })
+    }
+
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// The verdict on a command that no rule speaks about.
+    pub fn default_verdict(&self) -> Verdict {
+        self.default
+    }
+
+    /// The rules that hold, with the verdict that each has here.
+    pub fn rules(&self) -> impl Iterator<Item = (&Rule, Verdict)> {
+        self.rules.entries.iter().map(|entry| (&*entry.rule, entry.verdict))
+    }
+
+    /// Judges a command line as it would run in `scene`.
+    pub fn judge(&self, command: &str, scene: &Scene) -> Judgement {
+        let analysis = analyse(command, scene);
+        if self.profile == Profile::Off {
+            return Judgement { verdict: Verdict::Allow, hits: Vec::new(), analysis };
+        }
+        let mut hits = self.rules.hits(&analysis);
+        if self.default > Verdict::Allow {
+            let fallback = default_rule(self.default);
+            for (at, executed) in analysis.started() {
+                if !hits.iter().any(|hit| hit.command == Some(at)) {
+                    hits.push(Hit {
+                        rule: fallback.clone(),
+                        verdict: self.default,
+                        command: Some(at),
+                        detail: executed
+                            .words
+                            .first()
+                            .map(|word| word.text.clone())
+                            .unwrap_or_default(),
+                    });
+                }
+            }
+        }
+        drop_overridden(&mut hits);
+        // A hit in one of the dangerous categories says more than one that is only not safe.
+        let weight =
+            |hit: &Hit| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
+        hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
+        let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
+        Judgement { verdict, hits, analysis }
+    }
+}
+
+impl Judgement {
+    /// The hit that decided, unless the command is allowed.
+    pub fn decisive(&self) -> Option<&Hit> {
+        self.hits.first().filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
+    }
+
+    /// The verdict on one of the commands alone, effects of the whole line aside.
+    pub fn verdict_on(&self, command: usize) -> Verdict {
+        let of = self.hits.iter().filter(|hit| hit.command == Some(command));
+        of.map(|hit| hit.verdict).max().unwrap_or_default()
+    }
+}
+
+impl Index {
+    fn of(profile: Profile, rules: &[Rule]) -> Result<Self> {
+        let mut index = Self::default();
+        for rule in rules.iter().filter(|rule| rule.belongs_to(profile)) {
+            let verdict = match (profile, rule.verdict) {
+                (Profile::Strict, Verdict::Ask) => Verdict::Deny,
+                (_, verdict) => verdict,
+            };
+            index.add(rule, verdict)?;
+        }
+        Ok(index)
+    }
+
+    fn add(&mut self, rule: &Rule, verdict: Verdict) -> Result<()> {
+        let at = self.entries.len();
+        let matcher = Matcher::new(rule)?;
+        self.entries.push(Entry { rule: Arc::new(rule.clone()), verdict, matcher });
+        let looks_at_words = !rule.command.is_empty()
+            || !rule.prefix.is_empty()
+            || !rule.path.is_empty()
+            || rule.arguments != crate::rules::Arguments::default();
+        if !looks_at_words {
+            self.by_effect.resize(Effect::COUNT, Vec::new());
+            for effect in &rule.effect {
+                self.by_effect[*effect as usize].push(at);
+            }
+            return Ok(());
+        }
+        match programs(rule) {
+            Some(programs) => {
+                for program in programs {
+                    self.by_program.entry(program.to_owned()).or_default().push(at);
+                }
+            }
+            None => self.on_any.push(at),
+        }
+        Ok(())
+    }
+
+    fn hits(&self, analysis: &Analysis) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for (at, command) in analysis.commands.iter().enumerate() {
+            let named = command.program().and_then(|program| self.by_program.get(program));
+            for entry in named.into_iter().flatten().chain(&self.on_any) {
+                let entry = &self.entries[*entry];
+                if let Some(hit) = entry.hit(at, command, analysis) {
+                    hits.push(hit);
+                }
+            }
+        }
+        for finding in &analysis.findings {
+            let entries = self.by_effect.get(finding.effect as usize);
+            for entry in entries.into_iter().flatten() {
+                let entry = &self.entries[*entry];
+                hits.push(Hit {
+                    rule: entry.rule.clone(),
+                    verdict: entry.verdict,
+                    command: finding.command,
+                    detail: finding.detail.clone(),
+                });
+            }
+        }
+        hits
+    }
+
+    /// Checks rules against their own examples.
+    fn prove(&self, rules: &[Rule]) -> Result<()> {
+        let scene = example_scene();
+        for rule in rules {
+            let fits = |command: &String| {
+                let hits = self.hits(&analyse(command, &scene));
+                hits.iter().any(|hit| hit.rule.id == rule.id)
+            };
+            if let Some(command) = rule.matches.iter().find(|command| !fits(command)) {
+                return Err(invalid(format!("rule '{}': it does not match '{command}'", rule.id)));
+            }
+            if let Some(command) = rule.not_match.iter().find(|command| fits(command)) {
+                return Err(invalid(format!("rule '{}': it matches '{command}'", rule.id)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn hit(&self, at: usize, command: &Executed, analysis: &Analysis) -> Option<Hit> {
+        let verdict = match self.matcher.fits(&self.rule, command) {
+            Fit::No => return None,
+            // Not known to match is not safe, but no certainty either.
+            Fit::Perhaps if self.verdict == Verdict::Allow => return None,
+            Fit::Perhaps => Verdict::Ask,
+            Fit::Yes => self.verdict,
+        };
+        let done = |effect: &Effect| {
+            let same = |finding: &&crate::analysis::Finding| finding.command == Some(at);
+            analysis.findings.iter().filter(same).any(|finding| finding.effect == *effect)
+        };
+        if !self.rule.effect.is_empty() && !self.rule.effect.iter().any(done) {
+            return None;
+        }
+        let detail =
+            command.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        let detail = detail.chars().take(200).collect();
+        Some(Hit { rule: self.rule.clone(), verdict, command: Some(at), detail })
+    }
+}
+
+/// The scene in which examples of rules are judged: the workspace is `/workspace`.
+pub fn example_scene() -> Scene {
+    Scene::new().with_root("/workspace")
+}
+
+/// Every built-in rule, of all profiles, checked against its examples.
+pub fn built_in_rules() -> Result<Vec<Rule>> {
+    static RULES: LazyLock<Result<Vec<Rule>>> = LazyLock::new(|| {
+        let mut rules = Vec::new();
+        for text in BUILT_IN {
+            rules.extend(RuleFile::from_toml(text)?.rules);
+        }
+        let mut index = Index::default();
+        for rule in &rules {
+            index.add(rule, rule.verdict)?;
+        }
+        index.prove(&rules)?;
+        Ok(rules)
+    });
+    RULES.clone()
+}
+
+fn default_rule(verdict: Verdict) -> Arc<Rule> {
+    Arc::new(Rule {
+        id: "default".to_owned(),
+        category: Category::Own,
+        verdict,
+        profiles: Vec::new(),
+        command: Vec::new(),
+        prefix: Vec::new(),
+        arguments: crate::rules::Arguments::default(),
+        path: Vec::new(),
+        writes: false,
+        effect: Vec::new(),
+        overrides: Vec::new(),
+        reason: "no rule allows it".to_owned(),
+        suggestion: Some("use a command that a rule allows".to_owned()),
+        matches: Vec::new(),
+        not_match: Vec::new(),
+    })
+}
+
+/// Takes away hits that a rule which allows the same command overrides.
+fn drop_overridden(hits: &mut Vec<Hit>) {
+    let overrides: Vec<(Option<usize>, String)> = hits
+        .iter()
+        .flat_map(|hit| hit.rule.overrides.iter().map(|id| (hit.command, id.clone())))
+        .collect();
+    if !overrides.is_empty() {
+        hits.retain(|hit| {
+            !overrides.iter().any(|(command, id)| *command == hit.command && *id == hit.rule.id)
+        });
+    }
+}
+
+/// The programs that a rule is about, when it names them.
+fn programs(rule: &Rule) -> Option<Vec<&str>> {
+    use crate::rules::Choice;
+    let named: Vec<&str> = match (rule.command.as_slice(), rule.prefix.first()) {
+        ([], None) => return None,
+        ([], Some(Choice::Word(word))) => vec![word],
+        ([], Some(Choice::Any(words))) => words.iter().map(String::as_str).collect(),
+        (commands, _) => commands.iter().map(String::as_str).collect(),
+    };
+    named.iter().all(|name| !name.contains(['*', '?', '['])).then_some(named)
+}

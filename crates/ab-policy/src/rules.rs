@@ -1,0 +1,237 @@
+//! Rules as data: what they look at, what they say, and the examples that prove it.
+//!
+//! Built-in rules and a user's have the same shape. A rule that does not fit its own examples is
+//! not loaded.
+
+mod matching;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+use ab_core::{Code, Error, Kind, Result, Verdict};
+
+use crate::analysis::Effect;
+use crate::profile::Profile;
+
+pub(crate) use matching::{Fit, Matcher};
+
+/// Most rules of one file.
+pub const MAX_RULES: usize = 10_000;
+/// Longest text of a rules file.
+pub const MAX_RULES_BYTES: usize = 4 * 1024 * 1024;
+
+/// A file of rules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleFile {
+    /// The verdict on a command that no rule speaks about.
+    #[serde(default, with = "text::optional_verdict", skip_serializing_if = "Option::is_none")]
+    pub default: Option<Verdict>,
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+}
+
+/// One rule. Everything that it looks at must hold for it to match.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Dotted lowercase words, unique among all rules.
+    pub id: String,
+    #[serde(default)]
+    pub category: Category,
+    #[serde(with = "text::verdict")]
+    pub verdict: Verdict,
+    /// The profiles it belongs to; without any, to `guarded` and `strict`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<Profile>,
+    /// Programs, without their directories. `*` stands for any text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The first words of the command, each a word or a choice of words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prefix: Vec<Choice>,
+    #[serde(default, skip_serializing_if = "Arguments::is_empty")]
+    pub arguments: Arguments,
+    /// Globs on the places that the words lead to: from the root of the workspace, or absolute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<String>,
+    /// Only places that are written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub writes: bool,
+    /// What the command does, whatever it is called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effect: Vec<Effect>,
+    /// For `allow`: rules that do not count where this one matches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<String>,
+    /// Why, in plain words, to go behind "refused:".
+    pub reason: String,
+    /// What to do instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<String>,
+    /// Commands that the rule must match.
+    #[serde(default, rename = "match", skip_serializing_if = "Vec::is_empty")]
+    pub matches: Vec<String>,
+    /// Commands that it must not match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_match: Vec<String>,
+}
+
+/// What kind of harm a rule prevents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Category {
+    Destructive,
+    Privilege,
+    Injection,
+    Remote,
+    Network,
+    Escape,
+    Unparsable,
+    /// A rule of the user.
+    #[default]
+    Own,
+}
+
+impl Category {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Category::Destructive => "destructive",
+            Category::Privilege => "privilege",
+            Category::Injection => "injection",
+            Category::Remote => "remote",
+            Category::Network => "network",
+            Category::Escape => "escape",
+            Category::Unparsable => "unparsable",
+            Category::Own => "own",
+        }
+    }
+
+    /// The published code of a refusal.
+    pub fn code(self) -> Code {
+        match self {
+            Category::Destructive
+            | Category::Privilege
+            | Category::Injection
+            | Category::Remote
+            | Category::Network => Code::DangerousOperation,
+            Category::Escape | Category::Unparsable | Category::Own => Code::UnsafeCommand,
+        }
+    }
+}
+
+/// A word, or one of several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Choice {
+    Word(String),
+    Any(Vec<String>),
+}
+
+/// Patterns on the words behind the program. `*` stands for any text, `?` for one character.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arguments {
+    /// At least one of them fits a word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub any: Vec<String>,
+    /// Each of them fits a word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub all: Vec<String>,
+    /// None of them fits a word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub none: Vec<String>,
+}
+
+impl Arguments {
+    fn is_empty(&self) -> bool {
+        self.any.is_empty() && self.all.is_empty() && self.none.is_empty()
+    }
+}
+
+impl RuleFile {
+    pub fn from_toml(text: &str) -> Result<Self> {
+        bounded(text)?;
+        toml::from_str::<RuleFile>(text)
+            .map_err(|error| {
+                invalid(format!("read rules: {}", error.message())).with_source(error)
+            })?
+            .checked()
+    }
+
+    pub fn from_json(text: &str) -> Result<Self> {
+        bounded(text)?;
+        serde_json::from_str::<RuleFile>(text)
+            .map_err(|error| invalid(format!("read rules: {error}")).with_source(error))?
+            .checked()
+    }
+
+    /// Takes JSON where the text begins with a brace, TOML otherwise.
+    pub fn parse(text: &str) -> Result<Self> {
+        if text.trim_start().starts_with('{') {
+            Self::from_json(text)
+        } else {
+            Self::from_toml(text)
+        }
+    }
+
+    fn checked(self) -> Result<Self> {
+        if self.rules.len() > MAX_RULES {
+            return Err(invalid(format!("read rules: more than {MAX_RULES} rules")));
+        }
+        for rule in &self.rules {
+            rule.check()?;
+        }
+        Ok(self)
+    }
+}
+
+impl Rule {
+    fn check(&self) -> Result<()> {
+        let object = |problem: &str| Err(invalid(format!("rule '{}': {problem}", self.id)));
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c);
+        if self.id.is_empty() || !self.id.chars().all(plain) {
+            return object("an id is made of lowercase letters, digits, '.', '-' and '_'");
+        }
+        if self.reason.trim().is_empty() {
+            return object("it has no reason");
+        }
+        let looks = !self.command.is_empty()
+            || !self.prefix.is_empty()
+            || !self.arguments.is_empty()
+            || !self.path.is_empty()
+            || !self.effect.is_empty();
+        if !looks {
+            return object(
+                "it looks at nothing: give a command, prefix, arguments, path or effect",
+            );
+        }
+        if !self.overrides.is_empty() && self.verdict != Verdict::Allow {
+            return object("only a rule that allows can override others");
+        }
+        if self.writes && self.path.is_empty() {
+            return object("'writes' says nothing without 'path'");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn belongs_to(&self, profile: Profile) -> bool {
+        match profile {
+            Profile::Off => false,
+            Profile::Guarded | Profile::Strict => {
+                self.profiles.is_empty() || self.profiles.contains(&profile)
+            }
+        }
+    }
+}
+
+fn bounded(text: &str) -> Result<()> {
+    match text.len() > MAX_RULES_BYTES {
+        true => Err(invalid(format!("read rules: longer than {MAX_RULES_BYTES} bytes"))),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn invalid(message: String) -> Error {
+    Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+}

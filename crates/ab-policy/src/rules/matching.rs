@@ -1,0 +1,176 @@
+//! Whether a rule fits a command.
+
+use ab_core::Result;
+use ab_core::search::glob::{Dots, Glob};
+
+use super::{Choice, Rule, invalid};
+use crate::analysis::{Access, Argument, Executed};
+use crate::place::Place;
+
+/// How well a rule fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fit {
+    No,
+    /// A word that only run time knows stands where the rule looks.
+    Perhaps,
+    Yes,
+}
+
+/// A rule's path patterns, compiled.
+#[derive(Debug, Default)]
+pub(crate) struct Matcher {
+    inside: Vec<Glob>,
+    outside: Vec<Glob>,
+}
+
+impl Matcher {
+    pub(crate) fn new(rule: &Rule) -> Result<Self> {
+        let mut matcher = Self::default();
+        for pattern in &rule.path {
+            let compiled = Glob::new(pattern, Dots::Any).map_err(|problem| {
+                invalid(format!("rule '{}': path '{pattern}': {problem}", rule.id))
+            })?;
+            match pattern.starts_with('/') {
+                true => matcher.outside.push(compiled),
+                false => matcher.inside.push(compiled),
+            }
+        }
+        Ok(matcher)
+    }
+
+    /// How well `rule` fits `command`, effects aside.
+    pub(crate) fn fits(&self, rule: &Rule, command: &Executed) -> Fit {
+        if !rule.command.is_empty() {
+            let Some(program) = command.program() else { return Fit::No };
+            if !rule.command.iter().any(|pattern| like(pattern, program)) {
+                return Fit::No;
+            }
+        }
+        let prefix = prefix_fit(&rule.prefix, command);
+        if prefix == Fit::No || !arguments_fit(rule, command) || !self.paths_fit(rule, command) {
+            return Fit::No;
+        }
+        prefix
+    }
+
+    fn paths_fit(&self, rule: &Rule, command: &Executed) -> bool {
+        if rule.path.is_empty() {
+            return true;
+        }
+        let wanted = |access: Access| !rule.writes || access == Access::Write;
+        command.paths.iter().filter(|used| wanted(used.access)).any(|used| match &used.place {
+            Place::Inside(path) => self.inside.iter().any(|glob| covers(glob, path)),
+            Place::Outside(path) => {
+                self.outside.iter().any(|glob| covers(glob, path.trim_start_matches('/')))
+            }
+            Place::Unknown => false,
+        })
+    }
+}
+
+/// Whether a glob fits a path or one of the directories around it.
+fn covers(glob: &Glob, path: &str) -> bool {
+    let mut at = glob.start();
+    path.split('/').filter(|name| !name.is_empty()).any(|name| {
+        let fits = glob.matches(&at, name);
+        at = glob.step(&at, name);
+        fits
+    })
+}
+
+fn prefix_fit(prefix: &[Choice], command: &Executed) -> Fit {
+    let mut fit = Fit::Yes;
+    for (at, choice) in prefix.iter().enumerate() {
+        let Some(word) = command.words.get(at) else { return Fit::No };
+        let text = if at == 0 { command.program().unwrap_or_default() } else { &word.text };
+        let same = match choice {
+            Choice::Word(expect) => expect == text,
+            Choice::Any(words) => words.iter().any(|expect| expect == text),
+        };
+        match (word.known, same) {
+            (true, true) => {}
+            (true, false) => return Fit::No,
+            // An unknown program is a finding of its own.
+            (false, _) if at == 0 => return Fit::No,
+            (false, _) => fit = Fit::Perhaps,
+        }
+    }
+    fit
+}
+
+fn arguments_fit(rule: &Rule, command: &Executed) -> bool {
+    let words = command.words.get(1..).unwrap_or_default();
+    let some = |pattern: &String| words.iter().any(|word| word_fits(pattern, word));
+    let arguments = &rule.arguments;
+    (arguments.any.is_empty() || arguments.any.iter().any(some))
+        && arguments.all.iter().all(some)
+        && !arguments.none.iter().any(some)
+}
+
+fn word_fits(pattern: &str, word: &Argument) -> bool {
+    (word.known || pattern == "*") && like(pattern, &word.text)
+}
+
+/// Whether `text` is like `pattern`: `*` is any text, `?` one character, `[0-9]` a digit.
+fn like(pattern: &str, text: &str) -> bool {
+    if !pattern.contains(['*', '?', '[']) {
+        return pattern == text;
+    }
+    let pattern: Vec<char> = pattern.replace("[0-9]", "\u{0}").chars().collect();
+    let text: Vec<char> = text.chars().collect();
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        let one = pattern.get(p).is_some_and(|c| match c {
+            '?' => true,
+            '\u{0}' => text[t].is_ascii_digit(),
+            c => *c == text[t] && *c != '*',
+        });
+        if one {
+            (p, t) = (p + 1, t + 1);
+        } else if pattern.get(p) == Some(&'*') {
+            star = Some((p, t));
+            p += 1;
+        } else if let Some((at, from)) = star {
+            (p, t) = (at + 1, from + 1);
+            star = Some((at, from + 1));
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_like_text() {
+        for (pattern, text, expect) in [
+            ("mkfs*", "mkfs.ext4", true),
+            ("mkfs*", "mkf", false),
+            ("4???", "4755", true),
+            ("4???", "475", false),
+            ("-*e", "-lvpe", true),
+            ("-*e", "-lvp", false),
+            ("*=*", "a=b", true),
+            ("[0-9]*.*", "10.0.0.1", true),
+            ("[0-9]*.*", "eth0.1", false),
+            ("sudo", "sudo", true),
+            ("*", "", true),
+        ] {
+            assert_eq!(like(pattern, text), expect, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_glob_covers_what_is_below() {
+        let covered =
+            |pattern: &str, path: &str| covers(&Glob::new(pattern, Dots::Any).unwrap(), path);
+        assert!(covered("secrets", "secrets") && covered("secrets", "a/secrets/b"));
+        assert!(covered("secrets/**", "secrets/a/b") && !covered("secrets/**", "a/secrets/b"));
+        assert!(covered("*.pem", "a/b.pem") && !covered("*.pem", "a/b.pem.txt"));
+        assert!(covered(".ssh", "src/.ssh/id") && !covered("node_modules", "src/node_modules2"));
+    }
+}

@@ -1,0 +1,40 @@
+//! Arithmetic: where it ends, and the expansions inside.
+
+use super::parser::{Parsed, Parser};
+use super::tree::Word;
+
+impl Parser<'_> {
+    /// Where the `))` stands that closes arithmetic whose text begins at `start`; nothing when the
+    /// parentheses are those of nested commands instead.
+    pub(super) fn arithmetic_end(&self, start: usize) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let mut open = 0usize;
+        let mut at = start;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'\\' => at += 1,
+                b'(' => open += 1,
+                b')' if open > 0 => open -= 1,
+                b')' => return (bytes.get(at + 1) == Some(&b')')).then_some(at),
+                b'\'' | b'"' | b'`' => {
+                    let close = bytes[at + 1..].iter().position(|b| b == byte)?;
+                    at += close + 1;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// The word between `start` and `end`; goes on behind the closing parentheses.
+    pub(super) fn arithmetic_word(&mut self, start: usize, end: usize) -> Parsed<Word> {
+        self.at = start;
+        let parts = self.enclosed(b')', Some(b'('))?;
+        if self.at != end + 1 {
+            return Err(self.syntax("arithmetic that ends twice"));
+        }
+        self.expect(b')')?;
+        Ok(Word { parts, source: self.text[start..end].to_owned() })
+    }
+}

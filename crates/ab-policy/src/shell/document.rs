@@ -1,0 +1,97 @@
+//! Here-documents: their delimiters where they are named, their bodies where the line ends.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use super::parser::{Parsed, Parser};
+use super::tree::*;
+use super::words::WordMode;
+
+/// A here-document whose body has not been read.
+pub(super) struct Pending {
+    delimiter: String,
+    /// Whether the body is expanded like quoted text.
+    expands: bool,
+    strips_tabs: bool,
+    body: Document,
+}
+
+impl Parser<'_> {
+    /// The delimiter behind `<<`.
+    pub(super) fn document(&mut self, strips_tabs: bool) -> Parsed<Redirect> {
+        self.skip_blanks();
+        let word = self.word(WordMode::Assignment)?;
+        let mut delimiter = String::new();
+        let mut expands = true;
+        for part in &word.parts {
+            match part {
+                Part::Bare(text) => delimiter.push_str(text),
+                Part::Quoted(text) => {
+                    expands = false;
+                    delimiter.push_str(text);
+                }
+                Part::Brace(c) => delimiter.push(*c),
+                Part::Tilde(_)
+                | Part::Variable { .. }
+                | Part::Substitution { .. }
+                | Part::Process { .. }
+                | Part::Arithmetic { .. } => {
+                    return Err(self.syntax("a delimiter that is not plain"));
+                }
+            }
+        }
+        if delimiter.is_empty() || delimiter.contains('\n') {
+            return Err(self.syntax("a here-document without a delimiter"));
+        }
+        let body = Rc::new(OnceCell::new());
+        self.pending.push(Pending { delimiter, expands, strips_tabs, body: body.clone() });
+        Ok(Redirect::document(body))
+    }
+
+    /// Reads the bodies that begin here, at the beginning of a line.
+    pub(super) fn read_documents(&mut self) -> Parsed<()> {
+        for pending in std::mem::take(&mut self.pending) {
+            let mut lines = String::new();
+            loop {
+                if self.at >= self.text.len() {
+                    return Err(self.syntax("a here-document without an end"));
+                }
+                let rest = self.rest();
+                let length = rest.find('\n').unwrap_or(rest.len());
+                let line = &rest[..length];
+                self.at = (self.at + length + 1).min(self.text.len());
+                let line = if pending.strips_tabs { line.trim_start_matches('\t') } else { line };
+                if line == pending.delimiter {
+                    break;
+                }
+                lines.push_str(line);
+                lines.push('\n');
+            }
+            let parts = match pending.expands {
+                false => vec![Part::Quoted(lines.clone())],
+                true => {
+                    let mut inner = Parser::new(&lines, self.dialect, self.depth);
+                    inner.enter()?;
+                    // A line that a backslash joins to the delimiter would end the body elsewhere.
+                    if lines.ends_with("\\\n") {
+                        return Err(self.syntax("a here-document whose end is joined to it"));
+                    }
+                    inner
+                        .expanded_text()
+                        .map_err(|error| super::Unparsable { offset: self.at, ..error })?
+                }
+            };
+            // Nobody else fills it: each body is read once.
+            let _ = pending.body.set(Word { parts, source: lines });
+        }
+        Ok(())
+    }
+
+    /// Bodies that were announced must have been read where the text ends.
+    pub(super) fn documents_are_read(&self) -> Parsed<()> {
+        match self.pending.is_empty() {
+            true => Ok(()),
+            false => Err(self.syntax("a here-document without a body")),
+        }
+    }
+}

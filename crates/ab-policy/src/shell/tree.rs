@@ -1,0 +1,175 @@
+//! A parsed command line as data: what a shell would do with the text, before any expansion.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+/// Commands one after the other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Script {
+    pub(crate) items: Vec<Item>,
+}
+
+/// A chain of pipelines and how it was ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Item {
+    pub(crate) first: Pipeline,
+    pub(crate) rest: Vec<(Link, Pipeline)>,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Link {
+    And,
+    Or,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum End {
+    /// Nothing follows.
+    Last,
+    /// `;` or the end of a line.
+    Separator,
+    /// `&`
+    Background,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pipeline {
+    pub(crate) negated: bool,
+    pub(crate) commands: Vec<Command>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Command {
+    pub(crate) body: Body,
+    pub(crate) redirects: Vec<Redirect>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Body {
+    Simple(Simple),
+    Subshell(Script),
+    Group(Script),
+    If {
+        arms: Vec<(Script, Script)>,
+        otherwise: Option<Script>,
+    },
+    Loop {
+        until: bool,
+        condition: Script,
+        body: Script,
+    },
+    For {
+        name: String,
+        words: Vec<Word>,
+        body: Script,
+    },
+    ArithmeticFor {
+        head: Word,
+        endless: bool,
+        body: Script,
+    },
+    Case {
+        subject: Word,
+        arms: Vec<(Vec<Word>, Script)>,
+    },
+    Function {
+        name: String,
+        body: Box<Command>,
+    },
+    /// `[[ … ]]`: its operands.
+    Test(Vec<Word>),
+    /// `(( … ))`
+    Arithmetic(Word),
+    Coprocess(Box<Command>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Simple {
+    pub(crate) assignments: Vec<Assignment>,
+    pub(crate) words: Vec<Word>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Assignment {
+    pub(crate) name: String,
+    /// Whether it appends to or indexes into the variable, so that its value is not the word's.
+    pub(crate) partial: bool,
+    /// One word, or the elements of an array.
+    pub(crate) values: Vec<Word>,
+    pub(crate) array: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Redirect {
+    pub(crate) kind: RedirectKind,
+    target: Word,
+    /// The body of a here-document, which is read when its line ends.
+    document: Option<Document>,
+}
+
+pub(crate) type Document = Rc<OnceCell<Word>>;
+
+impl Redirect {
+    pub(super) fn new(kind: RedirectKind, target: Word) -> Self {
+        Self { kind, target, document: None }
+    }
+
+    pub(super) fn document(document: Document) -> Self {
+        Self { kind: RedirectKind::Document, target: Word::default(), document: Some(document) }
+    }
+
+    /// What it leads to; the body, for a here-document.
+    pub(crate) fn target(&self) -> &Word {
+        self.document.as_ref().and_then(|document| document.get()).unwrap_or(&self.target)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum RedirectKind {
+    Read,
+    Write,
+    /// `<>`
+    ReadWrite,
+    /// `>&1`, `<&-` and their like.
+    Duplicate,
+    /// `<<` with its body as the target.
+    Document,
+    /// `<<<`
+    Text,
+}
+
+/// A word before expansion.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Word {
+    pub(crate) parts: Vec<Part>,
+    /// As it was written.
+    pub(crate) source: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Part {
+    /// Text that was not quoted; it may hold wildcards.
+    Bare(String),
+    /// Text that quotes or a backslash protect.
+    Quoted(String),
+    /// An unquoted `{`, `,` or `}`, which may belong to a brace expansion.
+    Brace(char),
+    /// A tilde at the beginning, with the name that follows it.
+    Tilde(String),
+    Variable {
+        name: String,
+        quoted: bool,
+        /// Whether an operator stands behind the name, so that the value may be another.
+        altered: bool,
+        /// What the operator's words hold.
+        inner: Vec<Part>,
+        source: String,
+    },
+    /// `$( … )` or backticks.
+    Substitution { script: Script, quoted: bool, source: String },
+    /// `<( … )` or `>( … )`
+    Process { script: Script, source: String },
+    /// `$(( … ))`, with the expansions inside.
+    Arithmetic { inner: Vec<Part>, source: String },
+}

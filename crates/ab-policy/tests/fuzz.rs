@@ -1,0 +1,190 @@
+//! Whatever the text, the analysis ends, and never calls safe what it could not parse.
+
+use std::time::{Duration, Instant};
+
+use ab_core::Verdict;
+use ab_policy::{Effect, Policy, Profile, analyse, example_scene};
+use ab_testkit::fuzz;
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
+use proptest::sample::select;
+
+use crate::corpus::files;
+
+/// No text of the sizes here may take longer, on the slowest machine.
+const LONGEST: Duration = Duration::from_secs(5);
+
+const PIECES: &[&str] = &[
+    " ",
+    " ",
+    "\n",
+    ";",
+    "&",
+    "&&",
+    "||",
+    "|",
+    "(",
+    ")",
+    "{",
+    "}",
+    "((",
+    "))",
+    "[[",
+    "]]",
+    "$(",
+    "`",
+    "$((",
+    "${",
+    "$'",
+    "'",
+    "\"",
+    "\\",
+    "\\\n",
+    "$",
+    "<",
+    ">",
+    ">>",
+    "<<",
+    "<<EOF\n",
+    "\nEOF\n",
+    "<<<",
+    "<(",
+    ">(",
+    "&>",
+    "2>&1",
+    "#",
+    "*",
+    "?",
+    "[",
+    "]",
+    "~",
+    "=",
+    "+=",
+    "!",
+    "-",
+    ",",
+    "..",
+    "/",
+    "if ",
+    "then ",
+    "fi",
+    "else ",
+    "for x in ",
+    "do ",
+    "done",
+    "while ",
+    "case x in ",
+    "esac",
+    ";;",
+    "function ",
+    "f()",
+    "coproc ",
+    "time ",
+    "rm",
+    "-rf",
+    "sudo",
+    "bash",
+    "-c",
+    "eval",
+    "env",
+    "xargs",
+    "find",
+    "-exec",
+    "cd",
+    "X=",
+    "$X",
+    "\"$@\"",
+    "echo",
+    "{a,b}",
+    "{1..9}",
+    "é",
+    "\t",
+    "\r",
+    "\0",
+    "trap",
+    "alias x=",
+    "git",
+    "curl",
+    "EOF",
+];
+
+fn text() -> impl Strategy<Value = String> {
+    let commands: Vec<String> =
+        files().into_iter().flat_map(|(_, corpus)| corpus.cases).map(|case| case.command).collect();
+    let grown = vec(select(PIECES), 0..40).prop_map(|pieces| pieces.concat());
+    let edited = (select(commands.clone()), any::<usize>(), select(PIECES), any::<bool>())
+        .prop_map(|(command, at, piece, cut)| {
+            let mut places: Vec<usize> = command.char_indices().map(|(at, _)| at).collect();
+            places.push(command.len());
+            let at = places[at % places.len()];
+            match cut {
+                true => command[..at].to_owned(),
+                false => format!("{}{piece}{}", &command[..at], &command[at..]),
+            }
+        });
+    let joined = (select(commands.clone()), select(PIECES), select(commands))
+        .prop_map(|(one, piece, other)| format!("{one}{piece}{other}"));
+    let deep = (select(PIECES), 1..3000usize).prop_map(|(piece, times)| piece.repeat(times));
+    let noise = any::<String>();
+    prop_oneof![4 => grown, 4 => edited, 2 => joined, 1 => deep, 1 => noise]
+}
+
+#[test]
+fn fuzz_policy() {
+    let guarded = Policy::new(Profile::Guarded).unwrap();
+    let strict = Policy::new(Profile::Strict).unwrap();
+    let scene = example_scene();
+    fuzz::run("fuzz_policy", text(), |text| {
+        let started = Instant::now();
+        let judged = guarded.judge(&text, &scene);
+        let verdict = judged.verdict;
+        prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
+        prop_assert!(strict.judge(&text, &scene).verdict >= verdict, "strict is milder");
+        let unclear = |effect: Effect| matches!(effect, Effect::Unparsable | Effect::OverLimit);
+        let lost = judged.analysis.findings.iter().any(|found| unclear(found.effect));
+        if lost {
+            prop_assert_eq!(verdict, Verdict::Deny);
+        }
+        // A shell inside a shell sees no more and no less.
+        let quoted = format!("bash -c '{}'", text.replace('\'', r"'\''"));
+        let inner = guarded.judge(&quoted, &scene).verdict;
+        prop_assert!(inner >= verdict.min(Verdict::Ask), "hidden by bash -c: {inner}");
+        // Nothing hides what stands before or after it.
+        let before = format!("rm -rf /\n{text}");
+        prop_assert_eq!(guarded.judge(&before, &scene).verdict, Verdict::Deny);
+        let after = format!("{text}\nrm -rf /");
+        // A backslash at the end, which is no command, would join the lines.
+        if !lost {
+            prop_assert_eq!(guarded.judge(&after, &scene).verdict, Verdict::Deny);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn limits_fail_to_deny() {
+    let policy = Policy::new(Profile::Guarded).unwrap();
+    let scene = example_scene();
+    for text in [
+        "ls;".repeat(3000),
+        "ls | ".repeat(2500) + "ls",
+        "( ".repeat(100) + "ls" + &" )".repeat(100),
+        "$(".repeat(60) + "ls" + &")".repeat(60),
+        "a".repeat(ab_policy::MAX_COMMAND_BYTES + 1),
+        "echo {1..600}".to_owned(),
+        "echo x x x;".repeat(50_000),
+        "bash -c \"".to_owned() + &"bash -c '".repeat(60),
+    ] {
+        let shown: String = text.chars().take(40).collect();
+        assert_eq!(policy.judge(&text, &scene).verdict, Verdict::Deny, "{shown}");
+        let found = analyse(&text, &scene).findings;
+        assert!(
+            found
+                .iter()
+                .any(|found| matches!(found.effect, Effect::OverLimit | Effect::Unparsable)),
+            "{shown}"
+        );
+    }
+    let long = format!("cat > notes <<'EOF'\n{}EOF", "rm -rf / is text\n".repeat(50_000));
+    assert_eq!(policy.judge(&long, &scene).verdict, Verdict::Allow, "long text is no long command");
+}

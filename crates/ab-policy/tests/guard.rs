@@ -1,0 +1,163 @@
+//! The guard on a backend: what is refused never reaches the driver, and the error says why.
+
+use std::sync::{Arc, Mutex};
+
+use ab_core::journal::{Journal, MemoryWriter, Mode};
+use ab_core::{
+    Answer, Approver, Assembly, Backend, Code, Guards, Kind, Question, ScopeOptions, Verb,
+};
+use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
+use ab_testkit::Recording;
+use ab_testkit::expect::failure;
+
+/// A person by script.
+#[derive(Debug)]
+struct Person {
+    says: Answer,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Person {
+    fn who_says(says: Answer) -> Arc<Person> {
+        Arc::new(Person { says, asked: Mutex::default() })
+    }
+}
+
+#[async_trait::async_trait]
+impl Approver for Person {
+    async fn ask(&self, question: &Question<'_>) -> Answer {
+        let line = format!("{}: {}", question.rule, question.command.unwrap_or_default());
+        self.asked.lock().unwrap().push(line);
+        self.says
+    }
+}
+
+fn guarded(driver: &Recording, guard: CommandGuard) -> (Backend, Arc<MemoryWriter>) {
+    let writer = Arc::new(MemoryWriter::default());
+    let guards = Guards {
+        journal: Some(Arc::new(Journal::new(writer.clone(), Mode::Standard))),
+        policy: vec![Arc::new(guard)],
+        ..Guards::default()
+    };
+    let assembly = Assembly { guards, ..Assembly::default() };
+    (Backend::assemble(Arc::new(driver.clone()), assembly), writer)
+}
+
+fn guard(profile: Profile) -> CommandGuard {
+    CommandGuard::new(Policy::new(profile).unwrap(), &["/srv/ws".to_owned()])
+}
+
+#[tokio::test]
+async fn a_dangerous_command_is_refused_and_on_record() {
+    let driver = Recording::new();
+    let (backend, writer) = guarded(&driver, guard(Profile::Guarded));
+    let error = failure(backend.exec("ls && rm -rf /").await, Kind::Denied);
+    assert_eq!(error.code(), Code::DangerousOperation);
+    assert_eq!(error.command(), Some("ls && rm -rf /"));
+    assert!(error.message().contains("destructive.remove-outside"), "{error}");
+    assert_eq!(error.hint(), Some("remove only files inside the workspace, by a relative path"));
+    assert_eq!(driver.seen(), [], "it never came to the driver");
+    let records = writer.records();
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].command.as_deref(), Some("ls && rm -rf /"));
+    assert_eq!(records[0].failure.as_ref().unwrap().code, Some(Code::DangerousOperation));
+}
+
+#[tokio::test]
+async fn an_escape_is_unsafe() {
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    for command in ["cd ..", "cat ../x", "echo 'open", "LD_PRELOAD=x ls"] {
+        let error = failure(backend.exec(command).await, Kind::Denied);
+        assert_eq!(error.code(), Code::UnsafeCommand, "{command}");
+        assert_eq!((error.verb(), error.command()), (Some(Verb::Exec), Some(command)));
+    }
+    backend.exec("cd src && make").await.unwrap();
+    backend.exec("cd /srv/ws/src && make").await.unwrap();
+    assert_eq!(driver.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn off_judges_nothing_and_strict_more() {
+    let driver = Recording::new();
+    let (off, _) = guarded(&driver, guard(Profile::Off));
+    off.exec("rm -rf / --no-preserve-root").await.unwrap();
+    let (strict, _) = guarded(&driver, guard(Profile::Strict));
+    failure(strict.exec("cd src && make").await, Kind::Denied);
+    failure(strict.exec("echo $(date)").await, Kind::Denied);
+    strict.exec("ls -la").await.unwrap();
+    assert_eq!(driver.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn a_question_goes_to_the_approver() {
+    let driver = Recording::new();
+    for (says, kind) in [
+        (Answer::Yes, None),
+        (Answer::No, Some(Kind::Rejected)),
+        (Answer::Nobody, Some(Kind::Denied)),
+    ] {
+        let person = Person::who_says(says);
+        let (backend, _) = guarded(&driver, guard(Profile::Guarded).asking(person.clone()));
+        let ran = backend.exec("rm -rf \"$X\"").await;
+        match kind {
+            None => drop(ran.unwrap()),
+            Some(kind) => {
+                let error = failure(ran, kind);
+                assert_eq!(error.code(), Code::UnsafeCommand);
+            }
+        }
+        assert_eq!(*person.asked.lock().unwrap(), ["destructive.remove-unknown: rm -rf \"$X\""]);
+        failure(backend.exec("sudo ls").await, Kind::Denied);
+        assert_eq!(person.asked.lock().unwrap().len(), 1, "what is denied is not asked");
+    }
+    let (nobody, _) = guarded(&driver, guard(Profile::Guarded));
+    let error = failure(nobody.exec("$X").await, Kind::Denied);
+    assert!(error.message().contains("nobody can be asked"), "{error}");
+}
+
+#[tokio::test]
+async fn a_scope_is_the_whole_workspace_of_its_commands() {
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let tenant = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
+    for command in
+        ["cd ..", "cat ../b/secret", "cat /srv/ws/tenants/b/secret", "ls /srv/ws", "cd /srv/ws"]
+    {
+        failure(tenant.exec(command).await, Kind::Denied);
+    }
+    tenant.exec("cd /srv/ws/tenants/a && ls").await.unwrap();
+    tenant.exec("cd src && cd ..").await.unwrap();
+    backend.exec("cat tenants/b/secret").await.unwrap();
+}
+
+#[tokio::test]
+async fn home_is_what_the_guard_was_told() {
+    let driver = Recording::new();
+    let (elsewhere, _) = guarded(&driver, guard(Profile::Guarded));
+    failure(elsewhere.exec("cat ~/notes").await, Kind::Denied);
+    let (inside, _) = guarded(&driver, guard(Profile::Guarded).with_home(Home::Start));
+    inside.exec("cat ~/notes \"$HOME/x\"").await.unwrap();
+    inside.exec("cd && ls").await.unwrap();
+    failure(inside.exec("rm -rf ~").await, Kind::Denied);
+    failure(inside.exec("cat ~root/x").await, Kind::Denied);
+}
+
+#[tokio::test]
+async fn files_are_not_its_business() {
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, guard(Profile::Strict));
+    backend.write("rm -rf", "x").await.unwrap();
+    assert_eq!(backend.read_text("rm -rf").await.unwrap(), "x");
+}
+
+#[tokio::test]
+async fn own_rules_hold_for_exec() {
+    let text = "[[rule]]\nid = \"own.push\"\nverdict = \"deny\"\nprefix = [\"git\", \"push\"]\nreason = \"no\"\n";
+    let policy = Policy::with_rules(Profile::Guarded, &RuleFile::from_toml(text).unwrap()).unwrap();
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, CommandGuard::new(policy, &[]));
+    let error = failure(backend.exec("make && git push").await, Kind::Denied);
+    assert_eq!(error.code(), Code::UnsafeCommand);
+    backend.exec("git status").await.unwrap();
+}

@@ -1,0 +1,46 @@
+//! How commands of a local workspace are judged, and who is asked.
+
+use std::sync::Arc;
+
+use ab_core::{Approver, DenyAll, Guard, Result};
+
+pub use ab_policy::{
+    CommandGuard, Corpus, Home, Judgement, Policy, Profile, Rule, RuleFile, Scene, built_in_rules,
+};
+
+/// The judge of commands. Without a change: `guarded`, no rules of one's own, nobody to ask.
+#[derive(Clone, Debug)]
+pub struct CommandPolicy {
+    pub profile: Profile,
+    /// Rules beside the built-in ones.
+    pub rules: RuleFile,
+    /// Who is asked where a rule says so.
+    pub approver: Arc<dyn Approver>,
+}
+
+impl Default for CommandPolicy {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            rules: RuleFile::default(),
+            approver: Arc::new(DenyAll),
+        }
+    }
+}
+
+impl CommandPolicy {
+    /// The guard that stands for it in a workspace with these names; none when it is off.
+    pub(crate) fn guard(&self, root_aliases: &[String]) -> Result<Option<Arc<dyn Guard>>> {
+        if self.profile == Profile::Off {
+            return Ok(None);
+        }
+        let policy = match self.rules == RuleFile::default() {
+            true => Policy::new(self.profile)?,
+            false => Policy::with_rules(self.profile, &self.rules)?,
+        };
+        let guard = CommandGuard::new(policy, root_aliases)
+            .with_home(Home::Start)
+            .asking(self.approver.clone());
+        Ok(Some(Arc::new(guard)))
+    }
+}

@@ -1,0 +1,98 @@
+//! Commands of a local workspace are judged before they run, end to end.
+
+use std::sync::Arc;
+
+use ab_testkit::expect::failure;
+use agent_backend::effective::Strength;
+use agent_backend::{
+    Answer, Approver, Code, Isolation, Kind, LocalConfig, Profile, RuleFile, ScopeOptions, Subject,
+};
+
+fn config(root: &std::path::Path) -> LocalConfig {
+    let mut config = LocalConfig::new(root);
+    // Walls are other tests' business: what is refused here never comes to them.
+    config.options.exec.isolation = Isolation::None;
+    config
+}
+
+#[tokio::test]
+async fn dangerous_commands_are_prevented_by_default() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("keep"), "kept").unwrap();
+    let backend = agent_backend::local_with(config(root.path())).unwrap();
+    let error = failure(backend.exec("rm -rf *").await, Kind::Denied);
+    assert_eq!((error.code(), error.command()), (Code::DangerousOperation, Some("rm -rf *")));
+    assert!(error.hint().is_some(), "it says what to do instead");
+    let error = failure(backend.exec("cd .. && ls").await, Kind::Denied);
+    assert_eq!(error.code(), Code::UnsafeCommand);
+    failure(backend.exec("echo 'open").await, Kind::Denied);
+    assert_eq!(std::fs::read(root.path().join("keep")).unwrap(), b"kept");
+    let output = backend.exec("cd . && cat keep").await.unwrap();
+    assert_eq!(&output.stdout.bytes[..], b"kept");
+    let absolute = format!("cd '{}' && cat ~/keep", root.path().canonicalize().unwrap().display());
+    backend.exec(&absolute).await.unwrap();
+    backend.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn prevention_can_be_switched_off() {
+    let root = tempfile::tempdir().unwrap();
+    let off = agent_backend::local_with(config(root.path()).prevent_dangerous(false)).unwrap();
+    let output = off.exec("eval 'echo run'").await.unwrap();
+    assert_eq!(&output.stdout.bytes[..], b"run\n");
+    off.destroy().await.unwrap();
+    let on = agent_backend::local_with(config(root.path()).prevent_dangerous(true)).unwrap();
+    failure(on.exec("eval 'echo run'").await, Kind::Denied);
+    on.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn profiles_rules_and_people_are_settings() {
+    #[derive(Debug)]
+    struct Agreeable;
+
+    #[async_trait::async_trait]
+    impl Approver for Agreeable {
+        async fn ask(&self, _: &agent_backend::Question<'_>) -> Answer {
+            Answer::Yes
+        }
+    }
+
+    let root = tempfile::tempdir().unwrap();
+    let mut strict = config(root.path());
+    strict.policy.profile = Profile::Strict;
+    let strict = agent_backend::local_with(strict).unwrap();
+    failure(strict.exec("true && true").await, Kind::Denied);
+    strict.exec("true").await.unwrap();
+    let effective = strict.effective_policy().await.unwrap();
+    let commands =
+        effective.controls.iter().find(|line| line.subject == Subject::Commands).unwrap();
+    assert_eq!((commands.in_force.as_str(), commands.strength), ("strict", Strength::Advisory));
+    strict.destroy().await.unwrap();
+
+    let text = "[[rule]]\nid = \"own.true\"\nverdict = \"ask\"\ncommand = [\"true\"]\nreason = \"who knows\"\n";
+    let mut asking = config(root.path());
+    asking.policy.rules = RuleFile::from_toml(text).unwrap();
+    let nobody = agent_backend::local_with(asking.clone()).unwrap();
+    failure(nobody.exec("true").await, Kind::Denied);
+    nobody.destroy().await.unwrap();
+    asking.policy.approver = Arc::new(Agreeable);
+    let somebody = agent_backend::local_with(asking).unwrap();
+    somebody.exec("true").await.unwrap();
+    somebody.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_scope_cannot_name_its_neighbour() {
+    let root = tempfile::tempdir().unwrap();
+    let backend = agent_backend::local_with(config(root.path())).unwrap();
+    backend.write("b/secret", "x").await.unwrap();
+    let tenant = backend.scope("a", ScopeOptions::default()).unwrap();
+    tenant.write("own", "y").await.unwrap();
+    let neighbour = root.path().canonicalize().unwrap().join("b/secret");
+    for command in ["cat ../b/secret".to_owned(), format!("cat '{}'", neighbour.display())] {
+        failure(tenant.exec(&command).await, Kind::Denied);
+    }
+    tenant.exec("cat own").await.unwrap();
+    backend.destroy().await.unwrap();
+}
