@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{completions, doctor, exec, fs, policy, version};
+use crate::commands::{completions, doctor, exec, fs, mcp, policy, version};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;
@@ -26,6 +26,7 @@ Examples:
   agent-backend fs stat src/main.rs --json
   agent-backend exec --timeout 5m -- 'make test'
   agent-backend policy check 'cd src && make'
+  agent-backend mcp --root ../project
   agent-backend doctor
 
 Data goes to standard output, everything else to standard error. With --json, standard output is
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     Fs(Box<fs::Fs>),
     Exec(Box<exec::Exec>),
     Policy(Box<policy::Policy>),
+    Mcp(Box<mcp::Mcp>),
     Doctor(doctor::Doctor),
     Version(version::Version),
     Completions(completions::Completions),
@@ -76,7 +78,7 @@ impl Command {
             Command::Policy(policy) => Format::from_flag(policy.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
             Command::Version(version) => Format::from_flag(version.json),
-            Command::Completions(_) => Format::Text,
+            Command::Mcp(_) | Command::Completions(_) => Format::Text,
         }
     }
 }
@@ -88,6 +90,7 @@ impl Command {
             Command::Exec(_) => true,
             Command::Fs(_)
             | Command::Policy(_)
+            | Command::Mcp(_)
             | Command::Doctor(_)
             | Command::Version(_)
             | Command::Completions(_) => false,

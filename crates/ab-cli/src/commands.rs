@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod fs;
 mod input;
+pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod version;
 
@@ -17,6 +18,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
         Command::Fs(command) => fs::run(*command, terminal).await,
         Command::Exec(command) => exec::run(*command, terminal).await,
         Command::Policy(command) => policy::run(*command, terminal),
+        Command::Mcp(command) => mcp::run(*command).await,
         Command::Doctor(command) => doctor::run(command, terminal).await,
         Command::Version(command) => version::run(&command, terminal),
         Command::Completions(command) => completions::run(&command, terminal),

@@ -6,6 +6,7 @@ mod changing;
 mod comparing;
 mod escapes;
 mod executing;
+mod mcp;
 mod outliving;
 mod policy;
 mod reading;

@@ -190,7 +190,7 @@ enum ShellChoice {
 }
 
 impl Walls {
-    fn settings(&self) -> ExecSettings {
+    pub(crate) fn settings(&self) -> ExecSettings {
         ExecSettings {
             isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
             floor: self.floor.map_or(Isolation::None, Isolation::from),
@@ -209,7 +209,7 @@ impl Walls {
         }
     }
 
-    fn restrictions(&self, backend: &Backend) -> Result<Restrictions, Failure> {
+    pub(crate) fn restrictions(&self, backend: &Backend) -> Result<Restrictions, Failure> {
         let paths = |paths: &[OsString]| -> Result<Vec<_>, Failure> {
             paths.iter().map(|path| Ok(backend.resolve(path_text(path)?)?)).collect()
         };

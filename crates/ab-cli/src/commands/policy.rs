@@ -93,6 +93,12 @@ impl RuleFlags {
             approver: Arc::new(TerminalApprover::new(terminal.format())),
         })
     }
+
+    /// For commands that run where nobody can be asked.
+    pub(crate) fn unattended(&self) -> Result<CommandPolicy, Failure> {
+        let (profile, rules) = (self.profile(), self.own()?);
+        Ok(CommandPolicy { profile, rules, ..CommandPolicy::default() })
+    }
 }
 
 fn text_of(path: &Path) -> Result<String, Failure> {

@@ -1,0 +1,47 @@
+//! `mcp`: the workspace as tools for an MCP client, over standard input and output.
+
+use clap::Args;
+
+use super::exec::Walls;
+use super::policy::RuleFlags;
+use crate::failure::Failure;
+use crate::workspace::WorkspaceFlags;
+
+const EXAMPLES: &str = "\
+In the configuration of an MCP client:
+  { \"mcpServers\": { \"workspace\": {
+      \"command\": \"agent-backend\", \"args\": [\"mcp\", \"--root\", \"/path/to/project\"] } } }
+
+Standard input and output belong to the protocol; everything else goes to standard error.";
+
+/// Serve the workspace to an MCP client, over standard input and output
+///
+/// Ends when standard input does. The client gets tools for files, for search, and for commands,
+/// which are judged by rules and run behind walls; agent-backend doctor says which there are.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Mcp {
+    #[command(flatten)]
+    workspace: WorkspaceFlags,
+
+    #[command(flatten)]
+    walls: Walls,
+
+    #[command(flatten)]
+    rules: RuleFlags,
+}
+
+pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
+    let backend = mcp.workspace.open_with(mcp.walls.settings(), mcp.rules.unattended()?)?;
+    let restrictions = mcp.walls.restrictions(&backend)?;
+    let handle = match restrictions.is_empty() {
+        true => backend.clone(),
+        false => backend.restrict(restrictions)?,
+    };
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    let served = ab_mcp::serve_stdio(handle, input, output).await;
+    // What the client started in the background ends with it.
+    let closed = backend.destroy().await;
+    served.map_err(|error| Failure::input("serve the client", error))?;
+    Ok(closed?)
+}

@@ -1,0 +1,126 @@
+//! `mcp`: the built binary as an MCP client starts it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::stage::{BINARY, Stage};
+
+struct Session {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    next: u64,
+}
+
+impl Session {
+    fn start(stage: &Stage, arguments: &[&str]) -> Session {
+        let mut command = stage.command(BINARY);
+        command.arg("mcp").args(arguments);
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut session = Session { child, input, output, next: 0 };
+        let client = json!({ "name": "test", "version": "0" });
+        let params =
+            json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+        let answer = session.ask("initialize", params);
+        assert_eq!(answer["protocolVersion"], "2025-11-25", "{answer}");
+        let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        writeln!(session.input, "{ready}").unwrap();
+        session
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.next += 1;
+        let id = self.next;
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        writeln!(self.input, "{call}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer["result"].clone()
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    fn text(&mut self, tool: &str, arguments: Value) -> String {
+        let answer = self.call(tool, arguments);
+        assert_ne!(answer["isError"], true, "{answer}");
+        answer["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+
+    /// Closes standard input; what was said on standard error.
+    fn end(self) -> String {
+        drop(self.input);
+        let ended = self.child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(0));
+        String::from_utf8(ended.stderr).unwrap()
+    }
+}
+
+#[test]
+fn a_client_works_on_the_workspace_and_leaves() {
+    let stage = Stage::with(&[("src/a.rs", "fn a() {}\n")]);
+    let mut session = Session::start(&stage, &[]);
+    let tools = session.ask("tools/list", json!({}));
+    assert_eq!(tools["tools"].as_array().unwrap().len(), 21);
+    let text = session.text("read_text_file", json!({ "path": "src/a.rs" }));
+    assert_eq!(text, "fn a() {}\n");
+    session.text("write_file", json!({ "path": "b/c.txt", "content": "written" }));
+    assert_eq!(stage.text("b/c.txt"), "written");
+    let said = session.text("exec", json!({ "command": "cat b/c.txt" }));
+    assert_eq!(said, "written");
+    let outside = session.call("read_text_file", json!({ "path": "../../etc/passwd" }));
+    assert_eq!(outside["isError"], true, "{outside}");
+    assert_eq!(session.end(), "");
+}
+
+#[test]
+fn a_refused_command_names_its_rule_and_a_suggestion() {
+    let stage = Stage::new();
+    let mut session = Session::start(&stage, &[]);
+    let refused = session.call("exec", json!({ "command": "rm -rf /" }));
+    assert_eq!(refused["isError"], true, "{refused}");
+    let error = &refused["_meta"]["agent-backend/error"];
+    assert_eq!(error["code"], "DANGEROUS_OPERATION", "{refused}");
+    let text = refused["content"][0]["text"].as_str().unwrap();
+    assert!(text.lines().count() == 2 && text.contains("rule"), "{text}");
+    session.end();
+}
+
+#[test]
+fn a_scope_is_all_there_is() {
+    let stage = Stage::with(&[("in/a", "inside"), ("b", "outside")]);
+    let root = stage.root();
+    let root = root.to_str().unwrap();
+    let mut session = Session::start(&stage, &["--root", root, "--scope", "in"]);
+    assert_eq!(session.text("list_directory", json!({ "path": "." })), "[FILE] a");
+    assert_eq!(session.call("read_text_file", json!({ "path": "../b" }))["isError"], true);
+    session.end();
+}
+
+#[test]
+fn what_was_started_in_the_background_ends_with_the_client() {
+    let stage = Stage::new();
+    let mut session = Session::start(&stage, &["--isolation", "none"]);
+    session.text("exec", json!({ "command": "mkfifo pipe" }));
+    session.text("exec", json!({ "command": "exec 3>pipe; sleep 1000", "background": true }));
+    // Opens once the other end is open, and ends with it.
+    let mut pipe = std::fs::File::open(stage.path("pipe")).unwrap();
+    session.end();
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(&mut pipe, &mut rest).unwrap();
+    assert_eq!(rest, b"");
+}
+
+#[test]
+fn a_workspace_that_is_not_there_is_told_on_standard_error() {
+    let stage = Stage::new();
+    stage.run(&["mcp", "--root", "nowhere"]).expect_error(1, "error: ");
+}

@@ -1,0 +1,64 @@
+//! How much is how much: the bounds of this server, each by name.
+
+use std::time::Duration;
+
+/// Bytes of text in one result, unless the caller said how much it wants. More than that and
+/// callers drop the whole result.
+pub const RESULT_BYTES: usize = 100 * 1024;
+/// Bytes of text in a result whose number of lines the caller chose.
+pub const EXPLICIT_BYTES: usize = 1024 * 1024;
+/// Lines of a file that are shown unless the caller says how many.
+pub const DEFAULT_LINES: u64 = 2000;
+/// Bytes of a line that are shown.
+pub const LINE_BYTES: usize = 20_000;
+/// A file up to this size is read whole, so that its lines can be counted.
+pub(crate) const COUNTED_BYTES: u64 = 16 * 1024 * 1024;
+/// The largest file that is sent in base64.
+pub(crate) const MEDIA_BYTES: u64 = 48 * 1024 * 1024;
+/// Paths in one `read_multiple_files`.
+pub(crate) const FILES_AT_ONCE: usize = 100;
+/// Edits in one `edit_file`.
+pub(crate) const EDITS_AT_ONCE: usize = 1000;
+/// Entries of a directory, or names found, in one result.
+pub(crate) const DEFAULT_ENTRIES: usize = 1000;
+pub(crate) const MAX_ENTRIES: usize = 10_000;
+/// Entries in one tree.
+pub(crate) const TREE_ENTRIES: usize = 20_000;
+/// Matching lines, files or counts in one result.
+pub(crate) const DEFAULT_MATCHES: usize = 200;
+pub(crate) const MAX_MATCHES: usize = 10_000;
+/// Lines around a match.
+pub(crate) const MAX_CONTEXT: usize = 100;
+/// Patterns to leave out in one call.
+pub(crate) const MAX_PATTERNS: usize = 100;
+
+/// How long a command may take unless the caller says.
+pub const DEFAULT_EXEC_TIME: Duration = Duration::from_secs(120);
+/// The longest time that a caller may give a command it waits for.
+pub const MAX_EXEC_TIME: Duration = Duration::from_secs(60 * 60);
+/// The longest time that a caller may wait for output.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
+/// When nothing more came for this long, what came is shown.
+pub(crate) const QUIET: Duration = Duration::from_millis(30);
+/// How long an ended process is waited for, so that its end can be told.
+pub(crate) const KILL_WAIT: Duration = Duration::from_secs(2);
+/// Between two notes of progress.
+pub(crate) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Characters of a command in a list of processes.
+pub(crate) const COMMAND_CHARS: usize = 200;
+
+/// Bytes of one message.
+pub const MAX_LINE: usize = 64 * 1024 * 1024;
+/// Calls that were read and not yet answered; reading goes on when one is.
+pub const CALLS_IN_FLIGHT: usize = 1024;
+/// Calls that are worked on at a time.
+pub const CALLS_AT_ONCE: usize = 64;
+/// How long calls may go on after the caller closed its end.
+pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
+
+/// How long the search for paths like a missing one may take.
+pub(crate) const NEAREST_TIME: Duration = Duration::from_millis(200);
+/// Names of one directory that are compared with a missing one.
+pub(crate) const NEAREST_NAMES: usize = 2000;
+/// Paths that an error offers instead of a missing one.
+pub(crate) const NEAREST_SHOWN: usize = 3;

@@ -1,0 +1,691 @@
+//! The list of tools: names, schemas, hints, and which function is which.
+
+use std::sync::Arc;
+
+use ab_core::Backend;
+use ab_core::driver::Info;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
+
+use crate::arguments::Arguments;
+use crate::progress::Progress;
+use crate::tools::{
+    Outcome, boundary, delete, directories, edit, exec, grep, info, media, processes, read,
+    relocate, search, several, tree, write,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    ReadFile,
+    ReadTextFile,
+    ReadMediaFile,
+    ReadMultipleFiles,
+    WriteFile,
+    EditFile,
+    CreateDirectory,
+    ListDirectory,
+    ListDirectoryWithSizes,
+    DirectoryTree,
+    MoveFile,
+    SearchFiles,
+    GetFileInfo,
+    ListAllowedDirectories,
+    Grep,
+    Delete,
+    Exec,
+    ProcessOutput,
+    ProcessInput,
+    ProcessKill,
+    ProcessList,
+}
+
+const ALL: [Name; 21] = [
+    Name::ReadFile,
+    Name::ReadTextFile,
+    Name::ReadMediaFile,
+    Name::ReadMultipleFiles,
+    Name::WriteFile,
+    Name::EditFile,
+    Name::CreateDirectory,
+    Name::ListDirectory,
+    Name::ListDirectoryWithSizes,
+    Name::DirectoryTree,
+    Name::MoveFile,
+    Name::SearchFiles,
+    Name::GetFileInfo,
+    Name::ListAllowedDirectories,
+    Name::Grep,
+    Name::Delete,
+    Name::Exec,
+    Name::ProcessOutput,
+    Name::ProcessInput,
+    Name::ProcessKill,
+    Name::ProcessList,
+];
+
+/// The tools that a workspace has.
+pub(crate) fn offered(info: &Info) -> Arc<[(Name, Tool)]> {
+    let has = |name: &Name| match name.needs() {
+        Needs::Files => true,
+        Needs::Search => info.capabilities.search,
+        Needs::Commands => info.capabilities.exec,
+    };
+    ALL.into_iter().filter(has).map(|name| (name, name.tool())).collect()
+}
+
+/// What a workspace must be able to do.
+enum Needs {
+    Files,
+    Search,
+    Commands,
+}
+
+/// What a call may do to the world.
+enum Effect {
+    Reads,
+    /// Doing it again changes nothing more; nothing is lost.
+    Adds,
+    /// Doing it again changes nothing more; what was there may be lost.
+    Replaces,
+    Changes,
+    /// Anything, outside the workspace too.
+    Runs,
+}
+
+/// How a tool presents itself.
+struct Face {
+    title: &'static str,
+    description: &'static str,
+    properties: Value,
+    required: &'static [&'static str],
+    effect: Effect,
+    output: Value,
+}
+
+impl Name {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Name::ReadFile => "read_file",
+            Name::ReadTextFile => "read_text_file",
+            Name::ReadMediaFile => "read_media_file",
+            Name::ReadMultipleFiles => "read_multiple_files",
+            Name::WriteFile => "write_file",
+            Name::EditFile => "edit_file",
+            Name::CreateDirectory => "create_directory",
+            Name::ListDirectory => "list_directory",
+            Name::ListDirectoryWithSizes => "list_directory_with_sizes",
+            Name::DirectoryTree => "directory_tree",
+            Name::MoveFile => "move_file",
+            Name::SearchFiles => "search_files",
+            Name::GetFileInfo => "get_file_info",
+            Name::ListAllowedDirectories => "list_allowed_directories",
+            Name::Grep => "grep",
+            Name::Delete => "delete",
+            Name::Exec => "exec",
+            Name::ProcessOutput => "process_output",
+            Name::ProcessInput => "process_input",
+            Name::ProcessKill => "process_kill",
+            Name::ProcessList => "process_list",
+        }
+    }
+
+    /// Whether a call may wait for something that another call brings about.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Name::Exec | Name::ProcessOutput | Name::ProcessInput | Name::ProcessKill)
+    }
+
+    pub(crate) async fn call(
+        self,
+        backend: &Backend,
+        arguments: Arguments,
+        progress: Option<Progress>,
+    ) -> Outcome {
+        match self {
+            Name::ReadFile | Name::ReadTextFile => read::call(backend, arguments).await,
+            Name::ReadMediaFile => media::call(backend, arguments).await,
+            Name::ReadMultipleFiles => several::call(backend, arguments).await,
+            Name::WriteFile => write::file(backend, arguments).await,
+            Name::EditFile => edit::call(backend, arguments).await,
+            Name::CreateDirectory => write::directory(backend, arguments).await,
+            Name::ListDirectory => directories::names(backend, arguments).await,
+            Name::ListDirectoryWithSizes => directories::sizes(backend, arguments).await,
+            Name::DirectoryTree => tree::call(backend, arguments).await,
+            Name::MoveFile => relocate::call(backend, arguments).await,
+            Name::SearchFiles => search::call(backend, arguments).await,
+            Name::GetFileInfo => info::call(backend, arguments).await,
+            Name::ListAllowedDirectories => boundary::call(backend),
+            Name::Grep => grep::call(backend, arguments).await,
+            Name::Delete => delete::call(backend, arguments).await,
+            Name::Exec => exec::call(backend, arguments, progress).await,
+            Name::ProcessOutput => processes::output(backend, arguments).await,
+            Name::ProcessInput => processes::input(backend, arguments).await,
+            Name::ProcessKill => processes::kill(backend, arguments).await,
+            Name::ProcessList => processes::list(backend).await,
+        }
+    }
+
+    fn needs(self) -> Needs {
+        match self {
+            Name::Exec
+            | Name::ProcessOutput
+            | Name::ProcessInput
+            | Name::ProcessKill
+            | Name::ProcessList => Needs::Commands,
+            Name::Grep | Name::SearchFiles | Name::DirectoryTree => Needs::Search,
+            _ => Needs::Files,
+        }
+    }
+
+    /// The arguments that it takes.
+    pub(crate) fn properties(self) -> &'static [&'static str] {
+        match self {
+            Name::ReadFile | Name::ReadTextFile => {
+                &["path", "head", "tail", "offset", "limit", "lineNumbers"]
+            }
+            Name::ReadMediaFile => &["path", "force"],
+            Name::ReadMultipleFiles => &["paths"],
+            Name::WriteFile => &["path", "content"],
+            Name::EditFile => &["path", "edits", "dryRun"],
+            Name::CreateDirectory | Name::GetFileInfo => &["path"],
+            Name::ListDirectory => &["path", "offset", "limit"],
+            Name::ListDirectoryWithSizes => &["path", "sortBy", "offset", "limit"],
+            Name::DirectoryTree => &["path", "excludePatterns", "includeDefaultExcludes", "depth"],
+            Name::MoveFile => &["source", "destination"],
+            Name::SearchFiles => {
+                &["path", "pattern", "excludePatterns", "sortBy", "offset", "limit"]
+            }
+            Name::ListAllowedDirectories | Name::ProcessList => &[],
+            Name::Grep => &[
+                "pattern",
+                "path",
+                "glob",
+                "excludePatterns",
+                "outputMode",
+                "caseInsensitive",
+                "literal",
+                "contextBefore",
+                "contextAfter",
+                "contextAround",
+                "lineNumbers",
+                "headLimit",
+            ],
+            Name::Delete => &["path", "recursive"],
+            Name::Exec => &["command", "timeout", "cwd", "env", "background"],
+            Name::ProcessOutput => &["processId", "cursor", "wait"],
+            Name::ProcessInput => &["processId", "input", "end"],
+            Name::ProcessKill => &["processId", "signal"],
+        }
+    }
+
+    fn tool(self) -> Tool {
+        let Face { title, description, properties, required, effect, output } = self.face();
+        let mut input = object(json!({ "type": "object", "properties": properties }));
+        if !required.is_empty() {
+            input.insert("required".to_owned(), json!(required));
+        }
+        Tool::new(self.as_str(), description, Arc::new(input))
+            .with_title(title)
+            .with_raw_output_schema(Arc::new(object(output)))
+            .with_annotations(hints(&effect))
+    }
+
+    fn face(self) -> Face {
+        match self {
+            Name::ReadFile => Face {
+                title: "Read File (Deprecated)",
+                description: "The same as read_text_file, under its old name.",
+                ..Name::ReadTextFile.face()
+            },
+            Name::ReadTextFile => Face {
+                title: "Read Text File",
+                description: "Read a text file. Without options: its first 2,000 lines, as far as \
+                    they fit. Choose lines with head, with tail, or with offset and limit.",
+                properties: json!({
+                    "path": path(),
+                    "head": count("Only the first lines, this many"),
+                    "tail": count("Only the last lines, this many"),
+                    "offset": count("The line to begin at, counted from 1"),
+                    "limit": count("How many lines from there"),
+                    "lineNumbers": flag("Begin each line with its number", false),
+                }),
+                required: &["path"],
+                effect: Effect::Reads,
+                output: text_with(json!({
+                    "firstLine": { "type": "integer" },
+                    "lastLine": { "type": "integer" },
+                    "totalLines": { "type": "integer" },
+                    "nextOffset": { "type": "integer" },
+                })),
+            },
+            Name::ReadMediaFile => Face {
+                title: "Read Media File",
+                description: "Get the bytes of a file in base64: pictures and sound as such, \
+                    everything else as an embedded resource.",
+                properties: json!({
+                    "path": path(),
+                    "force": flag("Makes no difference; accepted for older callers", false),
+                }),
+                required: &["path"],
+                effect: Effect::Reads,
+                output: media_output(),
+            },
+            Name::ReadMultipleFiles => Face {
+                title: "Read Multiple Files",
+                description: "Read several text files in one call. A file that cannot be read is \
+                    answered with its error; the others are read all the same.",
+                properties: json!({ "paths": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "minItems": 1,
+                    "description": "The files, by their paths in the workspace",
+                } }),
+                required: &["paths"],
+                effect: Effect::Reads,
+                output: text(),
+            },
+            Name::WriteFile => Face {
+                title: "Write File",
+                description: "Write a whole file. Directories on the way are made; a file that is \
+                    there is replaced.",
+                properties: json!({
+                    "path": path(),
+                    "content": { "type": "string", "description": "All that the file will hold" },
+                }),
+                required: &["path", "content"],
+                effect: Effect::Replaces,
+                output: text(),
+            },
+            Name::EditFile => edit_face(),
+            Name::CreateDirectory => Face {
+                title: "Create Directory",
+                description: "Make a directory and those on the way to it. One that is there is \
+                    fine.",
+                properties: json!({ "path": path() }),
+                required: &["path"],
+                effect: Effect::Adds,
+                output: text(),
+            },
+            Name::ListDirectory => Face {
+                title: "List Directory",
+                description: "List what a directory holds, one name on a line, after [FILE] or \
+                    [DIR].",
+                properties: json!({
+                    "path": path(),
+                    "offset": count("The entry to begin at, counted from 1"),
+                    "limit": count("How many entries; 1,000 unless told"),
+                }),
+                required: &["path"],
+                effect: Effect::Reads,
+                output: text(),
+            },
+            Name::ListDirectoryWithSizes => Face {
+                title: "List Directory with Sizes",
+                description: "List what a directory holds with the size of each file, and the \
+                    totals.",
+                properties: json!({
+                    "path": path(),
+                    "sortBy": choice("The order: by name, or the largest first", &["name", "size"]),
+                    "offset": count("The entry to begin at, counted from 1"),
+                    "limit": count("How many entries; 1,000 unless told"),
+                }),
+                required: &["path"],
+                effect: Effect::Reads,
+                output: text(),
+            },
+            Name::DirectoryTree => Face {
+                title: "Directory Tree",
+                description: "Show everything below a directory as nested JSON: name, type, and \
+                    children for directories. Build output, caches and version control are left \
+                    out unless asked for.",
+                properties: json!({
+                    "path": path(),
+                    "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+                    "includeDefaultExcludes": flag(
+                        "Leave out what is rarely wanted, such as .git and node_modules",
+                        true,
+                    ),
+                    "depth": count("How many levels; all unless told"),
+                }),
+                required: &["path"],
+                effect: Effect::Reads,
+                output: text(),
+            },
+            Name::MoveFile => Face {
+                title: "Move File",
+                description: "Move or rename a file or a directory. Something at the destination \
+                    is an error.",
+                properties: json!({
+                    "source": { "type": "string", "description": "Where it is" },
+                    "destination": { "type": "string", "description": "Where it goes" },
+                }),
+                required: &["source", "destination"],
+                effect: Effect::Changes,
+                output: text(),
+            },
+            Name::SearchFiles => Face {
+                title: "Search Files",
+                description: "Find files and directories by name. '*.rs' finds them at any depth, \
+                    'src/*.rs' directly in src. Answers paths that the other tools take.",
+                properties: json!({
+                    "path": path(),
+                    "pattern": { "type": "string", "description": "A glob, relative to path" },
+                    "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+                    "sortBy": choice("The order: by path, or the newest first", &["path", "mtime"]),
+                    "offset": count("The match to begin at, counted from 1"),
+                    "limit": count("How many matches; 1,000 unless told"),
+                }),
+                required: &["path", "pattern"],
+                effect: Effect::Reads,
+                output: text(),
+            },
+            Name::GetFileInfo => Face {
+                title: "Get File Info",
+                description: "Tell size, times, type and permissions of a file or a directory.",
+                properties: json!({ "path": path() }),
+                required: &["path"],
+                effect: Effect::Reads,
+                output: text(),
+            },
+            Name::ListAllowedDirectories => Face {
+                title: "List Allowed Directories",
+                description: "Tell where the workspace is. Everything below can be named, nothing \
+                    else.",
+                properties: json!({}),
+                required: &[],
+                effect: Effect::Reads,
+                output: text(),
+            },
+            Name::Grep => grep_face(),
+            Name::Delete => Face {
+                title: "Delete",
+                description: "Remove a file, a link or an empty directory; with recursive, a \
+                    directory and all it holds. There is no way back.",
+                properties: json!({
+                    "path": path(),
+                    "recursive": flag("Remove what a directory holds as well", false),
+                }),
+                required: &["path"],
+                effect: Effect::Changes,
+                output: text_with(json!({ "removed": { "type": "integer" } })),
+            },
+            Name::Exec
+            | Name::ProcessOutput
+            | Name::ProcessInput
+            | Name::ProcessKill
+            | Name::ProcessList => self.command_face(),
+        }
+    }
+
+    fn command_face(self) -> Face {
+        let process = json!({ "type": "string", "description": "The id that exec gave" });
+        match self {
+            Name::ProcessOutput => Face {
+                title: "Process Output",
+                description: "Show what a background process has said since a cursor, and whether \
+                    it still runs.",
+                properties: json!({
+                    "processId": process,
+                    "cursor": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "description": "Where to go on: nextCursor of the call before; 0 is the start",
+                    },
+                    "wait": seconds("How long to wait for something new; up to 60"),
+                }),
+                required: &["processId"],
+                effect: Effect::Reads,
+                output: text_with(json!({
+                    "nextCursor": { "type": "integer" },
+                    "lost": { "type": "integer" },
+                    "running": { "type": "boolean" },
+                    "exitCode": { "type": ["integer", "null"] },
+                    "signal": { "type": ["integer", "null"] },
+                })),
+            },
+            Name::ProcessInput => Face {
+                title: "Process Input",
+                description: "Write to the standard input of a background process, or end it.",
+                properties: json!({
+                    "processId": process,
+                    "input": { "type": "string", "description": "What to write, line ends included" },
+                    "end": flag("End its input after that", false),
+                }),
+                required: &["processId"],
+                effect: Effect::Runs,
+                output: text(),
+            },
+            Name::ProcessKill => Face {
+                title: "Process Kill",
+                description: "Send a signal to a background process and tell whether it ended.",
+                properties: json!({
+                    "processId": process,
+                    "signal": choice("Which signal", &["TERM", "KILL", "INT", "HUP", "QUIT"]),
+                }),
+                required: &["processId"],
+                effect: Effect::Runs,
+                output: text_with(json!({ "running": { "type": "boolean" } })),
+            },
+            Name::ProcessList => Face {
+                title: "Process List",
+                description: "List the background processes of this workspace, running or ended.",
+                properties: json!({}),
+                required: &[],
+                effect: Effect::Reads,
+                output: text_with(
+                    json!({ "processes": { "type": "array", "items": { "type": "object" } } }),
+                ),
+            },
+            _ => Face {
+                title: "Execute Command",
+                description: "Run a shell command in the workspace and wait for it. Its standard \
+                    input is empty. With background it stays: exec then answers the id that the \
+                    process tools take.",
+                properties: json!({
+                    "command": { "type": "string", "description": "A line for the shell" },
+                    "timeout": seconds("After this it is ended; 120 unless told, up to 3600"),
+                    "cwd": { "type": "string", "description": "Where it runs; the root unless told" },
+                    "env": {
+                        "type": "object",
+                        "additionalProperties": { "type": "string" },
+                        "description": "Variables for its environment",
+                    },
+                    "background": flag("Start it and do not wait", false),
+                }),
+                required: &["command"],
+                effect: Effect::Runs,
+                output: json!({
+                    "type": "object",
+                    "properties": {
+                        "stdout": { "type": "string" },
+                        "stderr": { "type": "string" },
+                        "exitCode": { "type": ["integer", "null"] },
+                        "signal": { "type": ["integer", "null"] },
+                        "timedOut": { "type": "boolean" },
+                        "truncated": { "type": "boolean" },
+                        "processId": { "type": "string" },
+                    },
+                }),
+            },
+        }
+    }
+}
+
+fn edit_face() -> Face {
+    Face {
+        title: "Edit File",
+        description: "Replace exact text in a file: all edits or none, in order, each on the \
+            result of the one before. oldText must be there exactly once unless replaceAll is \
+            true. Answers a diff.",
+        properties: json!({
+            "path": path(),
+            "edits": {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "oldText": { "type": "string", "description": "What is there, exactly" },
+                        "newText": { "type": "string", "description": "What comes in its place" },
+                        "replaceAll": flag("Replace every occurrence", false),
+                    },
+                    "required": ["oldText", "newText"],
+                },
+            },
+            "dryRun": flag("Show the diff and write nothing", false),
+        }),
+        required: &["path", "edits"],
+        effect: Effect::Changes,
+        output: text_with(json!({ "replaced": { "type": "integer" } })),
+    }
+}
+
+fn grep_face() -> Face {
+    Face {
+        title: "Search Text",
+        description: "Find lines that match a regular expression in the files below a path. Files \
+            whose names begin with a dot and binary files are not searched.",
+        properties: json!({
+            "pattern": { "type": "string", "description": "A regular expression" },
+            "path": { "type": "string", "description": "A directory or a file; the root unless told" },
+            "glob": { "type": "string", "description": "Only files whose paths match this" },
+            "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+            "outputMode": choice(
+                "Lines, or only the names of files, or how many lines in each",
+                &["content", "files_with_matches", "count"],
+            ),
+            "caseInsensitive": flag("Take a for A", false),
+            "literal": flag("The pattern is plain text", false),
+            "contextBefore": whole("Lines to show before each match"),
+            "contextAfter": whole("Lines to show after each match"),
+            "contextAround": whole("Both"),
+            "lineNumbers": flag("Show the number of each line", true),
+            "headLimit": count("How many matches; 200 unless told"),
+        }),
+        required: &["pattern"],
+        effect: Effect::Reads,
+        output: text(),
+    }
+}
+
+fn hints(effect: &Effect) -> ToolAnnotations {
+    let hints = ToolAnnotations::new().open_world(matches!(effect, Effect::Runs));
+    match effect {
+        Effect::Reads => hints.read_only(true),
+        Effect::Adds => hints.read_only(false).idempotent(true).destructive(false),
+        Effect::Replaces => hints.read_only(false).idempotent(true).destructive(true),
+        Effect::Changes | Effect::Runs => {
+            hints.read_only(false).idempotent(false).destructive(true)
+        }
+    }
+}
+
+fn path() -> Value {
+    json!({ "type": "string", "description": "A path in the workspace" })
+}
+
+fn count(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 1, "description": description })
+}
+
+fn whole(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
+fn seconds(description: &str) -> Value {
+    json!({ "type": "number", "minimum": 0, "description": format!("Seconds. {description}") })
+}
+
+fn flag(description: &str, default: bool) -> Value {
+    json!({ "type": "boolean", "default": default, "description": description })
+}
+
+fn choice(description: &str, words: &[&str]) -> Value {
+    let default = words.first().copied().unwrap_or_default();
+    json!({ "type": "string", "enum": words, "default": default, "description": description })
+}
+
+fn patterns(description: &str) -> Value {
+    json!({
+        "type": "array",
+        "items": { "type": "string" },
+        "default": [],
+        "description": description,
+    })
+}
+
+/// The value beside a text: the text, and a note when it is not all.
+fn text() -> Value {
+    text_with(json!({}))
+}
+
+fn text_with(more: Value) -> Value {
+    let mut properties = object(json!({
+        "content": { "type": "string" },
+        "note": { "type": "string" },
+    }));
+    properties.extend(object(more));
+    json!({ "type": "object", "properties": properties, "required": ["content"] })
+}
+
+fn media_output() -> Value {
+    let text = || json!({ "type": "string" });
+    let media = json!({
+        "type": "object",
+        "properties": {
+            "type": { "type": "string", "enum": ["image", "audio"] },
+            "data": text(),
+            "mimeType": text(),
+        },
+        "required": ["type", "data", "mimeType"],
+    });
+    let resource = json!({
+        "type": "object",
+        "properties": {
+            "type": { "type": "string", "const": "resource" },
+            "resource": {
+                "type": "object",
+                "properties": { "uri": text(), "mimeType": text(), "blob": text() },
+                "required": ["uri", "blob"],
+            },
+        },
+        "required": ["type", "resource"],
+    });
+    json!({
+        "type": "object",
+        "properties": { "content": { "type": "array", "items": { "anyOf": [media, resource] } } },
+        "required": ["content"],
+    })
+}
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(fields) => fields,
+        _ => JsonObject::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_what_the_schema_says() {
+        for name in ALL {
+            let tool = name.tool();
+            let properties = tool.input_schema["properties"].as_object().unwrap();
+            let mut described: Vec<&str> = properties.keys().map(String::as_str).collect();
+            let mut taken = name.properties().to_vec();
+            described.sort_unstable();
+            taken.sort_unstable();
+            assert_eq!(described, taken, "{name:?}");
+            let required = tool.input_schema.get("required").and_then(Value::as_array);
+            for field in required.into_iter().flatten() {
+                assert!(taken.contains(&field.as_str().unwrap()), "{name:?} {field}");
+            }
+            for (field, schema) in properties {
+                let told = schema.get("description").is_some() || field == "edits";
+                assert!(told && schema.get("type").is_some(), "{name:?} {field}");
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Why a call did not work, in words that help a model to do better.
+
+use std::fmt;
+
+use ab_core::{Backend, Code, Error, Kind};
+use rmcp::model::CallToolResult;
+
+use crate::answer::{Answer, refusal};
+use crate::nearest::nearest;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The arguments make no sense.
+    Misuse(String),
+    /// The workspace said no.
+    Call(Error),
+    /// A command ran and failed: its output is the answer.
+    Ran(Answer),
+}
+
+impl Failure {
+    pub(crate) fn misuse(message: impl Into<String>) -> Failure {
+        Failure::Misuse(message.into())
+    }
+
+    /// The result that says so. A missing file is answered with those that are there.
+    pub(crate) async fn into_result(self, backend: &Backend) -> CallToolResult {
+        match self {
+            Failure::Misuse(message) => {
+                let code = Code::InvalidConfiguration.as_str();
+                refusal(message, code, Kind::Invalid.as_str())
+            }
+            Failure::Call(error) => {
+                let text = explained(&error, backend).await;
+                refusal(text, error.code().as_str(), error.kind().as_str())
+            }
+            Failure::Ran(answer) => answer.into_error(),
+        }
+    }
+}
+
+/// An error with all that helps, on as many lines as that takes.
+pub(crate) async fn explained(error: &Error, backend: &Backend) -> String {
+    let mut text = error.to_string();
+    let near = match (error.kind(), error.path()) {
+        (Kind::NotFound, Some(path)) => nearest(backend, path).await,
+        _ => None,
+    };
+    let hint = by_argument(error.kind()).or(error.hint()).or(advice(error.kind()));
+    for line in [hint, near.as_deref()].into_iter().flatten() {
+        text.push('\n');
+        text.push_str(line);
+    }
+    text
+}
+
+/// What a tool has an argument for, which the workspace cannot know.
+fn by_argument(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Ambiguous => {
+            Some("add lines around it until it fits one place only, or set replaceAll: true")
+        }
+        Kind::NotEmpty => Some("to remove it with all it holds, pass recursive: true"),
+        _ => None,
+    }
+}
+
+/// What to do next, by the names of our tools.
+fn advice(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::AlreadyExists => Some("choose another path, or remove what is there with delete"),
+        Kind::NotADirectory => Some("a file stands where a directory is needed: see get_file_info"),
+        Kind::IsADirectory => Some("list_directory shows what it holds"),
+        Kind::SpecialFile => Some("only regular files can be read and written"),
+        Kind::LinkLoop => Some("the links lead in a circle: delete one of them"),
+        Kind::InvalidPath => Some("a path is text, taken from the root of the workspace"),
+        Kind::Escape => Some("paths cannot leave the workspace: see list_allowed_directories"),
+        Kind::PermissionDenied => Some("see its permissions with get_file_info"),
+        Kind::NoSpace => Some("make room; what was there is unchanged"),
+        Kind::Conflict => Some("somebody else wrote it: read it again, then decide"),
+        Kind::Unsupported => Some("this workspace cannot do that; the tools it has are listed"),
+        Kind::TooLarge => Some("ask for less of it"),
+        Kind::NotFound
+        | Kind::Denied
+        | Kind::Rejected
+        | Kind::NotEmpty
+        | Kind::NoMatch
+        | Kind::Ambiguous
+        | Kind::Invalid
+        | Kind::Failed
+        | Kind::Unavailable
+        | Kind::Timeout
+        | Kind::Cancelled
+        | Kind::Disconnected
+        | Kind::Destroyed
+        | Kind::Io => None,
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Call(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Misuse(message) => f.write_str(message),
+            Failure::Call(error) => error.fmt(f),
+            Failure::Ran(_) => f.write_str("the command failed"),
+        }
+    }
+}

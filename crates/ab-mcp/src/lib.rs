@@ -1,0 +1,27 @@
+//! MCP: the tools of a workspace, over streams that others open.
+//!
+//! A [`Server`] shows one [`Backend`](ab_core::Backend) as tools and knows nothing of its kind.
+//! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone. Whatever
+//! goes wrong with a call is a result that a model can read; what goes wrong with the protocol is
+//! the protocol's own error.
+
+mod answer;
+mod arguments;
+mod bounds;
+mod catalog;
+mod failure;
+mod lines;
+mod nearest;
+mod progress;
+mod quantity;
+mod server;
+mod stdio;
+mod tools;
+mod window;
+
+pub use bounds::{
+    CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_EXEC_TIME, DEFAULT_LINES, EXPLICIT_BYTES, LINE_BYTES,
+    MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
+};
+pub use server::Server;
+pub use stdio::serve_stdio;

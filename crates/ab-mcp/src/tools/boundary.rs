@@ -1,0 +1,11 @@
+//! `list_allowed_directories`: where the workspace ends.
+
+use ab_core::Backend;
+
+use super::Outcome;
+use crate::answer::Answer;
+
+pub(crate) fn call(backend: &Backend) -> Outcome {
+    let root = backend.info().root_aliases.into_iter().next().unwrap_or_else(|| "/".to_owned());
+    Ok(Answer::text(format!("Allowed directories:\n{root}")))
+}

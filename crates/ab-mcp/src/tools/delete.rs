@@ -1,0 +1,23 @@
+//! `delete`: a file, a link, or a directory with all it holds.
+
+use ab_core::Backend;
+use ab_core::options::RemoveOptions;
+
+use super::Outcome;
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::quantity::counted;
+
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let path = arguments.text("path")?;
+    let options = match arguments.flag("recursive", false)? {
+        true => RemoveOptions::recursive(),
+        false => RemoveOptions::default(),
+    };
+    let removed = backend.rm(&path, options).await?;
+    let many = match removed.count {
+        0 | 1 => String::new(),
+        count => format!(" ({} in all)", counted(count as usize, "entry", "entries")),
+    };
+    Ok(Answer::text(format!("Successfully deleted {path}{many}")).with("removed", removed.count))
+}

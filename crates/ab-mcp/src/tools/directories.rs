@@ -1,0 +1,149 @@
+//! `list_directory` and `list_directory_with_sizes`: what a directory holds.
+
+use ab_core::options::{Detail, ListOptions};
+use ab_core::{Backend, Entry, FileKind};
+
+use super::Outcome;
+use crate::answer::{Answer, joined};
+use crate::arguments::Arguments;
+use crate::bounds::{DEFAULT_ENTRIES, MAX_ENTRIES, RESULT_BYTES};
+use crate::failure::Failure;
+use crate::quantity::{grouped, size};
+
+#[derive(Clone, Copy)]
+enum Order {
+    Name,
+    Size,
+}
+
+pub(crate) async fn names(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let page = Page::from(&mut arguments)?;
+    let entries = entries(backend, &mut arguments, Detail::Kind).await?;
+    let rows = page.of(&entries).iter().map(|entry| format!("{} {}", mark(entry), name(entry)));
+    let (text, shown, _) = joined(rows, RESULT_BYTES);
+    Ok(Answer::noted(text, page.note(shown, Total::Known(entries.len()))))
+}
+
+pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let page = Page::from(&mut arguments)?;
+    let order = arguments.choice("sortBy", &[("name", Order::Name), ("size", Order::Size)])?;
+    let mut entries = entries(backend, &mut arguments, Detail::Stat).await?;
+    let bytes = |entry: &Entry| entry.stat.as_ref().map_or(0, |stat| stat.size);
+    match order {
+        Order::Name => {}
+        Order::Size => entries.sort_by_key(|entry| std::cmp::Reverse(bytes(entry))),
+    }
+    let rows = page.of(&entries).iter().map(|entry| {
+        let size = match entry.kind {
+            FileKind::Dir => String::new(),
+            FileKind::File | FileKind::Symlink | FileKind::Other => size(bytes(entry)),
+        };
+        format!("{} {:<30} {size:>10}", mark(entry), name(entry)).trim_end().to_owned()
+    });
+    let (text, shown, _) = joined(rows, RESULT_BYTES);
+    let directories = entries.iter().filter(|entry| entry.kind.is_dir()).count();
+    let total: u64 = entries.iter().filter(|entry| !entry.kind.is_dir()).map(bytes).sum();
+    let text = format!(
+        "{text}\n\nTotal: {} files, {directories} directories\nCombined size: {}",
+        entries.len() - directories,
+        size(total)
+    );
+    Ok(Answer::noted(text, page.note(shown, Total::Known(entries.len()))))
+}
+
+async fn entries(
+    backend: &Backend,
+    arguments: &mut Arguments,
+    detail: Detail,
+) -> Result<Vec<Entry>, Failure> {
+    let path = arguments.text("path")?;
+    let options = ListOptions { detail, ..ListOptions::default() };
+    Ok(backend.list(&path, options).await?.entries)
+}
+
+fn mark(entry: &Entry) -> &'static str {
+    match entry.kind {
+        FileKind::Dir => "[DIR]",
+        FileKind::File | FileKind::Other | FileKind::Symlink => "[FILE]",
+    }
+}
+
+/// A name on one line, whatever it holds.
+fn name(entry: &Entry) -> String {
+    ab_core::error::printable(entry.path.name().unwrap_or_default())
+}
+
+/// Which rows of many are shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    skip: usize,
+    limit: usize,
+}
+
+impl Page {
+    pub(crate) fn from(arguments: &mut Arguments) -> Result<Page, Failure> {
+        let whole = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Page {
+            skip: whole(arguments.count("offset")?.unwrap_or(1)) - 1,
+            limit: arguments.count("limit")?.map_or(DEFAULT_ENTRIES, whole).min(MAX_ENTRIES),
+        })
+    }
+
+    pub(crate) fn of<T>(self, rows: &[T]) -> &[T] {
+        let start = self.skip.min(rows.len());
+        &rows[start..start.saturating_add(self.limit).min(rows.len())]
+    }
+
+    /// How many rows a search has to find for this page, and one more to know whether there are.
+    pub(crate) fn reach(self) -> usize {
+        self.skip.saturating_add(self.limit).saturating_add(1)
+    }
+
+    /// Where the page lies and how to go on, unless it is everything.
+    pub(crate) fn note(self, shown: usize, total: Total) -> Option<String> {
+        let (first, last) = (self.skip as u64 + 1, self.skip as u64 + shown as u64);
+        let (all, more) = match total {
+            Total::Known(total) => (grouped(total as u64), last < total as u64),
+            Total::More => ("more".to_owned(), true),
+        };
+        if shown == 0 {
+            let note = || format!("offset {} is past the end: there are {all}", grouped(first));
+            return (self.skip > 0).then(note);
+        }
+        (first > 1 || more).then(|| {
+            let rest = match more {
+                true => format!("; go on with offset {}", last + 1),
+                false => String::new(),
+            };
+            format!("{}-{} of {all}{rest}", grouped(first), grouped(last))
+        })
+    }
+}
+
+/// How many rows there are in all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Total {
+    Known(usize),
+    /// More than were looked at.
+    More,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_say_where_they_are() {
+        let page = Page { skip: 2, limit: 2 };
+        assert_eq!(page.of(&[1, 2, 3, 4, 5]), [3, 4]);
+        assert_eq!(page.of(&[1]), [0; 0]);
+        assert_eq!(page.note(2, Total::Known(5)).as_deref(), Some("3-4 of 5; go on with offset 5"));
+        assert_eq!(page.note(2, Total::Known(4)).as_deref(), Some("3-4 of 4"));
+        assert_eq!(
+            page.note(0, Total::Known(1)).as_deref(),
+            Some("offset 3 is past the end: there are 1")
+        );
+        assert_eq!(page.note(2, Total::More).as_deref(), Some("3-4 of more; go on with offset 5"));
+        assert_eq!(Page { skip: 0, limit: 9 }.note(5, Total::Known(5)), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! `edit_file`: text for other text, all edits or none, answered with a diff.
+
+use ab_core::{Backend, Edit, EditOptions};
+use serde_json::{Map, Value};
+
+use super::Outcome;
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::bounds::{EDITS_AT_ONCE, RESULT_BYTES};
+use crate::failure::Failure;
+use crate::quantity::{counted, grouped};
+
+const EDITS: &str = "an array of { oldText, newText }";
+
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let path = arguments.text("path")?;
+    let dry_run = arguments.flag("dryRun", false)?;
+    let Some(items) = arguments.items("edits", EDITS, EDITS_AT_ONCE)? else {
+        return Err(arguments.missing("edits", EDITS));
+    };
+    if items.is_empty() {
+        return Err(arguments.missing("edits", "at least one { oldText, newText }"));
+    }
+    let edits: Result<Vec<Edit>, Failure> =
+        items.into_iter().enumerate().map(|(index, item)| edit(&arguments, index, item)).collect();
+    let options = EditOptions { dry_run, ..EditOptions::default() };
+    let edited = backend.edit(&path, &edits?, options).await?;
+    let (diff, note) = bounded(&edited.diff);
+    let fence = fence(diff);
+    let done = match dry_run {
+        true => "nothing was written: this was a dry run",
+        false => "written",
+    };
+    let summary =
+        format!("{} replaced; {done}", counted(edited.replaced, "occurrence", "occurrences"));
+    let line_end = if diff.is_empty() || diff.ends_with('\n') { "" } else { "\n" };
+    let text = format!("{fence}diff\n{diff}{line_end}{fence}\n\n{summary}");
+    Ok(Answer::noted(text, note).with("replaced", edited.replaced as u64))
+}
+
+fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failure> {
+    let place = format!("edits[{index}]");
+    let mut fields: Map<String, Value> = match item {
+        Value::Object(fields) => fields,
+        other => return Err(arguments.wrong(&place, "{ oldText, newText }", &other)),
+    };
+    let mut text = |name: &str| match fields.remove(name) {
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(arguments.wrong(&format!("{place}.{name}"), "a string", &other)),
+        None => Err(arguments.missing(&format!("{place}.{name}"), "a string")),
+    };
+    let edit = Edit::new(text("oldText")?, text("newText")?);
+    let edit = match fields.remove("replaceAll") {
+        None | Some(Value::Null | Value::Bool(false)) => edit,
+        Some(Value::Bool(true)) => edit.all(),
+        Some(other) => {
+            return Err(arguments.wrong(&format!("{place}.replaceAll"), "true or false", &other));
+        }
+    };
+    match fields.keys().next() {
+        None => Ok(edit),
+        Some(name) => Err(Failure::misuse(format!(
+            "{place} has no field '{name}'; it takes oldText, newText, replaceAll"
+        ))),
+    }
+}
+
+/// The beginning of a diff that is too long, at a line's end.
+fn bounded(diff: &str) -> (&str, Option<String>) {
+    if diff.len() <= RESULT_BYTES {
+        return (diff, None);
+    }
+    let end = diff.as_bytes()[..RESULT_BYTES].iter().rposition(|byte| *byte == b'\n');
+    let shown = &diff[..end.map_or(0, |at| at + 1)];
+    let note = format!(
+        "the diff has {} bytes; read_text_file shows the file itself",
+        grouped(diff.len() as u64)
+    );
+    (shown, Some(note))
+}
+
+/// More backticks than the diff has in a row.
+fn fence(diff: &str) -> String {
+    let longest = diff.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    "`".repeat((longest + 1).max(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_longer_than_any_inside() {
+        for (diff, expect) in [("", "```"), ("a ```` b", "`````"), ("`a``", "```")] {
+            assert_eq!(fence(diff), expect);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `grep`: text in files.
+
+use ab_core::backend::GrepOptions;
+use ab_core::error::printable;
+use ab_core::metadata::Truncated;
+use ab_core::search::{Case, Found, LineRole, Match, SearchLimits, Syntax, Visibility};
+use ab_core::{Backend, Kind};
+
+use super::Outcome;
+use crate::answer::{Answer, joined};
+use crate::arguments::Arguments;
+use crate::bounds::{DEFAULT_MATCHES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS, RESULT_BYTES};
+use crate::quantity::{counted, grouped};
+
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    use ab_core::search::Answer as Wanted;
+    let pattern = arguments.text("pattern")?;
+    let root = arguments.optional_text("path")?.unwrap_or_else(|| ".".to_owned());
+    let include: Vec<String> = arguments.optional_text("glob")?.into_iter().collect();
+    let exclude = arguments.texts("excludePatterns", MAX_PATTERNS)?;
+    let answer = arguments.choice(
+        "outputMode",
+        &[
+            ("content", Wanted::Lines),
+            ("files_with_matches", Wanted::Files),
+            ("count", Wanted::Counts),
+        ],
+    )?;
+    let case = match arguments.flag("caseInsensitive", false)? {
+        true => Case::Insensitive,
+        false => Case::Sensitive,
+    };
+    let syntax = match arguments.flag("literal", false)? {
+        true => Syntax::Literal,
+        false => Syntax::Regex,
+    };
+    let around = lines(&mut arguments, "contextAround")?;
+    let before = lines(&mut arguments, "contextBefore")?.or(around).unwrap_or(0);
+    let after = lines(&mut arguments, "contextAfter")?.or(around).unwrap_or(0);
+    let numbered = arguments.flag("lineNumbers", true)?;
+    let limit = arguments.count("headLimit")?.map_or(DEFAULT_MATCHES, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_MATCHES)
+    });
+    let options = GrepOptions {
+        root,
+        syntax,
+        case,
+        before,
+        after,
+        answer,
+        include,
+        exclude,
+        hidden: Visibility::Visible,
+        limits: SearchLimits { matches: limit, ..SearchLimits::default() },
+        ..GrepOptions::default()
+    };
+    let found = backend.grep(&pattern, options).await.map_err(|error| match error.kind() {
+        Kind::Invalid => error.with_hint("to search for the text as it is, pass literal: true"),
+        _ => error,
+    })?;
+    Ok(answered(found, numbered, limit))
+}
+
+fn lines(arguments: &mut Arguments, name: &str) -> Result<Option<usize>, crate::failure::Failure> {
+    let lines = arguments.whole(name)?;
+    Ok(lines.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX).min(MAX_CONTEXT)))
+}
+
+fn answered(found: Found, numbered: bool, limit: usize) -> Answer {
+    let skipped = (found.skipped_binary > 0).then(|| {
+        let count = usize::try_from(found.skipped_binary).unwrap_or(usize::MAX);
+        format!("{} not searched", counted(count, "binary file was", "binary files were"))
+    });
+    if found.matches.is_empty() && found.truncated.is_none() {
+        return Answer::noted("No matches found".to_owned(), skipped);
+    }
+    let (text, shown, whole) =
+        joined(found.matches.iter().map(|found| row(found, numbered)), RESULT_BYTES);
+    let cut = match (found.truncated, whole) {
+        (Some(Truncated::Time), _) => {
+            Some("the time was up: narrow the path or the glob".to_owned())
+        }
+        (Some(Truncated::Count), true) => Some(format!(
+            "the first {}; raise headLimit, or narrow the path or the glob",
+            counted(limit, "match", "matches")
+        )),
+        (Some(Truncated::Bytes), _) | (_, false) => Some(format!(
+            "the first {} rows; narrow the path or the glob, or ask for files_with_matches",
+            grouped(shown as u64)
+        )),
+        (None, true) => None,
+    };
+    let notes: Vec<String> = [cut, skipped].into_iter().flatten().collect();
+    Answer::noted(text, (!notes.is_empty()).then(|| notes.join("; ")))
+}
+
+fn row(found: &Match, numbered: bool) -> String {
+    let path = printable(&found.path().to_string());
+    match found {
+        Match::Line { line, text, cut, role, .. } => {
+            let mark = match role {
+                LineRole::Match => ':',
+                LineRole::Context => '-',
+            };
+            let text = text.trim_end_matches(['\n', '\r']);
+            let cut = cut.map(|bytes| format!(" [line cut: {} bytes in all]", grouped(bytes)));
+            let cut = cut.unwrap_or_default();
+            match numbered {
+                true => format!("{path}{mark}{line}{mark}{text}{cut}"),
+                false => format!("{path}{mark}{text}{cut}"),
+            }
+        }
+        Match::Count { lines, .. } => format!("{path}:{lines}"),
+        Match::File { .. } | Match::Name(_) => path,
+    }
+}

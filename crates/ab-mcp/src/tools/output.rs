@@ -1,0 +1,73 @@
+//! What a command said, within bounds: the beginning and the end, and how much lies between.
+
+use std::collections::VecDeque;
+
+use crate::quantity::grouped;
+
+/// One channel of a command that is waited for.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+    /// Bytes that are kept of the beginning, and as many of the end.
+    half: usize,
+}
+
+impl Kept {
+    pub(crate) fn new(bound: usize) -> Kept {
+        Kept { head: Vec::new(), tail: VecDeque::new(), total: 0, half: bound / 2 }
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = self.half - self.head.len();
+        let (first, rest) = bytes.split_at(bytes.len().min(room));
+        self.head.extend_from_slice(first);
+        // Only the end of a large piece can be the end of it all.
+        let rest = &rest[rest.len().saturating_sub(self.half)..];
+        let over = (self.tail.len() + rest.len()).saturating_sub(self.half);
+        self.tail.drain(..over);
+        self.tail.extend(rest);
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn cut(&self) -> bool {
+        self.total > (self.head.len() + self.tail.len()) as u64
+    }
+
+    /// As text, with a mark where something was left out.
+    pub(crate) fn text(self) -> String {
+        let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
+        let tail: Vec<u8> = self.tail.into();
+        if left_out == 0 {
+            return String::from_utf8_lossy(&[self.head, tail].concat()).into_owned();
+        }
+        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));
+        let (head, tail) = (head.trim_end_matches('\u{fffd}'), tail.trim_start_matches('\u{fffd}'));
+        format!("{head}\n[… {} bytes left out …]\n{tail}", grouped(left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_are_kept() {
+        for chunk in [1, 2, 3, 7, 100] {
+            let mut kept = Kept::new(8);
+            for piece in b"abcdefghijkl".chunks(chunk) {
+                kept.add(piece);
+            }
+            assert!(kept.cut());
+            assert_eq!(kept.text(), "abcd\n[… 4 bytes left out …]\nijkl", "{chunk}");
+        }
+        let mut kept = Kept::new(8);
+        kept.add("ä".repeat(4).as_bytes());
+        assert_eq!((kept.cut(), kept.text()), (false, "ä".repeat(4)));
+    }
+}

@@ -1,0 +1,220 @@
+//! The processes that stay: what they say, what they are told, their end, and the list of them.
+
+use std::time::Duration;
+
+use ab_core::process::{Channel, Control, Exit, Process, ProcessId, ProcessInfo};
+use ab_core::{Backend, Error, Kind};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Outcome;
+use super::exec::status;
+use super::info::shown;
+use crate::answer::{Answer, joined};
+use crate::arguments::Arguments;
+use crate::bounds::{COMMAND_CHARS, KILL_WAIT, MAX_WAIT, QUIET, RESULT_BYTES};
+use crate::failure::Failure;
+use crate::quantity::grouped;
+
+/// Beyond anything that was ever said: a reader from here on hears nothing old.
+const NOW: u64 = u64::MAX;
+
+pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let id = ProcessId::new(arguments.text("processId")?);
+    let cursor = arguments.whole("cursor")?.unwrap_or(0);
+    let wait = arguments.seconds("wait")?.unwrap_or(0.0);
+    let wait = Duration::try_from_secs_f64(wait).unwrap_or(MAX_WAIT).min(MAX_WAIT);
+    let mut process = attached(backend, &id, cursor).await?;
+    let heard = Heard::from(&mut process, cursor, wait).await;
+    let exit = match heard.ended {
+        true => timeout(KILL_WAIT, process.wait()).await.ok().flatten(),
+        false => None,
+    };
+    let state = match (&exit, heard.ended) {
+        (Some(exit), _) => status(exit),
+        (None, true) => "it has ended".to_owned(),
+        (None, false) => format!("still running; go on with cursor {}", heard.next),
+    };
+    let lost = match heard.lost {
+        0 => String::new(),
+        lost => format!("{} bytes before this are no longer kept; ", grouped(lost)),
+    };
+    let more = match heard.full {
+        true => format!("there is more: go on with cursor {}", heard.next),
+        false => state,
+    };
+    let answer = Answer::noted(heard.text, Some(format!("{lost}{more}")));
+    Ok(answer
+        .with("nextCursor", heard.next)
+        .with("lost", heard.lost)
+        .with("running", !heard.ended)
+        .with("exitCode", exit.as_ref().and_then(|exit| exit.code))
+        .with("signal", exit.as_ref().and_then(|exit| exit.signal)))
+}
+
+pub(crate) async fn input(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let id = ProcessId::new(arguments.text("processId")?);
+    let text = arguments.optional_text("input")?.unwrap_or_default();
+    let end = arguments.flag("end", false)?;
+    if text.is_empty() && !end {
+        return Err(arguments.missing("input", "a string that is not empty, or end: true"));
+    }
+    let process = attached(backend, &id, NOW).await?;
+    let bytes = text.len() as u64;
+    if !text.is_empty() {
+        let Some(stdin) = &process.stdin else { return Err(deaf(&id)) };
+        let sending = stdin.send(Bytes::from(text));
+        match timeout(KILL_WAIT, sending).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(deaf(&id)),
+            Err(_) => {
+                let message =
+                    format!("process {id} does not read what it is told; try again later");
+                return Err(Failure::misuse(message));
+            }
+        }
+    }
+    let mut said = format!("Sent {} bytes to process {id}", grouped(bytes));
+    if end {
+        if process.control.send(Control::EndInput).await.is_err() {
+            return Err(deaf(&id));
+        }
+        said.push_str(" and ended its input");
+    }
+    Ok(Answer::text(said))
+}
+
+pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let id = ProcessId::new(arguments.text("processId")?);
+    let (name, signal) = arguments.choice(
+        "signal",
+        &[
+            ("TERM", ("TERM", 15)),
+            ("KILL", ("KILL", 9)),
+            ("INT", ("INT", 2)),
+            ("HUP", ("HUP", 1)),
+            ("QUIT", ("QUIT", 3)),
+        ],
+    )?;
+    let mut process = attached(backend, &id, NOW).await?;
+    // One that has ended takes no signals, and needs none.
+    let _ = process.control.send(Control::Signal(signal)).await;
+    let ended = timeout(KILL_WAIT, process.wait()).await.ok().flatten();
+    let text = match &ended {
+        Some(exit) => format!("Process {id}: {}", status(exit)),
+        None => {
+            format!("Process {id} got {name} and still runs; signal \"KILL\" cannot be ignored")
+        }
+    };
+    Ok(Answer::text(text).with("running", ended.is_none()))
+}
+
+pub(crate) async fn list(backend: &Backend) -> Outcome {
+    let processes = backend.processes().await?;
+    if processes.is_empty() {
+        return Ok(Answer::text("No background processes").with("processes", json!([])));
+    }
+    let (text, shown, whole) = joined(processes.iter().map(row), RESULT_BYTES);
+    let note = (!whole).then(|| format!("the first {} of {}", shown, processes.len()));
+    let values: Vec<Value> = processes.iter().take(shown).map(value).collect();
+    Ok(Answer::noted(text, note).with("processes", values))
+}
+
+/// What a process said from a cursor on.
+#[derive(Default)]
+struct Heard {
+    text: String,
+    next: u64,
+    lost: u64,
+    /// Whether its output has ended.
+    ended: bool,
+    /// Whether there is more than fits.
+    full: bool,
+}
+
+impl Heard {
+    /// Waits for something new for a while, then takes what comes without a pause.
+    async fn from(process: &mut Process, cursor: u64, wait: Duration) -> Heard {
+        let mut heard = Heard { next: cursor, ..Heard::default() };
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut last = Channel::Stdout;
+        let mut deadline = Instant::now() + wait.max(QUIET);
+        loop {
+            let piece = match timeout_at(deadline, process.output.recv()).await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => {
+                    heard.ended = true;
+                    break;
+                }
+                Err(_) => break,
+            };
+            heard.lost += piece.lost;
+            if piece.channel != last && !piece.bytes.is_empty() {
+                if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+                    bytes.push(b'\n');
+                }
+                bytes.extend_from_slice(match piece.channel {
+                    Channel::Stdout => b"[stdout]\n",
+                    Channel::Stderr => b"[stderr]\n",
+                });
+                last = piece.channel;
+            }
+            let room = RESULT_BYTES.saturating_sub(bytes.len());
+            let taken = piece.bytes.len().min(room);
+            bytes.extend_from_slice(&piece.bytes[..taken]);
+            heard.next = piece.sequence + taken as u64;
+            if taken < piece.bytes.len() {
+                heard.full = true;
+                break;
+            }
+            deadline = Instant::now() + QUIET;
+        }
+        heard.text = String::from_utf8_lossy(&bytes).into_owned();
+        heard
+    }
+}
+
+async fn attached(backend: &Backend, id: &ProcessId, from: u64) -> Result<Process, Failure> {
+    match backend.attach(id, from).await {
+        Ok(process) => Ok(process),
+        Err(error) if error.kind() == Kind::NotFound => Err(unknown(backend, error).await),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// No such process; those that are there may help.
+async fn unknown(backend: &Backend, error: Error) -> Failure {
+    let processes = backend.processes().await.unwrap_or_default();
+    let ids: Vec<&str> = processes.iter().take(10).map(|process| process.id.as_str()).collect();
+    let hint = match ids.as_slice() {
+        [] => "there are none; exec with background: true starts one".to_owned(),
+        ids => format!("there are: {}", ids.join(", ")),
+    };
+    error.with_hint(hint).into()
+}
+
+fn deaf(id: &ProcessId) -> Failure {
+    Failure::misuse(format!("process {id} has ended, or its input has: it cannot be told anything"))
+}
+
+fn row(process: &ProcessInfo) -> String {
+    let state = process.exit.as_ref().map_or("running".to_owned(), status);
+    let command: String = process.command.chars().take(COMMAND_CHARS).collect();
+    let more = if command.len() < process.command.len() { "…" } else { "" };
+    let command = ab_core::error::printable(&command);
+    format!("{} [{state}] {command}{more}", process.id)
+}
+
+fn value(process: &ProcessInfo) -> Value {
+    let exit = |field: fn(&Exit) -> Option<i32>| process.exit.as_ref().and_then(field);
+    json!({
+        "processId": process.id.as_str(),
+        "command": process.command.chars().take(COMMAND_CHARS).collect::<String>(),
+        "cwd": process.cwd.to_string(),
+        "started": shown(process.started),
+        "running": process.exit.is_none(),
+        "exitCode": exit(|exit| exit.code),
+        "signal": exit(|exit| exit.signal),
+    })
+}

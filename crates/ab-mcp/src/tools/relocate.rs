@@ -1,0 +1,14 @@
+//! `move_file`: another path for a file or a directory.
+
+use ab_core::Backend;
+
+use super::Outcome;
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let (source, destination) = (arguments.text("source")?, arguments.text("destination")?);
+    let renamed = backend.rename(&source, &destination).await?;
+    let note = (!renamed.atomic).then(|| "it was copied, then removed".to_owned());
+    Ok(Answer::noted(format!("Successfully moved {source} to {destination}"), note))
+}

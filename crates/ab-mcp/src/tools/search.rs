@@ -1,0 +1,65 @@
+//! `search_files`: names by glob.
+
+use ab_core::backend::GlobOptions;
+use ab_core::metadata::Truncated;
+use ab_core::search::{Kinds, SearchLimits, Visibility};
+use ab_core::{Backend, Entry};
+
+use super::Outcome;
+use super::directories::{Page, Total};
+use crate::answer::{Answer, joined};
+use crate::arguments::Arguments;
+use crate::bounds::{MAX_PATTERNS, RESULT_BYTES};
+
+#[derive(Clone, Copy)]
+enum Order {
+    Path,
+    Changed,
+}
+
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let page = Page::from(&mut arguments)?;
+    let (root, pattern) = (arguments.text("path")?, arguments.text("pattern")?);
+    let exclude = arguments.texts("excludePatterns", MAX_PATTERNS)?;
+    let order = arguments.choice("sortBy", &[("path", Order::Path), ("mtime", Order::Changed)])?;
+    let limits = match order {
+        Order::Path => SearchLimits { matches: page.reach(), ..SearchLimits::default() },
+        // The newest may be anywhere.
+        Order::Changed => SearchLimits::default(),
+    };
+    let options = GlobOptions {
+        root,
+        kinds: Kinds::All,
+        exclude,
+        hidden: Visibility::All,
+        limits,
+        ..GlobOptions::default()
+    };
+    let mut found = backend.glob(&pattern, options).await?;
+    if let Order::Changed = order {
+        newest_first(backend, &mut found.entries).await;
+    }
+    if found.entries.is_empty() && found.truncated.is_none() {
+        return Ok(Answer::text("No matches found"));
+    }
+    let rows = page.of(&found.entries).iter();
+    let rows = rows.map(|entry| ab_core::error::printable(&entry.path.to_string()));
+    let (text, shown, _) = joined(rows, RESULT_BYTES);
+    let note = match found.truncated {
+        Some(Truncated::Time) => Some("the time was up: narrow the path or the pattern".to_owned()),
+        Some(Truncated::Count | Truncated::Bytes) => page.note(shown, Total::More),
+        None => page.note(shown, Total::Known(found.entries.len())),
+    };
+    Ok(Answer::noted(text, note))
+}
+
+/// Sorts by time of change; what cannot be looked at comes last.
+async fn newest_first(backend: &Backend, entries: &mut Vec<Entry>) {
+    let mut dated = Vec::with_capacity(entries.len());
+    for entry in entries.drain(..) {
+        let stat = backend.stat(&entry.path.to_string()).await;
+        dated.push((stat.ok().map(|stat| stat.modified), entry));
+    }
+    dated.sort_by(|(one, _), (other, _)| other.cmp(one));
+    entries.extend(dated.into_iter().map(|(_, entry)| entry));
+}

@@ -1,0 +1,55 @@
+//! `read_multiple_files`: several files, each on its own.
+
+use ab_core::Backend;
+
+use super::{Outcome, read};
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::bounds::{DEFAULT_LINES, FILES_AT_ONCE, RESULT_BYTES};
+use crate::failure::{Failure, explained};
+use crate::window::{self, Chosen, Numbers, Shape, Wanted};
+
+/// Bytes below which a file that no longer fits is not begun.
+const LEAST: usize = 1024;
+
+pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+    let paths = arguments.texts("paths", FILES_AT_ONCE)?;
+    if paths.is_empty() {
+        return Err(arguments.missing("paths", "an array of at least one path"));
+    }
+    let mut parts = Vec::with_capacity(paths.len());
+    let mut left = RESULT_BYTES;
+    let mut unread = Vec::new();
+    for path in paths {
+        if left < LEAST {
+            unread.push(path);
+            continue;
+        }
+        let part = one(backend, &path, left).await;
+        left = left.saturating_sub(part.len());
+        parts.push(part);
+    }
+    let note = (!unread.is_empty())
+        .then(|| format!("no room for {}: read them in another call", unread.join(", ")));
+    Ok(Answer::noted(parts.join("\n---\n"), note))
+}
+
+async fn one(backend: &Backend, path: &str, bound: usize) -> String {
+    let wanted = Wanted::From { skip: 0, limit: DEFAULT_LINES };
+    match read::read(backend, path, wanted, bound, Numbers::Without).await {
+        Ok((mut window, size)) => {
+            let note = window::note(&window, Shape { size, chosen: Chosen::Nothing });
+            if let Some(note) = note {
+                if !window.text.ends_with('\n') {
+                    window.text.push('\n');
+                }
+                window.text.push_str(&format!("[{note}]"));
+            }
+            format!("{path}:\n{}\n", window.text)
+        }
+        Err(Failure::Call(error)) => {
+            format!("{path}: Error - {}", explained(&error, backend).await)
+        }
+        Err(failure) => format!("{path}: Error - {failure}"),
+    }
+}

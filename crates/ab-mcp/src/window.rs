@@ -1,0 +1,242 @@
+//! Some lines of a text, within bounds, and what to say about the others. Pure.
+
+use crate::bounds::LINE_BYTES;
+use crate::quantity::{grouped, size};
+
+/// Which lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Skips some, then takes some.
+    From {
+        skip: u64,
+        limit: u64,
+    },
+    Last(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    Without,
+    With,
+}
+
+/// Lines as they are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) text: String,
+    /// Number of the first and last line, from 1; zero when there is none.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// Lines of the whole text, where they were counted.
+    pub(crate) total: Option<u64>,
+    /// Whether lines that were wanted did not fit.
+    pub(crate) full: bool,
+    /// Lines that are shown in part.
+    pub(crate) cut: usize,
+    /// Whether some bytes were no text.
+    pub(crate) lossy: bool,
+}
+
+impl Window {
+    /// Whether this is all there is.
+    pub(crate) fn whole(&self) -> bool {
+        self.total.is_some_and(|total| self.first <= 1 && self.last == total)
+    }
+}
+
+/// Picks lines out of a whole text.
+pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Numbers) -> Window {
+    let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+    let total = ends + u64::from(!bytes.is_empty() && !bytes.ends_with(b"\n"));
+    let (skip, limit) = match wanted {
+        Wanted::From { skip, limit } => (skip, limit),
+        Wanted::Last(count) => (total.saturating_sub(count), count),
+    };
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let wanted_lines = lines
+        .skip(usize::try_from(skip).unwrap_or(usize::MAX))
+        .take(usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut window = gathered(wanted_lines, skip, bound, numbers);
+    window.total = Some(total);
+    window
+}
+
+/// Lines that follow `skip` others.
+pub(crate) fn gathered<'a>(
+    lines: impl Iterator<Item = &'a [u8]>,
+    skip: u64,
+    bound: usize,
+    numbers: Numbers,
+) -> Window {
+    let mut window = Window::default();
+    let mut last = skip;
+    for line in lines {
+        let shown = shown(line, last + 1, numbers, &mut window);
+        if !window.text.is_empty() && window.text.len() + shown.len() > bound {
+            window.full = true;
+            break;
+        }
+        window.text.push_str(&shown);
+        last += 1;
+    }
+    if last > skip {
+        (window.first, window.last) = (skip + 1, last);
+    }
+    window
+}
+
+fn shown(line: &[u8], number: u64, numbers: Numbers, window: &mut Window) -> String {
+    let kept = &line[..line.len().min(LINE_BYTES)];
+    let text = String::from_utf8_lossy(kept);
+    let mut out = match numbers {
+        Numbers::Without => String::with_capacity(text.len()),
+        Numbers::With => format!("{number:>6}\t"),
+    };
+    if kept.len() == line.len() {
+        window.lossy |= matches!(text, std::borrow::Cow::Owned(_));
+        out.push_str(&text);
+        return out;
+    }
+    window.cut += 1;
+    // A character that the cut split is not the file's fault.
+    out.push_str(text.trim_end_matches('\u{fffd}'));
+    out.push_str(&format!(" [line cut: {} in all]", size(line.len() as u64)));
+    if line.ends_with(b"\n") {
+        out.push('\n');
+    }
+    out
+}
+
+/// What a file and its window are, for the note below the window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) size: u64,
+    /// Whether more lines would have been shown, had there been room.
+    pub(crate) chosen: Chosen,
+}
+
+/// How the caller chose its lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    /// Not at all.
+    Nothing,
+    /// By their number from the start or the end: it knows that there are others.
+    Ends,
+    /// By offset or limit: it goes through the file.
+    Range { skip: u64 },
+}
+
+/// How to get the rest, when there is a rest worth telling of.
+pub(crate) fn note(window: &Window, shape: Shape) -> Option<String> {
+    let mut notes = Vec::new();
+    if let Chosen::Range { skip } = shape.chosen
+        && window.last == 0
+        && skip > 0
+    {
+        let lines = window.total.map_or("fewer".to_owned(), grouped);
+        notes.push(format!(
+            "offset {} is past the end: the file has {lines} lines",
+            grouped(skip + 1)
+        ));
+    } else if window.last == 0 {
+        // An empty file is what it is.
+    } else if !(window.whole() || shape.chosen == Chosen::Ends && !window.full) {
+        let of = match window.total {
+            Some(total) => format!("of {} ({})", grouped(total), size(shape.size)),
+            None => format!("of a file of {}", size(shape.size)),
+        };
+        let range = match window.first == window.last {
+            true => format!("line {}", grouped(window.first)),
+            false => format!("lines {}-{}", grouped(window.first), grouped(window.last)),
+        };
+        let rest = match window.total.is_some_and(|total| window.last >= total) {
+            true => String::new(),
+            false => format!("; go on with offset {}", window.last + 1),
+        };
+        notes.push(format!("{range} {of}{rest}"));
+    }
+    if window.cut > 0 {
+        notes.push("long lines were cut; grep finds text in them".to_owned());
+    }
+    if window.lossy {
+        notes.push("bytes that are not UTF-8 are shown as \u{fffd}".to_owned());
+    }
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &[u8], wanted: Wanted, bound: usize) -> (String, u64, u64, bool) {
+        let window = select(text, wanted, bound, Numbers::Without);
+        (window.text, window.first, window.last, window.full)
+    }
+
+    #[test]
+    fn lines_are_picked_by_number() {
+        let from = |skip, limit| Wanted::From { skip, limit };
+        for (text, wanted, expect) in [
+            ("a\nb\nc\n", from(0, 2), ("a\nb\n", 1, 2)),
+            ("a\nb\nc", from(1, 9), ("b\nc", 2, 3)),
+            ("a\nb\nc", Wanted::Last(2), ("b\nc", 2, 3)),
+            ("a\nb\nc\n", Wanted::Last(1), ("c\n", 3, 3)),
+            ("a\n", Wanted::Last(5), ("a\n", 1, 1)),
+            ("", from(0, 5), ("", 0, 0)),
+            ("a\n", from(7, 5), ("", 0, 0)),
+        ] {
+            let (got, first, last, full) = all(text.as_bytes(), wanted, 1000);
+            assert_eq!((got.as_str(), first, last, full), (expect.0, expect.1, expect.2, false));
+        }
+    }
+
+    #[test]
+    fn whole_lines_fit_or_do_not() {
+        let wanted = Wanted::From { skip: 0, limit: 100 };
+        assert_eq!(all(b"aaa\nbbb\nccc\n", wanted, 8), ("aaa\nbbb\n".to_owned(), 1, 2, true));
+        let long = [b"x".repeat(LINE_BYTES + 1), b"\ny\n".to_vec()].concat();
+        let window = select(&long, wanted, 1_000_000, Numbers::Without);
+        assert!(
+            window.text.ends_with(" [line cut: 19.53 KB in all]\ny\n"),
+            "{}",
+            &window.text[LINE_BYTES..]
+        );
+        assert_eq!((window.cut, window.lossy), (1, false));
+    }
+
+    #[test]
+    fn numbers_and_foreign_bytes() {
+        let window = select(b"a\n\xff\n", Wanted::Last(2), 1000, Numbers::With);
+        assert_eq!(window.text, "     1\ta\n     2\t\u{fffd}\n");
+        assert!(window.lossy);
+    }
+
+    #[test]
+    fn notes_say_how_to_go_on() {
+        let window = |first, last, total| Window { first, last, total, ..Window::default() };
+        let shape = |chosen| Shape { size: 2048, chosen };
+        for (window, chosen, expect) in [
+            (window(1, 3, Some(3)), Chosen::Nothing, None),
+            (window(0, 0, Some(0)), Chosen::Nothing, None),
+            (window(1, 2, Some(3)), Chosen::Ends, None),
+            (
+                window(1, 2, Some(3)),
+                Chosen::Nothing,
+                Some("lines 1-2 of 3 (2.00 KB); go on with offset 3"),
+            ),
+            (window(3, 3, Some(3)), Chosen::Range { skip: 2 }, Some("line 3 of 3 (2.00 KB)")),
+            (
+                window(1, 2, None),
+                Chosen::Nothing,
+                Some("lines 1-2 of a file of 2.00 KB; go on with offset 3"),
+            ),
+            (
+                window(0, 0, Some(3)),
+                Chosen::Range { skip: 9 },
+                Some("offset 10 is past the end: the file has 3 lines"),
+            ),
+        ] {
+            assert_eq!(note(&window, shape(chosen)).as_deref(), expect);
+        }
+    }
+}

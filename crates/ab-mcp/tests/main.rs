@@ -1,0 +1,12 @@
+//! Everything through real protocol messages: an rmcp client, or raw lines.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod caller;
+mod changing;
+mod commands;
+mod failures;
+mod listing;
+mod protocol;
+mod reading;
+mod searching;

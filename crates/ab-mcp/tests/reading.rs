@@ -1,0 +1,147 @@
+//! The tools that read files.
+
+use ab_mcp::{DEFAULT_LINES, RESULT_BYTES};
+use serde_json::json;
+
+use crate::caller::Place;
+
+#[tokio::test]
+async fn text_is_read_whole_or_by_lines() {
+    for place in Place::each(&[("a.txt", "one\ntwo\nthree\nfour\n"), ("empty", "")]).await {
+        let caller = place.call().await;
+        for (arguments, expect) in [
+            (json!({ "path": "a.txt" }), "one\ntwo\nthree\nfour\n"),
+            (json!({ "path": "./a.txt", "head": 2 }), "one\ntwo\n"),
+            (json!({ "path": "a.txt", "tail": 1 }), "four\n"),
+            (json!({ "path": "a.txt", "head": 99 }), "one\ntwo\nthree\nfour\n"),
+            (
+                json!({ "path": "a.txt", "offset": 2, "limit": 2 }),
+                "two\nthree\n[lines 2-3 of 4 (19 B); go on with offset 4]",
+            ),
+            (json!({ "path": "a.txt", "offset": 4 }), "four\n[line 4 of 4 (19 B)]"),
+            (
+                json!({ "path": "a.txt", "offset": 9 }),
+                "[offset 9 is past the end: the file has 4 lines]",
+            ),
+            (json!({ "path": "a.txt", "head": 1, "lineNumbers": true }), "     1\tone\n"),
+            (json!({ "path": "empty" }), ""),
+            (json!({ "path": "empty", "tail": null }), ""),
+        ] {
+            for tool in ["read_text_file", "read_file"] {
+                assert_eq!(caller.text(tool, arguments.clone()).await, expect, "{arguments}");
+            }
+        }
+        let value = caller.value("read_text_file", json!({ "path": "a.txt", "limit": 1 })).await;
+        assert_eq!(
+            value,
+            json!({
+                "content": "one\n",
+                "note": "line 1 of 4 (19 B); go on with offset 2",
+                "firstLine": 1,
+                "lastLine": 1,
+                "totalLines": 4,
+                "nextOffset": 2,
+            })
+        );
+        let whole = caller.value("read_text_file", json!({ "path": "a.txt" })).await;
+        assert_eq!(whole, json!({ "content": "one\ntwo\nthree\nfour\n" }));
+        caller.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn long_files_are_cut_and_can_be_read_on() {
+    let lines: String = (1..=5000).map(|line| format!("line {line}\n")).collect();
+    let wide: String = (1..=300).map(|_| format!("{}\n", "x".repeat(999))).collect();
+    for place in Place::each(&[("long", &lines), ("wide", &wide)]).await {
+        let caller = place.call().await;
+        let mut read = String::new();
+        let mut offset = 1;
+        loop {
+            let value =
+                caller.value("read_text_file", json!({ "path": "long", "offset": offset })).await;
+            read.push_str(value["content"].as_str().unwrap());
+            match value["nextOffset"].as_u64() {
+                Some(next) => offset = next,
+                None => break,
+            }
+        }
+        assert_eq!(read, lines);
+        let text = caller.text("read_text_file", json!({ "path": "long" })).await;
+        let note = "[lines 1-2,000 of 5,000 (47.75 KB); go on with offset 2001]";
+        assert!(text.ends_with(note), "{}", &text[text.len() - 200..]);
+        assert_eq!(DEFAULT_LINES, 2000);
+        let text = caller.text("read_text_file", json!({ "path": "wide" })).await;
+        assert!(text.len() < RESULT_BYTES + 200 && text.contains("go on with offset 103]"));
+        let text = caller.text("read_text_file", json!({ "path": "wide", "head": 300 })).await;
+        assert_eq!(text, wide, "who says how many gets more");
+    }
+}
+
+#[tokio::test]
+async fn large_files_are_read_from_both_ends() {
+    let place = Place::local();
+    let line = format!("{}\n", "y".repeat(99));
+    let mut large = line.repeat(200_000);
+    large.push_str("the end\n");
+    place.fill(&[("large", &large)]).await;
+    let caller = place.call().await;
+    let tail = caller.text("read_text_file", json!({ "path": "large", "tail": 1 })).await;
+    assert_eq!(tail, "the end\n");
+    let head = caller.text("read_text_file", json!({ "path": "large", "head": 2 })).await;
+    assert_eq!(head, line.repeat(2));
+    let value = caller.value("read_text_file", json!({ "path": "large", "offset": 200_001 })).await;
+    assert_eq!(value["content"], "the end\n");
+}
+
+#[tokio::test]
+async fn several_files_are_read_each_on_its_own() {
+    for place in Place::each(&[("a", "A\n"), ("b/c", "C")]).await {
+        let caller = place.call().await;
+        let text = caller.text("read_multiple_files", json!({ "paths": ["a", "no", "b/c"] })).await;
+        let parts: Vec<&str> = text.split("\n---\n").collect();
+        assert_eq!((parts[0], parts[2]), ("a:\nA\n\n", "b/c:\nC\n"));
+        assert!(parts[1].starts_with("no: Error - read 'no': "), "{}", parts[1]);
+    }
+}
+
+#[tokio::test]
+async fn many_files_stay_within_one_result() {
+    let place = Place::memory();
+    let big = "z".repeat(999) + "\n";
+    let big = big.repeat(60);
+    place.fill(&[("1", &big), ("2", &big), ("3", &big)]).await;
+    let caller = place.call().await;
+    let text = caller.text("read_multiple_files", json!({ "paths": ["1", "2", "3"] })).await;
+    assert!(text.len() < RESULT_BYTES + 1000, "{}", text.len());
+    assert!(text.contains("go on with offset"), "the second is cut");
+    assert!(text.ends_with("[no room for 3: read them in another call]"));
+}
+
+#[tokio::test]
+async fn media_come_in_base64() {
+    for place in Place::each(&[]).await {
+        let bytes: &[u8] = &[0x89, 0x50, 0, 0xff];
+        for path in ["i.png", "s.mp3", "d/x y.bin"] {
+            place.backend.write(path, bytes).await.unwrap();
+        }
+        let caller = place.call().await;
+        for (path, kind, mime) in
+            [("i.png", "image", "image/png"), ("s.mp3", "audio", "audio/mpeg")]
+        {
+            let result = caller.result("read_media_file", json!({ "path": path })).await;
+            let item = json!({ "type": kind, "data": "iVAA/w==", "mimeType": mime });
+            assert_eq!(serde_json::to_value(&result.content[0]).unwrap(), item);
+            assert_eq!(result.structured_content.unwrap(), json!({ "content": [item] }));
+        }
+        let result = caller.result("read_media_file", json!({ "path": "d/x y.bin" })).await;
+        let resource = json!({
+            "uri": "workspace:///d/x%20y.bin",
+            "mimeType": "application/octet-stream",
+            "blob": "iVAA/w==",
+        });
+        let item = json!({ "type": "resource", "resource": resource });
+        assert_eq!(serde_json::to_value(&result.content[0]).unwrap(), item);
+        assert_eq!(result.structured_content.unwrap(), json!({ "content": [item] }));
+    }
+}

@@ -1,0 +1,92 @@
+//! The tools that find.
+
+use std::time::{Duration, SystemTime};
+
+use ab_core::options::Attributes;
+use serde_json::json;
+
+use crate::caller::Place;
+
+const FILES: [(&str, &str); 4] = [
+    ("src/main.rs", "fn main() {\n    helper();\n}\n"),
+    ("src/lib/helper.rs", "pub fn helper() {}\n"),
+    ("README.md", "Call Helper.\n"),
+    (".hidden/x.rs", "helper\n"),
+];
+
+#[tokio::test]
+async fn names_are_found_by_glob() {
+    for place in Place::each(&FILES).await {
+        let caller = place.call().await;
+        for (arguments, expect) in [
+            (
+                json!({ "path": ".", "pattern": "*.rs" }),
+                ".hidden/x.rs\nsrc/lib/helper.rs\nsrc/main.rs",
+            ),
+            (
+                json!({ "path": "src", "pattern": "*.rs", "excludePatterns": ["lib"] }),
+                "src/main.rs",
+            ),
+            (json!({ "path": ".", "pattern": "lib" }), "src/lib"),
+            (json!({ "path": ".", "pattern": "*.toml" }), "No matches found"),
+            (
+                json!({ "path": ".", "pattern": "*.rs", "limit": 1 }),
+                ".hidden/x.rs\n[1-1 of more; go on with offset 2]",
+            ),
+            (
+                json!({ "path": ".", "pattern": "*.rs", "limit": 1, "offset": 3 }),
+                "src/main.rs\n[3-3 of 3]",
+            ),
+        ] {
+            assert_eq!(caller.text("search_files", arguments.clone()).await, expect, "{arguments}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_newest_names_come_first() {
+    let place = Place::local();
+    place.fill(&FILES).await;
+    for (path, age) in [("src/main.rs", 30), ("src/lib/helper.rs", 10), (".hidden/x.rs", 20)] {
+        let modified = Some(SystemTime::now() - Duration::from_secs(age));
+        let attributes = Attributes { modified, ..Attributes::default() };
+        place.backend.set_attributes(path, attributes).await.unwrap();
+    }
+    let arguments = json!({ "path": ".", "pattern": "*.rs", "sortBy": "mtime" });
+    let text = place.call().await.text("search_files", arguments).await;
+    assert_eq!(text, "src/lib/helper.rs\n.hidden/x.rs\nsrc/main.rs");
+}
+
+#[tokio::test]
+async fn text_is_found_in_files() {
+    for place in Place::each(&FILES).await {
+        place.backend.write("blob.bin", &b"helper\0"[..]).await.unwrap();
+        let caller = place.call().await;
+        let skipped = "[1 binary file was not searched]";
+        for (arguments, expect) in [
+            (
+                json!({ "pattern": "helper" }),
+                format!("src/lib/helper.rs:1:pub fn helper() {{}}\nsrc/main.rs:2:    helper();\n{skipped}"),
+            ),
+            (
+                json!({ "pattern": "^helper|main\\(", "path": "src", "contextAfter": 1 }),
+                "src/main.rs:1:fn main() {\nsrc/main.rs-2-    helper();".to_owned(),
+            ),
+            (
+                json!({ "pattern": "HELPER", "caseInsensitive": true, "outputMode": "files_with_matches", "glob": "*.md" }),
+                "README.md".to_owned(),
+            ),
+            (
+                json!({ "pattern": "e", "path": "src", "outputMode": "count" }),
+                "src/lib/helper.rs:1\nsrc/main.rs:1".to_owned(),
+            ),
+            (
+                json!({ "pattern": "()", "literal": true, "path": "src/main.rs", "lineNumbers": false, "headLimit": 1 }),
+                "src/main.rs:fn main() {\n[the first 1 match; raise headLimit, or narrow the path or the glob]".to_owned(),
+            ),
+            (json!({ "pattern": "nowhere", "path": "src" }), "No matches found".to_owned()),
+        ] {
+            assert_eq!(caller.text("grep", arguments.clone()).await, expect, "{arguments}");
+        }
+    }
+}
