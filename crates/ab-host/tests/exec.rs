@@ -1,6 +1,7 @@
 //! Commands of the local driver: what is special to walls on this host.
 
 mod ends;
+mod layout;
 mod limits;
 mod programs;
 mod restrictions;

@@ -152,7 +152,8 @@ fn fuzz_policy() {
         // Nothing hides what stands before or after it.
         let before = format!("rm -rf /\n{text}");
         prop_assert_eq!(guarded.judge(&before, &scene).verdict, Verdict::Deny);
-        let after = format!("{text}\nrm -rf /");
+        // By its path, since the text may make a function of that name.
+        let after = format!("{text}\n/bin/rm -rf /");
         // A backslash at the end, which is no command, would join the lines.
         if !lost {
             prop_assert_eq!(guarded.judge(&after, &scene).verdict, Verdict::Deny);

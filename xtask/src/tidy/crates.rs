@@ -62,6 +62,10 @@ const TABLE: &[Row] = &[
     Row { name: XTASK, may_use: &[] },
 ];
 
+/// Edges that only tests have: the tools of MCP are tried on a real directory with real commands, while
+/// the crate itself knows no kind of workspace.
+const TESTS_MAY_ALSO_USE: &[Row] = &[Row { name: MCP, may_use: &[HOST] }];
+
 /// A workspace member as cargo describes it.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Member {
@@ -128,7 +132,10 @@ fn table_problems(member: &Member) -> Vec<Problem> {
         let message = format!("`{}` may not use `{used}`: see the crate table", row.name);
         problems.push(Problem::of_file(&path, message));
     }
-    let in_tests = |used: &str| used == TESTKIT || row.may_use.contains(&used);
+    let also = TESTS_MAY_ALSO_USE.iter().find(|also| also.name == row.name);
+    let also = also.map_or(&[][..], |also| also.may_use);
+    let in_tests =
+        |used: &str| used == TESTKIT || row.may_use.contains(&used) || also.contains(&used);
     for used in member.tests_use.iter().filter(|used| !in_tests(used)) {
         let message = format!("tests of `{}` may not use `{used}`: see the crate table", row.name);
         problems.push(Problem::of_file(&path, message));
@@ -225,6 +232,7 @@ mod tests {
     fn allowed_edges_pass() {
         expect_none(&check("ab-core", "crates/ab-core", &[], &["ab-testkit"]));
         expect_none(&check("ab-host", "crates/ab-host", &["ab-core"], &["ab-core", "ab-testkit"]));
+        expect_none(&check("ab-mcp", "crates/ab-mcp", &["ab-core"], &["ab-host"]));
         expect_none(&check("xtask", "xtask", &[], &[]));
     }
 
@@ -234,6 +242,7 @@ mod tests {
         expect_one(&check("ab-host", host, &["ab-policy"], &[]), "may not use `ab-policy`");
         expect_one(&check("ab-host", host, &["ab-testkit"], &[]), "may not use `ab-testkit`");
         expect_one(&check("ab-host", host, &[], &["ab-mcp"]), "tests of `ab-host`");
+        expect_one(&check("ab-mcp", "crates/ab-mcp", &["ab-host"], &[]), "may not use `ab-host`");
         expect_one(&check("ab-host", "crates/host", &[], &[]), "must be called `ab-host`");
         expect_one(&check("ab-moon", "crates/ab-moon", &[], &[]), "knows no `ab-moon`");
     }

@@ -55,7 +55,7 @@ impl Standing {
 /// Tries the walls that are asked for, from the strongest on.
 pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Standing>> {
     let settings = &runner.settings;
-    let shell = shell(settings.shell)?;
+    let shell = shell(settings.shell, program)?;
     let order: &[Isolation] = match settings.isolation {
         Isolation::Auto => &[Isolation::Bwrap, Isolation::Landlock, Isolation::Software],
         Isolation::Bwrap => &[Isolation::Bwrap],
@@ -156,13 +156,13 @@ fn program(name: &str) -> Option<PathBuf> {
     SYSTEM_PATH.iter().map(|place| Path::new(place).join(name)).find(|path| is_program(path))
 }
 
-fn shell(wanted: Shell) -> Result<PathBuf> {
+fn shell(wanted: Shell, find: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     let names: &[&str] = match wanted {
         Shell::Auto => &["bash", "sh"],
         Shell::Bash => &["bash"],
         Shell::Sh => &["sh"],
     };
-    names.iter().find_map(|name| program(name)).ok_or_else(|| {
+    names.iter().find_map(|name| find(name)).ok_or_else(|| {
         let message = format!("no shell '{}' on the path of the system", names.join("' or '"));
         missing(message)
     })
@@ -183,4 +183,22 @@ fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> 
 
 fn missing(message: String) -> Error {
     Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bash_comes_first_and_a_named_shell_must_be_there() {
+        let both = |name: &str| Some(Path::new("/bin").join(name));
+        let only_sh = |name: &str| (name == "sh").then(|| PathBuf::from("/bin/sh"));
+        assert_eq!(shell(Shell::Auto, both).unwrap(), Path::new("/bin/bash"));
+        assert_eq!(shell(Shell::Sh, both).unwrap(), Path::new("/bin/sh"));
+        assert_eq!(shell(Shell::Auto, only_sh).unwrap(), Path::new("/bin/sh"));
+        let error = shell(Shell::Bash, only_sh).unwrap_err();
+        assert_eq!((error.code(), error.kind()), (Code::MissingUtilities, Kind::Unavailable));
+        assert!(error.message().contains("'bash'"), "{error}");
+        assert!(shell(Shell::Auto, |_| None).is_err());
+    }
 }

@@ -241,6 +241,10 @@ impl<'a> Parser<'a> {
         self.enter()?;
         let body = self.command()?;
         self.leave();
+        let plain = matches!(body.body, Body::Simple(_) | Body::Function { .. });
+        if plain && self.dialect == Dialect::Bash {
+            return Err(self.syntax("the body of a function is no compound command"));
+        }
         Ok(Command { body: Body::Function { name, body: Box::new(body) }, redirects: Vec::new() })
     }
 
@@ -343,6 +347,11 @@ impl<'a> Parser<'a> {
             return self.document(operator.as_bytes().get(2) == Some(&b'-')).map(Some);
         }
         self.skip_blanks();
+        // Digits before an operator are the number of the next redirection, not a word.
+        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 && self.rest()[digits..].starts_with(['<', '>']) {
+            return Err(self.syntax("a redirection without a target"));
+        }
         let target = self.word(WordMode::Plain)?;
         let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let descriptor = target.source == "-" || number(target.source.trim_end_matches('-'));

@@ -54,10 +54,10 @@ impl Script {
     /// Says everything and ends, unless the process is to be held.
     pub(super) fn perform(self, feed: Feed) -> Option<Feed> {
         let mut sequence = 0;
-        let mut complaints = Vec::new();
+        let (mut words, mut complaints) = (Vec::new(), Vec::new());
         for (channel, bytes) in self.said {
             match channel {
-                Channel::Stdout => {}
+                Channel::Stdout => words.extend_from_slice(&bytes),
                 Channel::Stderr => complaints.extend_from_slice(&bytes),
             }
             let next = sequence + bytes.len() as u64;
@@ -68,8 +68,10 @@ impl Script {
         }
         match self.end {
             End::Exit { code, signal } => {
-                let stderr_tail = String::from_utf8_lossy(&complaints).into_owned();
-                feed.ending.set(Exit { code, signal, stderr_tail, ..Exit::default() });
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let (stdout_tail, stderr_tail) = (text(&words), text(&complaints));
+                let exit = Exit { code, signal, stdout_tail, stderr_tail, ..Exit::default() };
+                feed.ending.set(exit);
                 None
             }
             End::Lost => None,

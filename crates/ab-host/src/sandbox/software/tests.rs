@@ -34,7 +34,7 @@ fn accepts() {
         "echo 'a\"b' # it's a comment with /etc",
         "sed -n '/start/,/end/p' file.txt",
         "sed -e '/x/d' -e '/y/d' file",
-        "awk -F: '/root/ {print $1}' file",
+        "awk -F: '/user/ {print $1}' file",
         "grep -rn '/api/v1' src",
         "tr / _ < names",
         "git diff HEAD~1 main..dev -- src",
