@@ -9,4 +9,5 @@ mod failures;
 mod listing;
 mod protocol;
 mod reading;
+mod schemas;
 mod searching;

@@ -219,3 +219,27 @@ async fn closed_pipes_end_the_server_quietly() {
         timeout(PATIENCE, line.serving).await.unwrap().unwrap().unwrap();
     }
 }
+
+/// Time is virtual: whoever waits for it waits no longer than anything else takes.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_never_reads_cannot_keep_the_server() {
+    let place = Place::memory();
+    let text = "x".repeat(50_000) + "\n";
+    place.fill(&[("a", &text)]).await;
+    let (mut input, ours) = tokio::io::duplex(1024);
+    let (unread, output) = tokio::io::duplex(1024);
+    let serving = tokio::spawn(ab_mcp::serve_stdio(place.backend.clone(), ours, output));
+    let client = json!({ "name": "raw", "version": "0" });
+    let params =
+        json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+    input.write_all(format!("{hello}\n").as_bytes()).await.unwrap();
+    for id in 1..=10 {
+        let params = json!({ "name": "read_text_file", "arguments": { "path": "a" } });
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        input.write_all(format!("{call}\n").as_bytes()).await.unwrap();
+    }
+    drop(input);
+    timeout(PATIENCE, serving).await.unwrap().unwrap().unwrap();
+    drop(unread);
+}
