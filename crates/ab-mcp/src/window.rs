@@ -138,6 +138,8 @@ pub(crate) fn note(window: &Window, shape: Shape) -> Option<String> {
             "offset {} is past the end: the file has {lines} lines",
             grouped(skip + 1)
         ));
+    } else if window.last == 0 && window.full {
+        notes.push(format!("only the last lines that fit, of a file of {}", size(shape.size)));
     } else if window.last == 0 {
         // An empty file is what it is.
     } else if !(window.whole() || shape.chosen == Chosen::Ends && !window.full) {

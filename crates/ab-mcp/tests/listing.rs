@@ -20,11 +20,14 @@ async fn directories_are_listed_with_marks_and_sizes() {
         let text = caller.text("list_directory", json!({ "path": "." })).await;
         assert_eq!(text, "[DIR] a\n[FILE] b.txt\n[FILE] big\n[DIR] node_modules");
         let text = caller.text("list_directory_with_sizes", json!({ "path": "." })).await;
-        let padded = |name: &str, size: &str| format!("[FILE] {name:<30} {size:>10}");
+        let file = |name: &str, size: &str| format!("[FILE] {name:<30} {size:>10}");
+        let dir = |name: &str| format!("[DIR] {name:<30} ");
         let expect = format!(
-            "[DIR] a\n{}\n{}\n[DIR] node_modules\n\nTotal: 2 files, 2 directories\nCombined size: 15 B",
-            padded("b.txt", "5 B"),
-            padded("big", "10 B")
+            "{}\n{}\n{}\n{}\n\nTotal: 2 files, 2 directories\nCombined size: 15 B",
+            dir("a"),
+            file("b.txt", "5 B"),
+            file("big", "10 B"),
+            dir("node_modules")
         );
         assert_eq!(text, expect);
         let by_size = json!({ "path": ".", "sortBy": "size" });

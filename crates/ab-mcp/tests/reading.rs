@@ -1,6 +1,6 @@
 //! The tools that read files.
 
-use ab_mcp::{DEFAULT_LINES, RESULT_BYTES};
+use ab_mcp::{DEFAULT_LINES, EXPLICIT_BYTES, RESULT_BYTES};
 use serde_json::json;
 
 use crate::caller::Place;
@@ -88,6 +88,12 @@ async fn large_files_are_read_from_both_ends() {
     let caller = place.call().await;
     let tail = caller.text("read_text_file", json!({ "path": "large", "tail": 1 })).await;
     assert_eq!(tail, "the end\n");
+    let tail = caller.text("read_text_file", json!({ "path": "large", "tail": 100_000 })).await;
+    let note = "the end\n[only the last lines that fit, of a file of 19.07 MB]";
+    assert!(tail.ends_with(note) && tail.len() > EXPLICIT_BYTES - 1000, "{}", tail.len());
+    let numbered = json!({ "path": "large", "tail": 1, "lineNumbers": true });
+    let refusal = caller.refusal("read_text_file", numbered).await;
+    assert!(refusal.starts_with("lineNumbers cannot be had with tail"), "{refusal}");
     let head = caller.text("read_text_file", json!({ "path": "large", "head": 2 })).await;
     assert_eq!(head, line.repeat(2));
     let value = caller.value("read_text_file", json!({ "path": "large", "offset": 200_001 })).await;

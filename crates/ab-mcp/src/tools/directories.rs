@@ -36,9 +36,11 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
     let rows = page.of(&entries).iter().map(|entry| {
         let size = match entry.kind {
             FileKind::Dir => String::new(),
-            FileKind::File | FileKind::Symlink | FileKind::Other => size(bytes(entry)),
+            FileKind::File | FileKind::Symlink | FileKind::Other => {
+                format!("{:>10}", size(bytes(entry)))
+            }
         };
-        format!("{} {:<30} {size:>10}", mark(entry), name(entry)).trim_end().to_owned()
+        format!("{} {:<30} {size}", mark(entry), name(entry))
     });
     let (text, shown, _) = joined(rows, RESULT_BYTES);
     let directories = entries.iter().filter(|entry| entry.kind.is_dir()).count();

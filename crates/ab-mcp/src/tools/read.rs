@@ -88,6 +88,13 @@ pub(crate) async fn read(
             window.total = lines.total_lines;
             window
         }
+        Wanted::Last(_) if numbers == Numbers::With => {
+            let message = format!(
+                "lineNumbers cannot be had with tail in a file of {}; choose lines with offset",
+                size(stat.size)
+            );
+            return Err(Failure::misuse(message));
+        }
         Wanted::Last(count) => last_of_large(backend, path, &stat, count, bound).await?,
     };
     Ok((window, stat.size))
@@ -106,6 +113,8 @@ async fn last_of_large(
     // The first line there is most likely cut.
     let from = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut window = window::select(&bytes[from..], Wanted::Last(count), bound, Numbers::Without);
+    // Counted from where we began, which is not where the file begins.
+    window.full = window.last < count;
     (window.first, window.last, window.total) = (0, 0, None);
     Ok(window)
 }
