@@ -19,7 +19,7 @@ use super::{Reach, piped, stream, unstarted};
 use crate::process::child::{Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::{Stream, filled_pipe, input_pipe, no_waiting, output_pipe};
 use crate::process::supervise::Channels;
-use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View};
+use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, LocalSockets, Walls};
@@ -347,6 +347,13 @@ fn sandboxed(
                 checks.push((bwrap::join(at, &seen.below), seen.identity.clone()));
             }
         }
+        let empty = visible.covers.iter().filter(|cover| cover.with == With::EmptyFile);
+        for cover in empty {
+            // What covers it must be there itself, not where a swapped link has led.
+            for at in &at {
+                checks.push((bwrap::join(at, &cover.below), null_identity()?));
+            }
+        }
         places.push(Placed {
             source: visible.path.clone(),
             at,
@@ -391,6 +398,12 @@ fn sandboxed(
     }
     said.extend(words);
     Ok(said)
+}
+
+/// Which file covers what must not be seen or made.
+fn null_identity() -> Result<String> {
+    let null = rustix::fs::stat("/dev/null").map_err(|errno| unstarted(&errno.into()))?;
+    Ok(format!("{}:{}", null.st_dev, null.st_ino))
 }
 
 /// Words before the command that make sure that what was mounted is what was looked at. Nothing of
