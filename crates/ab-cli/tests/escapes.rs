@@ -1,4 +1,5 @@
-//! The table of attempts to get out, made with the built binary in every isolation.
+//! The table of attempts to get out, made with the built binary in every isolation, without the
+//! policy: what is tried here are the walls.
 
 use std::collections::HashMap;
 use std::fs;
@@ -31,7 +32,7 @@ impl Binary {
 
     fn command(&self, ground: &Ground, wishes: &[Wish]) -> Command {
         let mut command = command(BINARY, &ground.workspace());
-        command.args(["exec", "--isolation", self.mode]);
+        command.args(["exec", "--profile", "off", "--isolation", self.mode]);
         command.env("ESCAPE_SECRET", ground.secret());
         for wish in wishes {
             match wish {
@@ -85,7 +86,8 @@ impl Surface for Binary {
 
 /// Whether commands run in a mode here; says so where they do not.
 pub(crate) fn stands(mode: &str) -> bool {
-    let ran = Stage::new().run(&["exec", "--isolation", mode, "--explain", "--json"]);
+    let ran =
+        Stage::new().run(&["exec", "--profile", "off", "--isolation", mode, "--explain", "--json"]);
     if ran.code != 0 {
         cannot_run(&format!("commands in {mode}"), ran.err.trim());
     }
@@ -138,7 +140,17 @@ fn without_walls_the_attempts_get_out() {
 fn what_is_claimed_is_what_the_table_says() {
     let stage = Stage::new();
     let holds = |mode: &str, control: &str| {
-        let flags = ["exec", "--isolation", mode, "--network", "none", "--explain", "--json"];
+        let flags = [
+            "exec",
+            "--profile",
+            "off",
+            "--isolation",
+            mode,
+            "--network",
+            "none",
+            "--explain",
+            "--json",
+        ];
         let policy = stage.json(&flags);
         let controls = policy["controls"].as_array().unwrap().clone();
         controls.iter().find(|it| it["control"] == control).unwrap()["holds"].clone()
@@ -186,7 +198,17 @@ fn a_scope_that_is_swapped_while_commands_start_shows_nothing_else() {
             let runs: Vec<_> = (0..40)
                 .map(|_| {
                     let path = format!("PATH={}/bin:/usr/bin:/bin", scope.display());
-                    let flags = ["exec", "--isolation", mode, "--scope", "a", "--env", &path];
+                    let flags = [
+                        "exec",
+                        "--profile",
+                        "off",
+                        "--isolation",
+                        mode,
+                        "--scope",
+                        "a",
+                        "--env",
+                        &path,
+                    ];
                     stage.run(&[&flags[..], &["--", &line]].concat())
                 })
                 .collect();
@@ -222,8 +244,17 @@ fn variables_that_load_code_are_refused_in_every_mode() {
             "AGENT_BACKEND_PROCESS",
         ] {
             let variable = format!("{name}=/tmp/evil");
-            let ran =
-                stage.run(&["exec", "--isolation", mode, "--env", &variable, "--", "echo ran"]);
+            let ran = stage.run(&[
+                "exec",
+                "--profile",
+                "off",
+                "--isolation",
+                mode,
+                "--env",
+                &variable,
+                "--",
+                "echo ran",
+            ]);
             ran.expect_error(1, name);
         }
     }
@@ -255,6 +286,6 @@ fn memory_that_files_take_has_a_bound() {
     let stage = Stage::new();
     let line = "for d in / /dev /run /etc /proc; do (echo x > $d/f) 2>/dev/null && echo wrote $d; done; \
                 df -k --output=size /tmp /dev/shm | tail -n 2 | tr -d ' '";
-    let out = stage.out(&["exec", "--isolation", "bwrap", "--", line]);
+    let out = stage.out(&["exec", "--profile", "off", "--isolation", "bwrap", "--", line]);
     assert_eq!(out, "1048576\n1048576\n");
 }

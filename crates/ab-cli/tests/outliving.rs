@@ -37,7 +37,7 @@ fn wait_until_gone(stage: &Stage, name: &str) {
 
 fn start(stage: &Stage, flags: &[&str], line: &str) -> Child {
     let mut command = stage.command(BINARY);
-    command.args(["exec"]).args(flags).args(["--", line]);
+    command.args(["exec", "--profile", "off"]).args(flags).args(["--", line]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
@@ -47,7 +47,15 @@ fn nothing_outlives_a_command_in_bwrap() {
         return;
     }
     let stage = Stage::new();
-    let out = stage.out(&["exec", "--isolation", "bwrap", "--", &format!("{HIDERS} exit 0")]);
+    let out = stage.out(&[
+        "exec",
+        "--profile",
+        "off",
+        "--isolation",
+        "bwrap",
+        "--",
+        &format!("{HIDERS} exit 0"),
+    ]);
     assert_eq!(out, "there\n");
     wait_until_gone(&stage, "alive");
 }
@@ -59,7 +67,17 @@ fn nothing_outlives_its_time() {
     }
     let stage = Stage::new();
     let line = format!("{HIDERS} read x < never");
-    let ran = stage.run(&["exec", "--isolation", "bwrap", "--timeout", "3s", "--", &line]);
+    let ran = stage.run(&[
+        "exec",
+        "--profile",
+        "off",
+        "--isolation",
+        "bwrap",
+        "--timeout",
+        "3s",
+        "--",
+        &line,
+    ]);
     assert_eq!((ran.code, ran.text().as_str()), (124, "there\n"));
     wait_until_gone(&stage, "alive");
 }
@@ -85,7 +103,8 @@ fn nothing_outlives_the_one_that_started_it() {
 fn bombs_are_held_by_their_limits() {
     let stage = Stage::new();
     for mode in ["bwrap", "landlock"].into_iter().filter(|mode| stands(mode)) {
-        let policy = stage.json(&["exec", "--isolation", mode, "--explain", "--json"]);
+        let policy =
+            stage.json(&["exec", "--profile", "off", "--isolation", mode, "--explain", "--json"]);
         let enforced = |control: &str| {
             let controls = policy["controls"].as_array().unwrap();
             controls.iter().any(|it| it["control"] == control && it["holds"] == "enforced")
@@ -96,7 +115,7 @@ fn bombs_are_held_by_their_limits() {
         }
         let bomb = "b() { b | b & }; b 2>/dev/null; for n in 1 2 3 4 5 6 7 8 9; do (exec true) || echo held; done 2>/dev/null; echo tried";
         let flags = ["--isolation", mode, "--processes", "32", "--timeout", "20s"];
-        let ran = stage.run(&[&["exec"], &flags[..], &["--", bomb]].concat());
+        let ran = stage.run(&[&["exec", "--profile", "off"], &flags[..], &["--", bomb]].concat());
         assert!(
             [0, 1, 2, 124, 128 + 9, 254].contains(&ran.code),
             "{mode}: {} {}",
@@ -104,7 +123,17 @@ fn bombs_are_held_by_their_limits() {
             ran.err
         );
         let hog = "python3 -c 'b = bytearray(512 << 20); print(len(b))'; echo after";
-        let ran = stage.run(&["exec", "--isolation", mode, "--memory", "64M", "--", hog]);
+        let ran = stage.run(&[
+            "exec",
+            "--profile",
+            "off",
+            "--isolation",
+            mode,
+            "--memory",
+            "64M",
+            "--",
+            hog,
+        ]);
         assert!(!ran.text().contains("536870912"), "{mode}: {}", ran.text());
     }
 }

@@ -46,7 +46,12 @@ async fn exec_failed() {
     let backend = scripted(Script::exits(3).stdout("half done").stderr("no such thing\n"));
     let error = provoked(backend.exec("make").await, "EXEC_FAILED", Kind::Failed);
     assert_eq!(error.command(), Some("make"));
-    let exit = Exit { code: Some(3), stderr_tail: "no such thing\n".to_owned(), ..Exit::default() };
+    let exit = Exit {
+        code: Some(3),
+        stdout_tail: "half done".to_owned(),
+        stderr_tail: "no such thing\n".to_owned(),
+        ..Exit::default()
+    };
     assert_eq!(error.exit(), Some(&exit));
     assert_eq!(error.message(), "command ended with exit code 3: no such thing");
 

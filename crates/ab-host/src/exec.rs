@@ -5,6 +5,7 @@
 
 mod canary;
 mod dress;
+mod ends;
 mod placeholder;
 mod policy;
 mod scene;
@@ -18,7 +19,7 @@ use ab_core::Verb;
 use ab_core::effective::EffectivePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, Exit, Feed, Lifetime, Process, ProcessId, ProcessInfo, Stdin,
+    Command, ExecLimits, ExecRequest, Exit, Feed, Lifetime, Process, ProcessId, ProcessInfo,
 };
 use tokio::sync::OnceCell;
 
@@ -28,7 +29,6 @@ use crate::process::child::Image;
 use crate::process::running::{Reach, Running};
 use crate::process::spawner::{self, FailedStart};
 use crate::process::spool::{Bounds, Spool};
-use crate::process::stream::Stream;
 use crate::process::supervise::{Channels, Reins, Sink, supervise};
 use crate::process::table::{Entry, Place, Table};
 use placeholder::Placeholder;
@@ -51,7 +51,14 @@ pub(crate) struct Runner {
 struct Launched {
     running: Running,
     channels: Channels,
+    remains: Remains,
+}
+
+/// What must outlive a command, and go with it.
+#[derive(Debug)]
+struct Remains {
     placeholders: Vec<Placeholder>,
+    temporary: Option<Arc<dress::Temporary>>,
 }
 
 impl Runner {
@@ -122,18 +129,18 @@ impl Runner {
         let cookie = self.table.cookie(place);
         let scene = scene::open(shared, request, standing.isolation, self.limits(request)).await?;
         let dressed = self.wardrobe.dress(&self.settings, standing, request, &scene, &cookie)?;
-        let dress::Dressed { image, reach, channels } = dressed;
+        let dress::Dressed { image, reach, channels, temporary } = dressed;
         let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
         let started = started.map_err(|error| unstarted(&error))?;
         let (group, placeholders) = scene.into_remains();
         let running = Running::new(started, reach, group, cookie);
         let running = running.map_err(|error| unstarted(&error))?;
-        Ok(Launched { running, channels, placeholders })
+        Ok(Launched { running, channels, remains: Remains { placeholders, temporary } })
     }
 
     /// A process that ends with whoever holds it.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
-        let Launched { running, channels, placeholders } = launched;
+        let Launched { running, channels, remains } = launched;
         let (process, feed) = Process::channel(self.table.id(&place), request.stdin);
         let Feed { output, stdin, control, ending, leash } = feed;
         let reins = Reins {
@@ -145,7 +152,7 @@ impl Runner {
         };
         tokio::spawn(async move {
             let exit = supervise(running, channels, Sink::Reader(output), reins).await;
-            given_back(placeholders).await;
+            given_back(remains).await;
             ending.set(exit);
             drop(place);
         });
@@ -160,7 +167,7 @@ impl Runner {
         place: Place,
         line: String,
     ) -> Result<Process> {
-        let Launched { running, channels, placeholders } = launched;
+        let Launched { running, channels, remains } = launched;
         let id = self.table.id(&place);
         let (process, feed) = Process::channel(id.clone(), request.stdin);
         let Feed { stdin, control, ending, .. } = feed;
@@ -192,7 +199,7 @@ impl Runner {
         tokio::spawn(async move {
             let sink = Sink::Spool(spool.clone());
             let exit: Exit = supervise(running, channels, sink, reins).await;
-            given_back(placeholders).await;
+            given_back(remains).await;
             spool.finish();
             table.ended(place.number, &exit);
             ending.set(exit);
@@ -228,10 +235,12 @@ fn check(command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Removes what stood for missing paths, where that may wait for a disk.
-async fn given_back(placeholders: Vec<Placeholder>) {
-    if !placeholders.is_empty() {
-        blocking::finish(move || drop(placeholders)).await;
+/// Removes what a command leaves, where that may wait for a disk.
+async fn given_back(remains: Remains) {
+    // A directory that the next command will use again stays anyway.
+    let last = remains.temporary.as_ref().is_some_and(|lent| Arc::strong_count(lent) == 1);
+    if last || !remains.placeholders.is_empty() {
+        blocking::finish(move || drop(remains)).await;
     }
 }
 
@@ -245,13 +254,4 @@ fn unstarted(error: &std::io::Error) -> Error {
         _ => Kind::Io,
     };
     Error::new(Code::ExecError, kind, error.to_string())
-}
-
-/// What a command's channels are like.
-fn piped(request: &ExecRequest) -> bool {
-    request.stdin == Stdin::Piped
-}
-
-fn stream(stream: std::io::Result<Stream>) -> Result<Stream> {
-    stream.map_err(|error| unstarted(&error))
 }

@@ -9,17 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ab_core::WsPath;
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{Access, Command, ExecRequest, TerminalSize};
+use ab_core::process::{Access, Command, ExecRequest};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
+use super::ends::{Ends, ends};
 use super::scene::{Scene, identity_of};
 use super::settings::ExecSettings;
 use super::standing::{Bwrap, Standing};
-use super::{Reach, piped, stream, unstarted};
+use super::{Reach, unstarted};
 use crate::process::child::{Image, Privileges, Rlimit, Terminal};
-use crate::process::stream::{Stream, filled_pipe, input_pipe, no_waiting, output_pipe};
+use crate::process::stream::filled_pipe;
 use crate::process::supervise::Channels;
-use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View};
+use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, LocalSockets, Walls};
@@ -49,7 +50,7 @@ pub(super) struct Lent {
 
 /// A directory that is gone when its last user is.
 #[derive(Debug)]
-struct Temporary {
+pub(super) struct Temporary {
     path: PathBuf,
     handle: OwnedFd,
 }
@@ -67,13 +68,8 @@ pub(super) struct Dressed {
     pub(super) image: Image,
     pub(super) reach: Reach,
     pub(super) channels: Channels,
-}
-
-/// The child's ends of its channels, in the order of their numbers, and ours.
-struct Ends {
-    theirs: Vec<OwnedFd>,
-    ours: Channels,
-    terminal: Terminal,
+    /// What the command was lent, for as long as it runs.
+    pub(super) temporary: Option<Arc<Temporary>>,
 }
 
 impl Wardrobe {
@@ -102,6 +98,7 @@ impl Wardrobe {
             Isolation::Landlock => Some(self.lend(settings, request, scene)?),
             Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
         };
+        let temporary = lent.as_ref().map(|lent| lent.temporary.clone());
         let path = standing.path(settings);
         let base = Base {
             path: &path,
@@ -175,7 +172,7 @@ impl Wardrobe {
             .map(|(key, value)| text(&format!("{key}={value}")))
             .collect::<Result<_>>()?;
         image.handles = theirs;
-        Ok(Dressed { image, reach, channels: ours })
+        Ok(Dressed { image, reach, channels: ours, temporary })
     }
 
     /// Rules for what the command may see, made again only where something else is there.
@@ -347,6 +344,13 @@ fn sandboxed(
                 checks.push((bwrap::join(at, &seen.below), seen.identity.clone()));
             }
         }
+        let empty = visible.covers.iter().filter(|cover| cover.with == With::EmptyFile);
+        for cover in empty {
+            // What covers it must be there itself, not where a swapped link has led.
+            for at in &at {
+                checks.push((bwrap::join(at, &cover.below), null_identity()?));
+            }
+        }
         places.push(Placed {
             source: visible.path.clone(),
             at,
@@ -391,6 +395,12 @@ fn sandboxed(
     }
     said.extend(words);
     Ok(said)
+}
+
+/// Which file covers what must not be seen or made.
+fn null_identity() -> Result<String> {
+    let null = rustix::fs::stat("/dev/null").map_err(|errno| unstarted(&errno.into()))?;
+    Ok(format!("{}:{}", null.st_dev, null.st_ino))
 }
 
 /// Words before the command that make sure that what was mounted is what was looked at. Nothing of
@@ -467,79 +477,6 @@ fn rlimits(scene: &Scene) -> Vec<Rlimit> {
         .into_iter()
         .filter_map(|(resource, value)| Some(Rlimit { resource, value: value? }))
         .collect()
-}
-
-fn ends(request: &ExecRequest) -> Result<Ends> {
-    match request.terminal {
-        Some(size) => terminal_ends(request, size),
-        None => pipe_ends(request),
-    }
-}
-
-fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
-    let made = |pipe: std::io::Result<(OwnedFd, OwnedFd)>| pipe.map_err(|e| unstarted(&e));
-    let (stdin, input) = match piped(request) {
-        true => {
-            let (ours, theirs) = made(input_pipe())?;
-            (Some(stream(Stream::writing(ours))?), theirs)
-        }
-        false => {
-            let null =
-                rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            (None, null.map_err(|errno| unstarted(&errno.into()))?)
-        }
-    };
-    let (stdout, output) = made(output_pipe())?;
-    let (stderr, errors) = made(output_pipe())?;
-    Ok(Ends {
-        theirs: vec![input, output, errors],
-        ours: Channels {
-            stdout: Some(stream(Stream::reading(stdout))?),
-            stderr: Some(stream(Stream::reading(stderr))?),
-            stdin,
-            terminal: None,
-        },
-        terminal: Terminal::None,
-    })
-}
-
-fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
-    let open = || -> std::io::Result<(OwnedFd, OwnedFd)> {
-        use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let ours = openpt(flags)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let theirs = ioctl_tiocgptpeer(&ours, flags)?;
-        let size = rustix::termios::Winsize {
-            ws_row: size.rows,
-            ws_col: size.columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        rustix::termios::tcsetwinsize(&theirs, size)?;
-        no_waiting(&ours)?;
-        Ok((ours, theirs))
-    };
-    let copy = |handle: &OwnedFd| handle.try_clone().map_err(|error| unstarted(&error));
-    let (ours, theirs) = open().map_err(|error| {
-        let message = format!("no terminal can be made: {error}");
-        Error::new(Code::ExecError, Kind::Unavailable, message)
-    })?;
-    let stdin = match piped(request) {
-        true => Some(stream(Stream::writing(copy(&ours)?))?),
-        false => None,
-    };
-    Ok(Ends {
-        ours: Channels {
-            stdout: Some(stream(Stream::reading(copy(&ours)?))?),
-            stderr: None,
-            stdin,
-            terminal: Some(ours),
-        },
-        theirs: vec![copy(&theirs)?, copy(&theirs)?, theirs],
-        terminal: Terminal::Controlling,
-    })
 }
 
 fn text(word: &str) -> Result<CString> {

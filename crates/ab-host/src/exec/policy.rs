@@ -24,6 +24,9 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
     EffectivePolicy { isolation: Some(standing.isolation), controls }
 }
 
+/// What limits all processes of a command together.
+const GROUP: &str = "control group";
+
 struct Walls<'a> {
     settings: &'a ExecSettings,
     standing: &'a Standing,
@@ -233,12 +236,12 @@ impl Walls<'_> {
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
         let memory = match groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
-            true => (Strength::Enforced, "all processes together", "control group"),
+            true => (Strength::Enforced, "all processes together", GROUP),
             false => (Strength::Advisory, "each process for itself", "RLIMIT_DATA"),
         };
         let processes =
             match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {
-                (true, _) => (Strength::Enforced, "all that the command starts", "control group"),
+                (true, _) => (Strength::Enforced, "all that the command starts", GROUP),
                 (false, true) => (Strength::Open, "root is not bound", "RLIMIT_NPROC"),
                 (false, false) => (Strength::Advisory, "all of the same user", "RLIMIT_NPROC"),
             };
@@ -261,8 +264,9 @@ impl Walls<'_> {
             ),
         ];
         for control in &mut controls {
-            // The canary says nothing about limits.
-            control.proof = None;
+            // The canary says nothing about limits; a group that takes them does.
+            let grouped = control.mechanism == GROUP;
+            control.proof = grouped.then(|| "a group with such a limit was made".to_owned());
         }
         controls
     }

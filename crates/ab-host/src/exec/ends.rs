@@ -1,0 +1,100 @@
+//! The ends of a command's channels: the child's, by their numbers, and ours.
+
+use std::os::fd::OwnedFd;
+
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::{ExecRequest, Stdin, TerminalSize};
+use rustix::fs::{Mode, OFlags};
+
+use super::unstarted;
+use crate::process::child::Terminal;
+use crate::process::stream::{Stream, input_pipe, no_waiting, output_pipe};
+use crate::process::supervise::Channels;
+
+/// The child's ends of its channels, in the order of their numbers, and ours.
+pub(super) struct Ends {
+    pub(super) theirs: Vec<OwnedFd>,
+    pub(super) ours: Channels,
+    pub(super) terminal: Terminal,
+}
+
+pub(super) fn ends(request: &ExecRequest) -> Result<Ends> {
+    match request.terminal {
+        Some(size) => terminal_ends(request, size),
+        None => pipe_ends(request),
+    }
+}
+
+fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
+    let made = |pipe: std::io::Result<(OwnedFd, OwnedFd)>| pipe.map_err(|e| unstarted(&e));
+    let (stdin, input) = match piped(request) {
+        true => {
+            let (ours, theirs) = made(input_pipe())?;
+            (Some(stream(Stream::writing(ours))?), theirs)
+        }
+        false => {
+            let null =
+                rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            (None, null.map_err(|errno| unstarted(&errno.into()))?)
+        }
+    };
+    let (stdout, output) = made(output_pipe())?;
+    let (stderr, errors) = made(output_pipe())?;
+    Ok(Ends {
+        theirs: vec![input, output, errors],
+        ours: Channels {
+            stdout: Some(stream(Stream::reading(stdout))?),
+            stderr: Some(stream(Stream::reading(stderr))?),
+            stdin,
+            terminal: None,
+        },
+        terminal: Terminal::None,
+    })
+}
+
+fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
+    let open = || -> std::io::Result<(OwnedFd, OwnedFd)> {
+        use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags)?;
+        grantpt(&ours)?;
+        unlockpt(&ours)?;
+        let theirs = ioctl_tiocgptpeer(&ours, flags)?;
+        let size = rustix::termios::Winsize {
+            ws_row: size.rows,
+            ws_col: size.columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        rustix::termios::tcsetwinsize(&theirs, size)?;
+        no_waiting(&ours)?;
+        Ok((ours, theirs))
+    };
+    let copy = |handle: &OwnedFd| handle.try_clone().map_err(|error| unstarted(&error));
+    let (ours, theirs) = open().map_err(|error| {
+        let message = format!("no terminal can be made: {error}");
+        Error::new(Code::ExecError, Kind::Unavailable, message)
+    })?;
+    let stdin = match piped(request) {
+        true => Some(stream(Stream::writing(copy(&ours)?))?),
+        false => None,
+    };
+    Ok(Ends {
+        ours: Channels {
+            stdout: Some(stream(Stream::reading(copy(&ours)?))?),
+            stderr: None,
+            stdin,
+            terminal: Some(ours),
+        },
+        theirs: vec![copy(&theirs)?, copy(&theirs)?, theirs],
+        terminal: Terminal::Controlling,
+    })
+}
+
+fn piped(request: &ExecRequest) -> bool {
+    request.stdin == Stdin::Piped
+}
+
+fn stream(stream: std::io::Result<Stream>) -> Result<Stream> {
+    stream.map_err(|error| unstarted(&error))
+}
