@@ -1,11 +1,12 @@
-//! The one thread that starts processes.
+//! The few threads that start processes.
 //!
-//! It never ends, because the kernel ends children with the *thread* that started them. It blocks
-//! every signal, because a handler must not run in a child that still shares our memory. And it
-//! waits for those that nobody waits for any more.
+//! They never end, because the kernel ends children with the *thread* that started them. They block
+//! every signal, because a handler must not run in a child that still shares our memory. And they
+//! wait for those that nobody waits for any more.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use tokio::sync::oneshot;
 
 use super::child::{self, Failed, Image, Stack, Started};
 
+/// Starts that can be under way at a time: each keeps its thread until it is another program.
+const MOST: usize = 4;
 /// How often those that nobody waits for are looked at, while there are any.
 const ROUND: Duration = Duration::from_millis(20);
 
@@ -23,7 +26,7 @@ enum Order {
     Bury(OwnedFd),
 }
 
-/// Starts a program on the thread that never ends.
+/// Starts a program on a thread that never ends.
 pub(crate) async fn start(image: Image) -> Result<Started, std::io::Error> {
     let (answer, answered) = oneshot::channel();
     let lost = || std::io::Error::other("the thread that starts processes is gone");
@@ -56,15 +59,30 @@ pub(crate) fn bury(handle: OwnedFd) {
     }
 }
 
+/// The one whose turn it is.
 fn spawner() -> std::io::Result<&'static Sender<Order>> {
-    static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
-    if let Some(spawner) = SPAWNER.get() {
-        return Ok(spawner);
-    }
-    let (orders, received) = channel();
-    std::thread::Builder::new().name("ab-host starts".to_owned()).spawn(move || work(&received))?;
-    // Of two that were started at once, one hears nothing more and ends: it has no children yet.
-    Ok(SPAWNER.get_or_init(|| orders))
+    static SPAWNERS: OnceLock<Vec<Sender<Order>>> = OnceLock::new();
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    let spawners = match SPAWNERS.get() {
+        Some(spawners) => spawners,
+        None => {
+            let made = spawners_made()?;
+            // Those that were made at the same time hear nothing more and end: they have no
+            // children yet.
+            SPAWNERS.get_or_init(|| made)
+        }
+    };
+    Ok(&spawners[TURN.fetch_add(1, Ordering::Relaxed) % spawners.len()])
+}
+
+fn spawners_made() -> std::io::Result<Vec<Sender<Order>>> {
+    let count = std::thread::available_parallelism().map_or(1, usize::from).min(MOST);
+    let made = |_| {
+        let (orders, received) = channel();
+        let builder = std::thread::Builder::new().name("ab-host starts".to_owned());
+        builder.spawn(move || work(&received)).map(|_| orders)
+    };
+    (0..count).map(made).collect()
 }
 
 fn work(orders: &Receiver<Order>) {
