@@ -2,7 +2,7 @@
 
 use super::argument::{Arg, base_name};
 use super::effect::Effect;
-use super::shells::{SHELLS, is_interpreter};
+use super::shells::{is_interpreter, is_shell};
 use super::state::{Flow, State};
 use super::walk::{Context, Walk};
 use super::wrappers::skip;
@@ -19,7 +19,7 @@ impl Walk<'_> {
         context: &Context,
         state: State,
     ) -> Flow {
-        if SHELLS.contains(&name) {
+        if is_shell(name) {
             self.shell(args, context, &state);
             return Flow::same(state);
         }

@@ -5,8 +5,16 @@ use super::effect::Effect;
 use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 
-pub(super) const SHELLS: [&str; 10] =
-    ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "tcsh"];
+const SHELLS: [&str; 15] = [
+    "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "tcsh", "csh", "yash",
+    "oksh", "lksh", "posh",
+];
+
+/// Whether `name` is a shell, also with its version behind it.
+pub(super) fn is_shell(name: &str) -> bool {
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
+    SHELLS.contains(&name) || SHELLS.contains(&plain)
+}
 
 const INTERPRETERS: [&str; 14] = [
     "python",
@@ -58,7 +66,7 @@ impl Walk<'_> {
                 _ if is_flags(text) => {
                     has_code |= text.starts_with('-') && text.contains('c');
                     from_stdin |= text.starts_with('-') && text.contains('s');
-                    if text.ends_with('o') || text.ends_with('O') {
+                    for _ in text.matches(['o', 'O']) {
                         rest.next();
                     }
                 }
@@ -94,6 +102,12 @@ impl Walk<'_> {
             return;
         }
         if matches!(script.exact(), Some("/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")) {
+            return self.shell_stdin(context, state);
+        }
+        let streams = ["/dev/fd/", "/proc/self/fd/"];
+        if streams.iter().any(|stream| script.text.starts_with(stream)) {
+            // Which text another descriptor holds is not followed; what was given is judged.
+            self.find(Effect::CodeUnknown, &script.text);
             return self.shell_stdin(context, state);
         }
         if self.is_download(script, state) {
