@@ -121,7 +121,11 @@ impl Walk<'_> {
     /// A shell that reads its program from standard input.
     fn shell_stdin(&mut self, context: &Context, state: &State) {
         match &context.stdin {
-            Stdin::Inherited => {}
+            Stdin::Inherited => {
+                if let Some(stdin) = self.input.take() {
+                    self.shell_stdin(&Context { stdin, ..context.clone() }, state);
+                }
+            }
             Stdin::Pipe { fetches } => {
                 self.find(Effect::PipesToShell, "a pipe into a shell");
                 if *fetches {
