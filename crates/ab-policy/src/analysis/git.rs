@@ -83,6 +83,10 @@ impl Walk<'_> {
                     }
                     at += 2;
                 }
+                _ if text.len() > 2 && text.starts_with("-c") => {
+                    self.configures(&arg.after(2), state);
+                    at += 1;
+                }
                 "-C" | "--work-tree" => {
                     trees.extend(args.get(at + 1).cloned());
                     at += 2;

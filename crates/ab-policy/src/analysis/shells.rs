@@ -61,7 +61,16 @@ impl Walk<'_> {
             match text {
                 "--" => break rest.next(),
                 "-" => {}
-                "-o" | "+o" | "-O" | "+O" | "--rcfile" | "--init-file" => drop(rest.next()),
+                "-o" | "+o" | "-O" | "+O" => drop(rest.next()),
+                "--rcfile" | "--init-file" => {
+                    if let Some(file) = rest.next() {
+                        self.script_file(file, context, state);
+                    }
+                }
+                _ if text.starts_with("--command=") => {
+                    return self.shell_code(&arg.after("--command=".len()), context, state);
+                }
+                "--command" => has_code = true,
                 _ if text.strip_prefix("--").is_some_and(is_long_flag) => {}
                 _ if is_flags(text) => {
                     has_code |= text.starts_with('-') && text.contains('c');

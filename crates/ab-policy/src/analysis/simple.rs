@@ -2,7 +2,7 @@
 
 use super::argument::{Arg, base_name};
 use super::effect::Effect;
-use super::state::{Directory, Flow, State};
+use super::state::{Directory, Flow, State, join};
 use super::walk::{Context, Stdin, Walk};
 use crate::place::Place;
 use crate::shell::MAX_DEPTH;
@@ -142,31 +142,41 @@ impl Walk<'_> {
         }
         self.runs_file(head, &state);
         self.paths(args, &state);
-        if let Some(flow) = self.call(&name, args, context, &state) {
-            return flow;
-        }
-        self.aliased(&name, args, context, &state);
-        self.evaluates(&name, args, &state);
-        match name.as_str() {
+        // Whether a function of that name holds here depends on much: `command`, `env`, a shell of
+        // its own and `unset` pass it by. Both are looked at.
+        let Some(called) = self.call(&name, args, context, &state) else {
+            return self.named(&name, args, context, state);
+        };
+        self.shadow += 1;
+        let flow = self.named(&name, args, context, state);
+        self.shadow -= 1;
+        Flow { ok: join(called.ok, flow.ok), fail: join(called.fail, flow.fail) }
+    }
+
+    /// What a program or a builtin of that name does.
+    fn named(&mut self, name: &str, args: &[Arg], context: &Context, state: State) -> Flow {
+        self.aliased(name, args, context, &state);
+        self.evaluates(name, args, &state);
+        match name {
             "cd" | "chdir" => self.change_directory(&args[1..], state),
-            "pushd" | "popd" => self.stacked_directory(&name, &args[1..], state),
+            "pushd" | "popd" => self.stacked_directory(name, &args[1..], state),
             "exit" | "return" if context.via.is_none() => {
                 self.pauses += 1;
                 Flow { ok: None, fail: None }
             }
             "break" | "wait" | "sleep" | "read" => {
                 self.pauses += 1;
-                self.sets_variables(&name, args, state)
+                self.sets_variables(name, args, state)
             }
             "mapfile" | "readarray" | "getopts" | "printf" => {
-                self.sets_variables(&name, args, state)
+                self.sets_variables(name, args, state)
             }
             "alias" => {
                 self.alias(&args[1..], &state);
                 Flow::same(state)
             }
-            name if DECLARERS.contains(&name) => self.declares(&args[1..], state),
-            _ => self.program(&name, args, context, state),
+            _ if DECLARERS.contains(&name) => self.declares(&args[1..], state),
+            _ => self.program(name, args, context, state),
         }
     }
 

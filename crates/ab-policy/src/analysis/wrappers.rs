@@ -103,11 +103,14 @@ impl Walk<'_> {
         let rest = &args[1..];
         let same = || Flow::same(state.clone());
         let flow = match name {
-            "command" => match rest.first().and_then(Arg::exact) {
-                Some("-v" | "-V" | "-pv" | "-pV") => same(),
-                Some("-p") => self.inner(&rest[1..], context, state.clone()),
-                _ => self.inner(rest, context, state.clone()),
-            },
+            "command" => {
+                let at = skip(rest, "", &[]);
+                let asks = |arg: &Arg| arg.text != "--" && arg.text.contains(['v', 'V']);
+                match rest[..at].iter().any(asks) {
+                    true => same(),
+                    false => self.inner(&rest[at..], context, state.clone()),
+                }
+            }
             "env" | "cross-env" => self.env(rest, context, state),
             "xargs" => self.xargs(rest, context, state),
             "find" | "fd" | "fdfind" => {
@@ -115,7 +118,7 @@ impl Walk<'_> {
                 same()
             }
             "watch" => {
-                let at = skip(rest, "nd", &["--interval"]);
+                let at = skip(rest, "nq", &["--interval", "--equexit"]);
                 let exec =
                     rest[..at].iter().any(|arg| matches!(arg.exact(), Some("-x" | "--exec")));
                 match exec {
@@ -226,8 +229,8 @@ impl Walk<'_> {
                     return Flow::same(state);
                 }
                 _ if certain.starts_with("--split-string=")
-                    || certain.starts_with("-S")
-                    || certain.starts_with("-vS") =>
+                    || (certain.starts_with('-')
+                        && certain[1..].trim_start_matches(['i', 'v', '0']).starts_with('S')) =>
                 {
                     let bytes = certain.find(['=', 'S']).unwrap_or(0) + 1;
                     let words: Vec<Arg> =
@@ -435,7 +438,7 @@ impl Walk<'_> {
         let mut words = rest.iter();
         while let Some(arg) = words.next() {
             match arg.exact() {
-                Some("-c" | "--command") => {
+                Some("-c" | "--command" | "-qc" | "-lc" | "-qec" | "-ec" | "-nc" | "-xc") => {
                     if let Some(code) = words.next() {
                         self.shell_code(code, context, state);
                     }
