@@ -233,7 +233,7 @@ pub(crate) fn located(text: &str, at: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let header = |line: &&str| line.trim_start().starts_with("[[");
     let key = |line: &str| line.split_once('=').map(|(key, _)| key.trim().to_owned());
-    let first = (0..=number).rev().find(|at| lines.get(*at).is_some_and(|line| header(line)));
+    let first = (0..=number).rev().find(|at| lines.get(*at).is_some_and(header));
     let id = first.and_then(|first| {
         let block = lines[first + 1..].iter().take_while(|line| !header(line));
         block.clone().find_map(|line| {
