@@ -49,6 +49,14 @@ impl Failure {
         }
     }
 
+    /// The same, as a matter of the command line.
+    pub(crate) fn into_usage(self) -> Failure {
+        match self {
+            Failure::Call(error) => Failure::Usage(error),
+            Failure::Usage(_) | Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
+        }
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Failure::Call(error) => Exit::of(error.kind()),

@@ -105,7 +105,11 @@ fn own_rules_are_read_and_tested() {
         .expect_error(1, "rule 'own.push': it matches 'git push'");
     stage
         .run(&["policy", "check", "ls", "--rules", "missing.toml"])
-        .expect_error(1, "missing.toml");
+        .expect_error(2, "missing.toml");
+    // No verdict ends with the code of a file that makes no sense, and the file is named.
+    let bad = "bad.toml: rule 'own.push': it matches 'git push'";
+    stage.run(&["policy", "check", "ls", "--rules", "bad.toml"]).expect_error(2, bad);
+    stage.run(&["exec", "--rules", "bad.toml", "--", "ls"]).expect_error(2, bad);
     let ran = stage.run(&["policy", "test", "corpus.toml"]);
     assert_eq!(
         (ran.code, ran.text().as_str()),
@@ -153,4 +157,31 @@ fn exec_runs_what_the_policy_allows() {
     assert_eq!(stage.out(&["exec", "--", "cd src && cat a.txt && cd .. && ls"]), "A\nsrc\n");
     let off = stage.out(&["exec", "--profile", "off", "--", "eval 'echo run'"]);
     assert_eq!(off, "run\n");
+}
+
+#[test]
+fn a_person_at_the_terminal_is_asked() {
+    let ask = RULES.replace("deny", "ask").replace("git", "echo");
+    let stage = Stage::with(&[("rules.toml", &ask)]);
+    // Enter is a carriage return; only a terminal that is not raw makes a line of it.
+    for flags in [&[][..], &["--pty"][..]] {
+        let words = [&["exec", "--rules", "rules.toml"], flags, &["--", "echo push && echo ran"]];
+        let words = words.concat();
+        let yes = stage.typed(&words, b"y\r");
+        assert_eq!(yes.code, 0, "{flags:?}: {}", yes.text());
+        assert!(
+            yes.text().contains("run it? [y/N] ") && yes.text().contains("\nran\n"),
+            "{}",
+            yes.text()
+        );
+        for keys in [&b"n\r"[..], b"\r", b"yep\r", b"\x04"] {
+            let no = stage.typed(&words, keys);
+            assert_eq!(no.code, 3, "{flags:?}: {}", no.text());
+            assert!(no.text().contains("not approved: "), "{}", no.text());
+            assert!(!no.text().contains("\nran\n"), "{}", no.text());
+        }
+    }
+    stage
+        .run(&["exec", "--rules", "rules.toml", "--", "echo push"])
+        .expect_error(3, "nobody can be asked");
 }

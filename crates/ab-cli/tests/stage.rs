@@ -85,20 +85,25 @@ impl Stage {
 
     /// A command at a terminal, which gets both streams of it.
     pub(crate) fn watched(&self, arguments: &[&str]) -> Ran {
-        self.at_terminal(arguments, &[])
+        self.at_terminal(arguments, &[], b"")
+    }
+
+    /// As somebody sees it who types `keys`.
+    pub(crate) fn typed(&self, arguments: &[&str], keys: &[u8]) -> Ran {
+        self.at_terminal(arguments, &[("NO_COLOR", "1")], keys)
     }
 
     pub(crate) fn watched_without_colours(&self, arguments: &[&str]) -> Ran {
-        self.at_terminal(arguments, &[("NO_COLOR", "1")])
+        self.at_terminal(arguments, &[("NO_COLOR", "1")], b"")
     }
 
-    fn at_terminal(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Ran {
+    fn at_terminal(&self, arguments: &[&str], variables: &[(&str, &str)], keys: &[u8]) -> Ran {
         let quoted = |word: &&str| format!("'{}'", word.replace('\'', r"'\''"));
         let words: Vec<String> = [BINARY].iter().chain(arguments).map(quoted).collect();
         let mut command = self.command("script");
         command.args(["-q", "-e", "-c", &words.join(" "), "/dev/null"]);
         command.env("TERM", "xterm").env("SHELL", "/bin/sh").envs(variables.iter().copied());
-        let mut ran = run(command, b"");
+        let mut ran = run(command, keys);
         // A terminal has its own line ends.
         ran.out = ran.text().replace("\r\n", "\n").into_bytes();
         ran

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::place::{Home, Scene};
 use crate::policy::Policy;
 use crate::profile::Profile;
-use crate::rules::{RuleFile, invalid};
+use crate::rules::{RuleFile, invalid, located};
 
 /// A file of commands and their verdicts.
 #[derive(Clone, Debug, Deserialize)]
@@ -57,7 +57,10 @@ impl Corpus {
             return serde_json::from_str(text)
                 .map_err(|error| invalid(format!("read corpus: {error}")));
         }
-        toml::from_str(text).map_err(|error| invalid(format!("read corpus: {}", error.message())))
+        toml::from_str(text).map_err(|error| {
+            let place = error.span().map(|span| located(text, span.start)).unwrap_or_default();
+            invalid(format!("read corpus: {place}{}", error.message()))
+        })
     }
 
     /// Whether `text` looks like a corpus rather than a file of rules.

@@ -83,9 +83,16 @@ impl Policy {
     /// The built-in rules of a profile, and a user's.
     pub fn with_rules(profile: Profile, file: &RuleFile) -> Result<Self> {
         let mut policy = Self::new(profile)?;
-        let mut index = Index::of(profile, &built_in_rules()?)?;
+        let built_in = built_in_rules()?;
+        let mut index = Index::of(profile, &built_in)?;
         if profile != Profile::Off {
             for rule in &file.rules {
+                let known =
+                    |id: &String| built_in.iter().chain(&file.rules).any(|other| other.id == *id);
+                if let Some(id) = rule.overrides.iter().find(|id| !known(id)) {
+                    let problem = format!("rule '{}': overrides '{id}', which is no rule", rule.id);
+                    return Err(invalid(problem));
+                }
                 if index.entries.iter().any(|entry| entry.rule.id == rule.id) {
                     return Err(invalid(format!(
                         "rule '{}': there is another of that id",

@@ -154,7 +154,8 @@ impl RuleFile {
         bounded(text)?;
         toml::from_str::<RuleFile>(text)
             .map_err(|error| {
-                invalid(format!("read rules: {}", error.message())).with_source(error)
+                let place = error.span().map(|span| located(text, span.start)).unwrap_or_default();
+                invalid(format!("read rules: {place}{}", error.message())).with_source(error)
             })?
             .checked()
     }
@@ -223,6 +224,32 @@ impl Rule {
             }
         }
     }
+}
+
+/// The line, and the rule and field it belongs to, of a place in TOML.
+pub(crate) fn located(text: &str, at: usize) -> String {
+    let before = text.get(..at).unwrap_or(text);
+    let number = before.matches('\n').count();
+    let lines: Vec<&str> = text.lines().collect();
+    let header = |line: &&str| line.trim_start().starts_with("[[");
+    let key = |line: &str| line.split_once('=').map(|(key, _)| key.trim().to_owned());
+    let first = (0..=number).rev().find(|at| lines.get(*at).is_some_and(header));
+    let id = first.and_then(|first| {
+        let block = lines[first + 1..].iter().take_while(|line| !header(line));
+        block.clone().find_map(|line| {
+            let (key, value) = line.split_once('=')?;
+            (key.trim() == "id").then(|| value.trim().trim_matches('"').to_owned())
+        })
+    });
+    let mut place = format!("line {}", number + 1);
+    if let Some(id) = id {
+        place.push_str(&format!(", rule '{id}'"));
+    }
+    if let Some(field) = lines.get(number).and_then(|line| key(line)) {
+        place.push_str(&format!(", field '{field}'"));
+    }
+    place.push_str(": ");
+    place
 }
 
 fn bounded(text: &str) -> Result<()> {

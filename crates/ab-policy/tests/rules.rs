@@ -146,7 +146,12 @@ fn rules_that_make_no_sense_are_refused() {
         (rule("command = [\"ls\"]").replace("\"a\"", "\"A b\""), "an id is made of"),
         (rule("command = [\"ls\"]").replace("deny", "maybe"), "unknown variant"),
         (rule("command = [\"ls\"]").replace("\"r\"", "\" \""), "no reason"),
-        ("default = 3".to_owned(), "read rules"),
+        (
+            rule("command = [\"ls\"]").replace("deny", "allow") + "overrides = [\"no.rule\"]\n",
+            "rule 'a': overrides 'no.rule', which is no rule",
+        ),
+        (rule("command = \"ls\""), "line 5, rule 'a', field 'command': invalid type"),
+        ("default = 3".to_owned(), "read rules: line 1, field 'default'"),
         ("{".to_owned(), "read rules"),
     ] {
         let loaded =

@@ -341,17 +341,15 @@ async fn streamed(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let mut request: ExecRequest = backend.request(exec.command()?, exec.options()?)?;
-    let raw = match exec.pty {
-        true => {
-            request.terminal = Some(raw::size());
-            Some(raw::Raw::enter())
-        }
-        false => None,
-    };
+    if exec.pty {
+        request.terminal = Some(raw::size());
+    }
     if exec.stdin || exec.pty {
         request.stdin = Stdin::Piped;
     }
     let process = backend.spawn(request).await?;
+    // Not before: a person who is asked answers with a line, and may interrupt.
+    let raw = exec.pty.then(raw::Raw::enter);
     let bound = exec.limits.max_output;
     let ended = live::follow(process, bound, terminal).await;
     drop(raw);

@@ -7,6 +7,7 @@ mod list;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ab_core::Error;
 use agent_backend::policy::{CommandPolicy, Profile, RuleFile};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -76,20 +77,34 @@ impl RuleFlags {
 
     fn own(&self) -> Result<RuleFile, Failure> {
         match &self.rules {
-            Some(path) => Ok(RuleFile::parse(&text_of(path)?)?),
+            Some(path) => rules_in(path, &text_of(path)?),
             None => Ok(RuleFile::default()),
         }
     }
 
+    /// A file that makes no sense is a matter of the command line: no verdict ends with its code.
     fn load(&self) -> Result<agent_backend::Policy, Failure> {
-        Ok(agent_backend::Policy::with_rules(self.profile(), &self.own()?)?)
+        let load = || self.proven(&self.own()?);
+        load().map_err(Failure::into_usage)
+    }
+
+    fn proven(&self, own: &RuleFile) -> Result<agent_backend::Policy, Failure> {
+        let loaded = agent_backend::Policy::with_rules(self.profile(), own);
+        loaded.map_err(|error| match &self.rules {
+            Some(path) => in_file(path, error),
+            None => error.into(),
+        })
     }
 
     /// For commands that run: questions go to whoever sits at the terminal.
     pub(crate) fn policy(&self, terminal: &Terminal) -> Result<CommandPolicy, Failure> {
+        let own = self.own().map_err(Failure::into_usage)?;
+        if self.rules.is_some() {
+            self.proven(&own).map_err(Failure::into_usage)?;
+        }
         Ok(CommandPolicy {
             profile: self.profile(),
-            rules: self.own()?,
+            rules: own,
             approver: Arc::new(TerminalApprover::new(terminal.format())),
         })
     }
@@ -99,6 +114,16 @@ impl RuleFlags {
         let (profile, rules) = (self.profile(), self.own()?);
         Ok(CommandPolicy { profile, rules, ..CommandPolicy::default() })
     }
+}
+
+fn rules_in(path: &Path, text: &str) -> Result<RuleFile, Failure> {
+    RuleFile::parse(text).map_err(|error| in_file(path, error))
+}
+
+/// An error that says which file it is about.
+fn in_file(path: &Path, error: Error) -> Failure {
+    let message = format!("{}: {}", path.display(), error.message());
+    Error::new(error.code(), error.kind(), message).with_source(error).into()
 }
 
 fn text_of(path: &Path) -> Result<String, Failure> {

@@ -50,7 +50,8 @@ impl Walk<'_> {
     /// A variable gets a value; nothing: one that only run time knows.
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let loader = name.starts_with("LD_") || name.starts_with("DYLD_");
-        if loader || HIJACKS.contains(&name) {
+        let settings = name.starts_with("GIT_CONFIG") || name.starts_with("BASH_FUNC_");
+        if loader || settings || HIJACKS.contains(&name) {
             return self.find(Effect::HijacksEnvironment, name);
         }
         let text = value.and_then(Arg::exact);

@@ -4,7 +4,7 @@ use super::argument::Arg;
 use super::braces;
 use super::effect::Effect;
 use super::state::State;
-use super::walk::{Context, Walk};
+use super::walk::{Context, Stdin, Walk};
 use crate::place::Home;
 use crate::shell::tree::{Body, Part, Script, Word};
 
@@ -57,6 +57,9 @@ impl Walk<'_> {
                 Part::Tilde(user) => self.home(user, state, out),
                 Part::Variable { name, quoted, altered, inner, source } => {
                     self.inside(inner, context, state);
+                    if *altered {
+                        self.alters(name, source, state);
+                    }
                     let value = if *altered { None } else { self.value(name, state) };
                     let home = name == "HOME";
                     if home {
@@ -87,7 +90,12 @@ impl Walk<'_> {
                 Part::Process { script, source } => {
                     let fetched = self.fetches;
                     self.find(Effect::Substitutes, source);
-                    self.substitution(script, context, state);
+                    // What `>( … )` reads, somebody else writes.
+                    let stdin = match source.starts_with('>') {
+                        true => Stdin::Pipe { fetches: self.fetches > 0 },
+                        false => context.stdin.clone(),
+                    };
+                    self.substitution(script, &Context { stdin, ..context.clone() }, state);
                     out.unknown(source, false);
                     let current = out.current();
                     current.stream = true;
@@ -97,6 +105,20 @@ impl Walk<'_> {
                     self.inside(inner, context, state);
                     out.unknown(source, false);
                 }
+            }
+        }
+    }
+
+    /// Operators that do more than change the text: `${x:=…}` assigns, `${x@P}` runs.
+    fn alters(&mut self, name: &str, source: &str, state: &State) {
+        let behind = source.split_once(name).map(|(_, rest)| rest).unwrap_or_default();
+        if behind.starts_with('=') || behind.starts_with(":=") {
+            self.assigned(name, None, state);
+        }
+        if behind.ends_with("@P}") {
+            match self.value(name, state) {
+                Some(value) => self.embedded(&value, state),
+                None => self.find(Effect::CodeUnknown, source),
             }
         }
     }

@@ -87,6 +87,13 @@ impl Walk<'_> {
 
     /// A word that may be a path which is read.
     pub(super) fn reach(&mut self, arg: &Arg, state: &State) {
+        // `file:///etc/x`, and `@/etc/x` where a word is read from a file.
+        for prefix in ["file://", "@"] {
+            let inner = arg.after(prefix.len());
+            if arg.text.starts_with(prefix) && inner.text.starts_with(['/', '~', '.']) {
+                return self.reach(&inner, state);
+            }
+        }
         if arg.text.contains("://") || arg.text.contains('\n') || arg.text.is_empty() {
             return;
         }

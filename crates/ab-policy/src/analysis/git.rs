@@ -4,6 +4,7 @@ use super::argument::Arg;
 use super::effect::Effect;
 use super::state::State;
 use super::walk::{Context, Walk};
+use crate::place::Place;
 
 /// Settings whose value git runs whenever it likes.
 const RUNS: [&str; 13] = [
@@ -23,6 +24,21 @@ const RUNS: [&str; 13] = [
 ];
 /// Settings whose value is an ordinary command of the user.
 const USES: [&str; 4] = ["core.pager", "core.editor", "sequence.editor", "core.hookspath"];
+
+/// Long options of `clone` and `init` whose value is the next word.
+const GIT_VALUES: &[&str] = &[
+    "--config",
+    "--branch",
+    "--origin",
+    "--depth",
+    "--jobs",
+    "--reference",
+    "--separate-git-dir",
+    "--template",
+    "--filter",
+    "--upload-pack",
+    "--initial-branch",
+];
 
 enum Setting {
     /// Runs its value unasked.
@@ -57,6 +73,7 @@ fn setting(key: &str, value: &str) -> Setting {
 impl Walk<'_> {
     pub(super) fn git(&mut self, args: &[Arg], context: &Context, state: &State) {
         let mut at = 1;
+        let mut trees: Vec<Arg> = Vec::new();
         while let Some(arg) = args.get(at) {
             let text = arg.text.as_str();
             match text {
@@ -66,7 +83,27 @@ impl Walk<'_> {
                     }
                     at += 2;
                 }
-                "-C" | "--git-dir" | "--work-tree" | "--namespace" | "--exec-path" => at += 2,
+                _ if text.len() > 2 && text.starts_with("-c") => {
+                    self.configures(&arg.after(2), state);
+                    at += 1;
+                }
+                "-C" | "--work-tree" => {
+                    trees.extend(args.get(at + 1).cloned());
+                    at += 2;
+                }
+                _ if text.starts_with("--work-tree=") => {
+                    trees.push(arg.after("--work-tree=".len()));
+                    at += 1;
+                }
+                "--config-env" => {
+                    self.find(Effect::HijacksEnvironment, text);
+                    at += 2;
+                }
+                _ if text.starts_with("--config-env=") => {
+                    self.find(Effect::HijacksEnvironment, text);
+                    at += 1;
+                }
+                "--git-dir" | "--namespace" | "--exec-path" => at += 2,
                 _ if text.starts_with("--exec-path=") => {
                     self.find(Effect::HijacksEnvironment, text);
                     at += 1;
@@ -77,6 +114,21 @@ impl Walk<'_> {
         }
         let Some(verb) = args.get(at).and_then(Arg::exact) else { return };
         let rest = &args[at + 1..];
+        let changes = [
+            "clean", "checkout", "reset", "restore", "rm", "mv", "apply", "stash", "pull", "switch",
+        ];
+        if changes.contains(&verb) {
+            for tree in &trees {
+                self.writes(tree, state);
+            }
+        }
+        if matches!(verb, "clone" | "init") {
+            let named = super::programs::operands(rest, "cbojuT", GIT_VALUES);
+            let target = if verb == "clone" { named.get(1) } else { named.first() };
+            if let Some(target) = target {
+                self.writes(target, state);
+            }
+        }
         match verb {
             "config" => self.git_config(rest, state),
             "bisect" if rest.first().and_then(Arg::exact) == Some("run") => {
@@ -99,6 +151,16 @@ impl Walk<'_> {
             }
             "clone" | "fetch" | "pull" | "push" | "ls-remote" | "remote" | "archive" => {
                 for (at, arg) in rest.iter().enumerate() {
+                    if verb == "clone" {
+                        let pair = match arg.text.as_str() {
+                            "-c" | "--config" => rest.get(at + 1).cloned(),
+                            text if text.starts_with("--config=") => Some(arg.after(9)),
+                            _ => None,
+                        };
+                        if let Some(pair) = pair {
+                            self.configures(&pair, state);
+                        }
+                    }
                     let code = ["--upload-pack", "--receive-pack", "--exec", "-u"].iter().find_map(
                         |flag| {
                             if arg.text == *flag && !(*flag == "-u" && verb != "clone") {
@@ -139,17 +201,12 @@ impl Walk<'_> {
 
     /// `git config`, where it sets something.
     fn git_config(&mut self, rest: &[Arg], state: &State) {
-        let asks = [
-            "--get",
-            "--get-all",
-            "--list",
-            "-l",
-            "--unset",
-            "--get-regexp",
-            "get",
-            "list",
-            "unset",
-        ];
+        let asks = ["--get", "--get-all", "--list", "-l", "--unset", "--get-regexp"];
+        // As verbs they come first; elsewhere they are values.
+        let verbs = ["get", "list", "unset"];
+        if rest.first().is_some_and(|arg| verbs.contains(&arg.text.as_str())) {
+            return;
+        }
         if rest.iter().any(|arg| asks.contains(&arg.text.as_str())) {
             return;
         }
@@ -172,6 +229,14 @@ impl Walk<'_> {
     }
 
     fn configured(&mut self, key: &str, value: &Arg, state: &State) {
+        // Hooks of the workspace are the workspace's.
+        let outside = |place: &Place| matches!(place, Place::Outside(_));
+        if key.eq_ignore_ascii_case("core.hookspath")
+            && self.places(value, state).iter().any(outside)
+            && !matches!(value.exact(), Some("/dev/null"))
+        {
+            self.find(Effect::HijacksEnvironment, key);
+        }
         match setting(key, &value.text) {
             Setting::Runs => self.find(Effect::HijacksEnvironment, key),
             Setting::Command => match value.exact() {

@@ -2,7 +2,7 @@
 
 use super::argument::{Arg, base_name};
 use super::effect::Effect;
-use super::shells::{SHELLS, is_interpreter};
+use super::shells::{is_interpreter, is_shell};
 use super::state::{Flow, State};
 use super::walk::{Context, Walk};
 use super::wrappers::skip;
@@ -19,7 +19,7 @@ impl Walk<'_> {
         context: &Context,
         state: State,
     ) -> Flow {
-        if SHELLS.contains(&name) {
+        if is_shell(name) {
             self.shell(args, context, &state);
             return Flow::same(state);
         }
@@ -61,14 +61,20 @@ impl Walk<'_> {
                     .or_else(|| after("--info-script="))
                     .or_else(|| after("--new-volume-script="))
                     .or_else(|| after("--rsh-command="))
+                    .or_else(|| shortened(arg))
                     .or_else(|| match arg.text.as_str() {
                         "--to-command"
                         | "-I"
                         | "--use-compress-program"
                         | "-F"
+                        | "--new-volume-script"
+                        | "--rsh-command"
                         | "--info-script" => next(),
                         _ => None,
                     }),
+                "make" | "gmake" => after("SHELL=").or_else(|| after(".SHELLFLAGS=")),
+                "nix-shell" | "nix" if matches!(arg.text.as_str(), "--run" | "--command") => next(),
+                "scp" | "sftp" if arg.text == "-S" => next(),
                 "rsync" => after("--rsh=").or_else(|| after("--rsync-path=")).or_else(|| {
                     let flag = arg.text.starts_with('-') && !arg.text.starts_with("--");
                     let rsh = arg.text == "--rsh" || (flag && arg.text.ends_with('e'));
@@ -79,9 +85,11 @@ impl Walk<'_> {
                     let option = option.or_else(|| if arg.text == "-o" { next() } else { None });
                     option.and_then(|value| {
                         let lower = value.text.to_ascii_lowercase();
-                        let runs = ["proxycommand=", "localcommand=", "knownhostscommand="];
+                        let runs = ["proxycommand", "localcommand", "knownhostscommand"];
                         let key = runs.iter().find(|key| lower.starts_with(**key))?;
-                        Some(value.after(key.len()))
+                        let rest = &lower[key.len()..];
+                        let code = rest.trim_start().trim_start_matches('=').trim_start();
+                        Some(value.after(lower.len() - code.len()))
                     })
                 }
                 "sort" => after("--compress-program="),
@@ -114,6 +122,7 @@ impl Walk<'_> {
         let rest = &args[1..];
         let url = rest.iter().rev().find(|arg| !arg.is_option() && arg.text.contains("://"));
         let mut files: Vec<Arg> = Vec::new();
+        let mut folders: Vec<Arg> = Vec::new();
         for (at, arg) in rest.iter().enumerate() {
             let text = arg.text.as_str();
             let short = |letter: char| {
@@ -126,6 +135,24 @@ impl Walk<'_> {
             };
             if takes {
                 files.extend(rest.get(at + 1).cloned());
+            }
+            let attached = match name {
+                "curl" => "-o",
+                _ => "-O",
+            };
+            if text.len() > 2 && text.starts_with(attached) && attached_file(&arg.text) {
+                files.push(arg.after(2));
+            }
+            let into = match name {
+                "curl" => ["--output-dir", "--output-dir="],
+                _ => ["-P", "--directory-prefix="],
+            };
+            if text == into[0] || text == into[1].trim_end_matches('=') {
+                folders.extend(rest.get(at + 1).cloned());
+            } else if text.starts_with(into[1]) {
+                folders.push(arg.after(into[1].len()));
+            } else if into[0] == "-P" && text.starts_with("-P") {
+                folders.push(arg.after(2));
             }
             for prefix in ["--output=", "--output-document=", "--out="] {
                 if text.starts_with(prefix) {
@@ -144,6 +171,7 @@ impl Walk<'_> {
             let path = url.text.split(['?', '#']).next().unwrap_or_default();
             files.push(Arg::literal(base_name(path)));
         }
+        self.writes_each(&folders, state);
         for file in files {
             if file.exact() == Some("-") {
                 continue;
@@ -188,6 +216,11 @@ impl Walk<'_> {
                 self.writes_each(&destination, state);
             }
             "cp" | "install" | "rsync" | "scp" => {
+                if name == "install" && (short('d') || has(&["--directory"])) {
+                    for arg in operands(rest, "mgo", &["--mode", "--owner", "--group"]) {
+                        self.writes(arg, state);
+                    }
+                }
                 let (_, destination) = last_of(rest, "tSmgoeT", "--target-directory");
                 let local =
                     |arg: &Arg| name == "cp" || name == "install" || !arg.text.contains(':');
@@ -207,8 +240,13 @@ impl Walk<'_> {
                     self.writes(arg, state);
                 }
             }
-            "chmod" | "chown" | "chgrp" => {
-                for arg in operands(rest, "", &[]).into_iter().skip(1) {
+            "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => {
+                // A list of rights is not the first operand where an option takes it.
+                let skipped = usize::from(name != "setfacl");
+                for arg in operands(rest, if name == "setfacl" { "mxMX" } else { "" }, &[])
+                    .into_iter()
+                    .skip(skipped)
+                {
                     self.changes_permissions(arg, state);
                 }
             }
@@ -219,7 +257,9 @@ impl Walk<'_> {
                     }
                 }
             }
-            "sed" | "perl" if short('i') || has(&["--in-place"]) => {
+            "sed" | "perl"
+                if short('i') || rest.iter().any(|arg| arg.text.starts_with("--in-place")) =>
+            {
                 let mut files = operands(rest, "efl", &["--expression", "--file"]);
                 if !short('e') && !has(&["--expression", "--file"]) && !files.is_empty() {
                     files.remove(0);
@@ -228,22 +268,78 @@ impl Walk<'_> {
                     self.writes(arg, state);
                 }
             }
-            "tar" | "bsdtar" | "unzip" | "patch" | "sort" => {
-                let flag = match name {
-                    "tar" | "bsdtar" => "-C",
-                    "unzip" | "patch" => "-d",
-                    _ => "-o",
-                };
-                if let Some(at) = rest.iter().position(|arg| arg.text == flag)
-                    && let Some(arg) = rest.get(at + 1)
-                {
+            "tar" | "bsdtar" | "gtar" => self.writes_behind(rest, &["-C", "--directory"], state),
+            "unzip" => self.writes_behind(rest, &["-d"], state),
+            "sort" => self.writes_behind(rest, &["-o", "--output"], state),
+            "patch" => {
+                self.writes_behind(rest, &["-d", "-o", "--directory", "--output"], state);
+                if let Some(file) = operands(rest, "pdoiFBzrDV", &[]).first() {
+                    self.writes(file, state);
+                }
+            }
+            "7z" | "7za" | "7zz" => {
+                for arg in rest.iter().filter(|arg| arg.text.starts_with("-o")) {
+                    self.writes(&arg.after(2), state);
+                }
+            }
+            "cc" | "gcc" | "g++" | "c++" | "clang" | "clang++" | "ld" | "rustc" | "gpg" => {
+                self.writes_behind(rest, &["-o", "--output"], state);
+            }
+            "go" => {
+                let at = rest.iter().position(|arg| arg.text == "-o");
+                if let Some(file) = at.and_then(|at| rest.get(at + 1)) {
+                    self.writes(file, state);
+                }
+            }
+            "openssl" => {
+                let at =
+                    rest.iter().position(|arg| matches!(arg.text.as_str(), "-out" | "-keyout"));
+                if let Some(file) = at.and_then(|at| rest.get(at + 1)) {
+                    self.writes(file, state);
+                }
+            }
+            "sponge" => {
+                for arg in operands(rest, "", &[]) {
                     self.writes(arg, state);
                 }
-                for arg in rest.iter().filter(|arg| arg.text.starts_with("--directory=")) {
-                    self.writes(&arg.after("--directory=".len()), state);
+            }
+            "split" | "csplit" => {
+                if let Some(prefix) = operands(rest, "abClnt", &[]).get(1)
+                    && name == "split"
+                {
+                    self.writes(prefix, state);
+                }
+                self.writes_behind(rest, &["-f", "--prefix"], state);
+            }
+            // They put another file in the place of the one they are given.
+            "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd"
+                if !short('c')
+                    && !short('l')
+                    && !short('t')
+                    && !has(&["--stdout", "--to-stdout"]) =>
+            {
+                for arg in operands(rest, "S", &[]) {
+                    self.writes(arg, state);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Files behind options: as the next word, or attached.
+    fn writes_behind(&mut self, rest: &[Arg], flags: &[&str], state: &State) {
+        for (at, arg) in rest.iter().enumerate() {
+            let text = arg.text.as_str();
+            let file = flags.iter().find_map(|flag| match text.strip_prefix(flag)? {
+                "" => rest.get(at + 1).cloned(),
+                value if flag.starts_with("--") => {
+                    value.starts_with('=').then(|| arg.after(flag.len() + 1))
+                }
+                _ => Some(arg.after(flag.len())),
+            });
+            if let Some(file) = file {
+                self.writes(&file, state);
+            }
         }
     }
 
@@ -280,6 +376,19 @@ impl Walk<'_> {
     }
 }
 
+/// Whether what follows a letter is a file, and not more letters.
+fn attached_file(text: &str) -> bool {
+    text.contains(['/', '.', '~'])
+}
+
+/// Options of tar that run their value, cut short as getopt allows.
+fn shortened(arg: &Arg) -> Option<Arg> {
+    let (name, _) = arg.text.split_once('=')?;
+    let long = ["--to-command", "--use-compress-program", "--info-script", "--rsh-command"];
+    let is = |full: &&str| name.len() > 5 && full.starts_with(name);
+    long.iter().find(|full| is(full)).map(|_| arg.after(name.len() + 1))
+}
+
 /// The words that are no options, and those behind `--`.
 pub(super) fn operands<'a>(args: &'a [Arg], short: &str, long: &[&str]) -> Vec<&'a Arg> {
     let mut found = Vec::new();
@@ -304,10 +413,11 @@ fn last_of(args: &[Arg], short: &str, long: &str) -> (Vec<Arg>, Vec<Arg>) {
     let target = args.iter().enumerate().find_map(|(at, arg)| match arg.text.as_str() {
         "-t" => args.get(at + 1).cloned(),
         text if text == long => args.get(at + 1).cloned(),
-        text => text
-            .strip_prefix(long)
-            .filter(|rest| rest.starts_with('='))
-            .map(|_| arg.after(long.len() + 1)),
+        text if text.starts_with("-t") => Some(arg.after(2)),
+        text => {
+            let (name, _) = text.split_once('=')?;
+            (name.len() > 2 && long.starts_with(name)).then(|| arg.after(name.len() + 1))
+        }
     });
     let mut all: Vec<Arg> = operands(args, short, &[long]).into_iter().cloned().collect();
     if let Some(target) = target {

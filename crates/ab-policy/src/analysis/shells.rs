@@ -5,8 +5,16 @@ use super::effect::Effect;
 use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 
-pub(super) const SHELLS: [&str; 10] =
-    ["sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "tcsh"];
+const SHELLS: [&str; 15] = [
+    "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "tcsh", "csh", "yash",
+    "oksh", "lksh", "posh",
+];
+
+/// Whether `name` is a shell, also with its version behind it.
+pub(super) fn is_shell(name: &str) -> bool {
+    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
+    SHELLS.contains(&name) || SHELLS.contains(&plain)
+}
 
 const INTERPRETERS: [&str; 14] = [
     "python",
@@ -53,12 +61,21 @@ impl Walk<'_> {
             match text {
                 "--" => break rest.next(),
                 "-" => {}
-                "-o" | "+o" | "-O" | "+O" | "--rcfile" | "--init-file" => drop(rest.next()),
+                "-o" | "+o" | "-O" | "+O" => drop(rest.next()),
+                "--rcfile" | "--init-file" => {
+                    if let Some(file) = rest.next() {
+                        self.script_file(file, context, state);
+                    }
+                }
+                _ if text.starts_with("--command=") => {
+                    return self.shell_code(&arg.after("--command=".len()), context, state);
+                }
+                "--command" => has_code = true,
                 _ if text.strip_prefix("--").is_some_and(is_long_flag) => {}
                 _ if is_flags(text) => {
                     has_code |= text.starts_with('-') && text.contains('c');
                     from_stdin |= text.starts_with('-') && text.contains('s');
-                    if text.ends_with('o') || text.ends_with('O') {
+                    for _ in text.matches(['o', 'O']) {
                         rest.next();
                     }
                 }
@@ -96,6 +113,12 @@ impl Walk<'_> {
         if matches!(script.exact(), Some("/dev/stdin" | "/dev/fd/0" | "/proc/self/fd/0")) {
             return self.shell_stdin(context, state);
         }
+        let streams = ["/dev/fd/", "/proc/self/fd/"];
+        if streams.iter().any(|stream| script.text.starts_with(stream)) {
+            // Which text another descriptor holds is not followed; what was given is judged.
+            self.find(Effect::CodeUnknown, &script.text);
+            return self.shell_stdin(context, state);
+        }
         if self.is_download(script, state) {
             return self.find(Effect::RunsDownload, &script.text);
         }
@@ -107,7 +130,11 @@ impl Walk<'_> {
     /// A shell that reads its program from standard input.
     fn shell_stdin(&mut self, context: &Context, state: &State) {
         match &context.stdin {
-            Stdin::Inherited => {}
+            Stdin::Inherited => {
+                if let Some(stdin) = self.input.take() {
+                    self.shell_stdin(&Context { stdin, ..context.clone() }, state);
+                }
+            }
             Stdin::Pipe { fetches } => {
                 self.find(Effect::PipesToShell, "a pipe into a shell");
                 if *fetches {

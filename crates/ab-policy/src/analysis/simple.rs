@@ -2,11 +2,11 @@
 
 use super::argument::{Arg, base_name};
 use super::effect::Effect;
-use super::state::{Directory, Flow, State};
-use super::walk::{Context, Walk};
+use super::state::{Directory, Flow, State, join};
+use super::walk::{Context, Stdin, Walk};
 use crate::place::Place;
 use crate::shell::MAX_DEPTH;
-use crate::shell::tree::{Assignment, Redirect, Simple};
+use crate::shell::tree::{Assignment, Redirect, RedirectKind, Simple};
 
 /// Builtins that give variables values, behind options.
 const DECLARERS: [&str; 5] = ["export", "declare", "typeset", "readonly", "local"];
@@ -47,8 +47,15 @@ impl Walk<'_> {
             }
             return Flow::same(inner);
         }
+        if args.len() == 1 && args[0].exact() == Some("exec") && stdin != context.stdin {
+            self.input = Some(stdin.clone());
+        }
+        let fetched = self.fetches;
         let context = Context { stdin, ..context.clone() };
         let flow = self.run(&args, &context, inner);
+        if self.fetches > fetched || context.stdin == (Stdin::Pipe { fetches: true }) {
+            self.keeps_download(redirects, &context, &state);
+        }
         if simple.assignments.is_empty() {
             return flow;
         }
@@ -56,6 +63,24 @@ impl Walk<'_> {
         Flow {
             ok: flow.ok.map(|after| after.with_variables_of(&state)),
             fail: flow.fail.map(|after| after.with_variables_of(&state)),
+        }
+    }
+
+    /// A download that a redirect puts into a file.
+    fn keeps_download(&mut self, redirects: &[Redirect], context: &Context, state: &State) {
+        for redirect in redirects.iter().filter(|each| each.kind == RedirectKind::Write) {
+            self.shadow += 1;
+            let target = self.single(redirect.target(), context, state);
+            self.shadow -= 1;
+            if !target.stream {
+                let places = self.places(&target, state);
+                let inside = |place: &Place| match place {
+                    Place::Inside(_) => true,
+                    Place::Outside(path) => !crate::place::is_harmless(path),
+                    Place::Unknown => false,
+                };
+                self.downloads.extend(places.into_iter().filter(inside));
+            }
         }
     }
 
@@ -117,30 +142,41 @@ impl Walk<'_> {
         }
         self.runs_file(head, &state);
         self.paths(args, &state);
-        if let Some(flow) = self.call(&name, args, context, &state) {
-            return flow;
-        }
-        self.aliased(&name, args, context, &state);
-        match name.as_str() {
+        // Whether a function of that name holds here depends on much: `command`, `env`, a shell of
+        // its own and `unset` pass it by. Both are looked at.
+        let Some(called) = self.call(&name, args, context, &state) else {
+            return self.named(&name, args, context, state);
+        };
+        self.shadow += 1;
+        let flow = self.named(&name, args, context, state);
+        self.shadow -= 1;
+        Flow { ok: join(called.ok, flow.ok), fail: join(called.fail, flow.fail) }
+    }
+
+    /// What a program or a builtin of that name does.
+    fn named(&mut self, name: &str, args: &[Arg], context: &Context, state: State) -> Flow {
+        self.aliased(name, args, context, &state);
+        self.evaluates(name, args, &state);
+        match name {
             "cd" | "chdir" => self.change_directory(&args[1..], state),
-            "pushd" | "popd" => self.stacked_directory(&name, &args[1..], state),
+            "pushd" | "popd" => self.stacked_directory(name, &args[1..], state),
             "exit" | "return" if context.via.is_none() => {
                 self.pauses += 1;
                 Flow { ok: None, fail: None }
             }
             "break" | "wait" | "sleep" | "read" => {
                 self.pauses += 1;
-                self.sets_variables(&name, args, state)
+                self.sets_variables(name, args, state)
             }
             "mapfile" | "readarray" | "getopts" | "printf" => {
-                self.sets_variables(&name, args, state)
+                self.sets_variables(name, args, state)
             }
             "alias" => {
                 self.alias(&args[1..], &state);
                 Flow::same(state)
             }
-            name if DECLARERS.contains(&name) => self.declares(&args[1..], state),
-            _ => self.program(&name, args, context, state),
+            _ if DECLARERS.contains(&name) => self.declares(&args[1..], state),
+            _ => self.program(name, args, context, state),
         }
     }
 
@@ -246,6 +282,66 @@ impl Walk<'_> {
             state.set(&text, None);
         }
         Flow::same(state)
+    }
+
+    /// Builtins that expand their words once more: subscripts of variables, callbacks.
+    fn evaluates(&mut self, name: &str, args: &[Arg], state: &State) {
+        match name {
+            "test" | "[" | "let" | "printf" | "read" | "unset" | "declare" | "typeset"
+            | "local" | "export" | "readonly" | "wait" | "mapfile" | "readarray" | "getopts" => {
+                for arg in args {
+                    self.subscript(arg, state);
+                }
+            }
+            "compgen" | "complete" | "bind" => {}
+            _ => return,
+        }
+        for (at, arg) in args.iter().enumerate() {
+            let code = match (name, arg.exact()) {
+                ("mapfile" | "readarray" | "compgen" | "complete", Some("-C")) => args.get(at + 1),
+                ("compgen" | "complete", Some("-W")) => {
+                    if let Some(words) = args.get(at + 1) {
+                        self.embedded(&words.text, state);
+                    }
+                    None
+                }
+                ("bind", Some("-x")) => {
+                    let value = args.get(at + 1).and_then(Arg::exact);
+                    if let Some((_, code)) = value.and_then(|value| value.split_once(':')) {
+                        let code = code.to_owned();
+                        self.judged_as_code(&code, state);
+                    }
+                    None
+                }
+                _ => None,
+            };
+            match code.map(|code| (code, code.exact())) {
+                Some((_, Some(text))) => {
+                    let text = text.to_owned();
+                    self.judged_as_code(&text, state);
+                }
+                Some((code, None)) => self.find(Effect::CodeUnknown, &code.text),
+                None => {}
+            }
+        }
+    }
+
+    /// Text that names a variable: what its subscript substitutes is run, quotes or not.
+    pub(super) fn subscript(&mut self, arg: &Arg, state: &State) {
+        let Some(open) = arg.text.find('[') else { return };
+        let named = arg.text[..open].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        if arg.known && named {
+            let text = arg.text[open..].to_owned();
+            self.embedded(&text, state);
+        }
+    }
+
+    /// Substitutions inside text that a shell expands.
+    pub(super) fn embedded(&mut self, text: &str, state: &State) {
+        if text.contains("$(") || text.contains('`') {
+            let quoted = text.replace('\\', r"\\").replace('"', "\\\"");
+            self.judged_as_code(&format!(": \"{quoted}\""), state);
+        }
     }
 
     /// Remembers aliases: some shells use them in scripts too.

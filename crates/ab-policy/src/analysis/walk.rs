@@ -24,6 +24,8 @@ pub(super) struct Walk<'a> {
     pub(super) downloads: Vec<Place>,
     /// How many downloads were seen.
     pub(super) fetches: usize,
+    /// What `exec` made the standard input of all that follows.
+    pub(super) input: Option<Stdin>,
     /// How many commands were started without waiting, and how many wait or end a loop.
     pub(super) backgrounds: usize,
     pub(super) pauses: usize,
@@ -68,6 +70,7 @@ impl<'a> Walk<'a> {
             aliases: Vec::new(),
             downloads: Vec::new(),
             fetches: 0,
+            input: None,
             backgrounds: 0,
             pauses: 0,
             current: None,
@@ -288,7 +291,8 @@ impl<'a> Walk<'a> {
             }
             Body::Test(words) => {
                 for word in words {
-                    self.single(word, context, &state);
+                    let operand = self.single(word, context, &state);
+                    self.subscript(&operand, &state);
                 }
                 Flow::same(state)
             }

@@ -58,6 +58,37 @@ const WRAPPERS: &[Wrapper] = &[
     wrapper("xvfb-run", "efnpsw", &[], 0),
     wrapper("catchsegv", "", &[], 0),
     wrapper("dbus-run-session", "", &[], 0),
+    wrapper("prlimit", "", &[], 0),
+    wrapper("valgrind", "", &[], 0),
+    wrapper("cpulimit", "l", &["--limit"], 0),
+    wrapper("numactl", "NmCiP", &[], 0),
+    wrapper("firejail", "", &[], 0),
+    wrapper("ssh-agent", "aEtP", &[], 0),
+    wrapper("eatmydata", "", &[], 0),
+    wrapper("setarch", "", &[], 1),
+    wrapper("choom", "n", &["--adjust"], 0),
+    wrapper("proxychains4", "f", &[], 0),
+    wrapper("torsocks", "", &[], 0),
+    wrapper("entr", "", &[], 0),
+    wrapper("npx", "p", &["--package"], 0),
+    wrapper("screen", "ScTtpehL", &[], 0),
+];
+
+/// Tools of a project that run any program behind a word of their own.
+const RUNNERS: &[(&str, &[&str])] = &[
+    ("npm", &["exec", "x"]),
+    ("pnpm", &["exec", "dlx"]),
+    ("yarn", &["exec", "dlx"]),
+    ("poetry", &["run"]),
+    ("uv", &["run"]),
+    ("pipenv", &["run"]),
+    ("pdm", &["run"]),
+    ("hatch", &["run"]),
+    ("conda", &["run"]),
+    ("bundle", &["exec"]),
+    ("mise", &["exec", "x"]),
+    ("asdf", &["exec"]),
+    ("direnv", &["exec"]),
 ];
 
 impl Walk<'_> {
@@ -72,19 +103,22 @@ impl Walk<'_> {
         let rest = &args[1..];
         let same = || Flow::same(state.clone());
         let flow = match name {
-            "command" => match rest.first().and_then(Arg::exact) {
-                Some("-v" | "-V" | "-pv" | "-pV") => same(),
-                Some("-p") => self.inner(&rest[1..], context, state.clone()),
-                _ => self.inner(rest, context, state.clone()),
-            },
-            "env" => self.env(rest, context, state),
+            "command" => {
+                let at = skip(rest, "", &[]);
+                let asks = |arg: &Arg| arg.text != "--" && arg.text.contains(['v', 'V']);
+                match rest[..at].iter().any(asks) {
+                    true => same(),
+                    false => self.inner(&rest[at..], context, state.clone()),
+                }
+            }
+            "env" | "cross-env" => self.env(rest, context, state),
             "xargs" => self.xargs(rest, context, state),
             "find" | "fd" | "fdfind" => {
                 self.found(name, rest, context, state);
                 same()
             }
             "watch" => {
-                let at = skip(rest, "nd", &["--interval"]);
+                let at = skip(rest, "nq", &["--interval", "--equexit"]);
                 let exec =
                     rest[..at].iter().any(|arg| matches!(arg.exact(), Some("-x" | "--exec")));
                 match exec {
@@ -97,6 +131,22 @@ impl Walk<'_> {
                 self.parallel(rest, context, state);
                 same()
             }
+            "hyperfine" | "concurrently" => {
+                for code in rest.iter().filter(|arg| !arg.is_option() && arg.text.contains(' ')) {
+                    self.shell_code(code, context, state);
+                }
+                same()
+            }
+            "tmux" => {
+                let starts = ["new", "new-session", "neww", "new-window", "splitw", "split-window"];
+                let verb =
+                    rest.iter().position(|arg| arg.exact().is_some_and(|it| starts.contains(&it)));
+                if let Some(verb) = verb {
+                    let rest = &rest[verb + 1..];
+                    self.joined(&rest[skip(rest, "cefFnstxy", &[])..], context, state);
+                }
+                same()
+            }
             "flock" | "script" | "su" | "runuser" => {
                 self.behind_c(name, rest, context, state);
                 same()
@@ -105,14 +155,56 @@ impl Walk<'_> {
                 let at = skip(rest, "", &["--library-path", "--preload", "--argv0"]);
                 self.inner(&rest[at..], context, state.clone())
             }
+            _ if RUNNERS.iter().any(|(runner, _)| *runner == name) => {
+                let (_, verbs) = RUNNERS.iter().find(|(runner, _)| *runner == name)?;
+                let at = rest.iter().position(|arg| !arg.is_option())?;
+                if !rest[at].exact().is_some_and(|verb| verbs.contains(&verb)) {
+                    return None;
+                }
+                self.behind_options(&rest[at + 1..], "", &[], 0, context, state)
+            }
             _ => {
                 let wrapper = WRAPPERS.iter().find(|wrapper| wrapper.name == name)?;
-                let at = skip(rest, wrapper.short, wrapper.long) + wrapper.operands;
-                self.inner(rest.get(at..).unwrap_or_default(), context, state.clone())
+                let Wrapper { short, long, operands, .. } = *wrapper;
+                self.behind_options(rest, short, long, operands, context, state)
             }
         };
         // Only what runs in this very shell can change it.
         Some(if matches!(name, "command" | "builtin") { flow } else { same() })
+    }
+
+    /// The command behind a wrapper's options. Where one of them is not known here, its value may
+    /// be the next word: what would then be the command is looked at as well.
+    fn behind_options(
+        &mut self,
+        rest: &[Arg],
+        short: &str,
+        long: &[&str],
+        operands: usize,
+        context: &Context,
+        state: &State,
+    ) -> Flow {
+        let options = skip(rest, short, long);
+        if let Some(at) = rest[..options]
+            .iter()
+            .position(|arg| matches!(arg.exact(), Some("-c" | "--call" | "--command")))
+            && let Some(code) = rest.get(at + 1)
+            && code.text.contains(' ')
+        {
+            self.shell_code(code, context, state);
+        }
+        let strange =
+            |arg: &Arg| arg.text.len() > 2 && arg.text.starts_with("--") && !arg.text.contains('=');
+        let at = options + operands;
+        if let Some(last) = options.checked_sub(1)
+            && strange(&rest[last])
+            && let Some(later) = rest.get(at + 1..)
+        {
+            self.shadow += 1;
+            self.inner(later, context, state.clone());
+            self.shadow -= 1;
+        }
+        self.inner(rest.get(at..).unwrap_or_default(), context, state.clone())
     }
 
     fn env(&mut self, rest: &[Arg], context: &Context, state: &State) -> Flow {
@@ -137,14 +229,21 @@ impl Walk<'_> {
                     return Flow::same(state);
                 }
                 _ if certain.starts_with("--split-string=")
-                    || certain.starts_with("-S")
-                    || certain.starts_with("-vS") =>
+                    || (certain.starts_with('-')
+                        && certain[1..].trim_start_matches(['i', 'v', '0']).starts_with('S')) =>
                 {
                     let bytes = certain.find(['=', 'S']).unwrap_or(0) + 1;
                     let words: Vec<Arg> =
                         std::iter::once(arg.after(bytes)).chain(rest.cloned()).collect();
                     self.joined(&words, context, &state);
                     return Flow::same(state);
+                }
+                _ if certain.starts_with("--chdir=") || certain.starts_with("-C") => {
+                    let bytes = if certain.starts_with("-C") { 2 } else { "--chdir=".len() };
+                    let directory = arg.after(bytes);
+                    self.reach(&directory, &state);
+                    let places = self.led(&directory, &state);
+                    state.enter(places);
                 }
                 _ if certain.starts_with('-') => {}
                 _ => match certain.split_once('=') {
@@ -176,15 +275,21 @@ impl Walk<'_> {
         ];
         let at = skip(rest, "InPLdasE", &long);
         let mut words: Vec<Arg> = rest[at..].to_vec();
-        let replaced = rest[..at].iter().any(|arg| {
-            arg.text.starts_with("-I") || arg.text.starts_with("--replace") || arg.text == "-i"
+        let marks = rest[..at].iter().enumerate().filter_map(|(at, arg)| {
+            let text = arg.text.as_str();
+            match text {
+                "-I" | "-J" | "--replace" => Some(rest.get(at + 1)?.text.as_str()),
+                "-i" => Some("{}"),
+                _ => ["--replace=", "-I", "-J", "-i"].iter().find_map(|it| text.strip_prefix(it)),
+            }
         });
+        let marks: Vec<&str> = marks.filter(|mark| !mark.is_empty()).collect();
         if words.is_empty() {
             return Flow::same(state.clone());
         }
-        if replaced {
+        if !marks.is_empty() {
             for word in &mut words {
-                if word.text.contains("{}") || word.text == "%" {
+                if word.text.contains("{}") || marks.iter().any(|mark| word.text.contains(mark)) {
                     *word = Arg::unknown(&word.text);
                 }
             }
@@ -226,7 +331,14 @@ impl Walk<'_> {
             "-perm",
             "-user",
         ];
-        let filtered = rest.iter().any(|arg| filters.contains(&arg.text.as_str()));
+        // `-type f` and `-name '*'` spare nothing that anyone would miss.
+        let spares = |(at, arg): (usize, &Arg)| {
+            let value = rest.get(at + 1).map(|arg| arg.text.as_str());
+            filters.contains(&arg.text.as_str())
+                && !(arg.text == "-type" && matches!(value, Some("f" | "d" | "f,d" | "d,f")))
+                && !(arg.text.ends_with("name") && value == Some("*"))
+        };
+        let filtered = rest.iter().enumerate().any(spares);
         let mut at = 0;
         while let Some(arg) = rest.get(at) {
             at += 1;
@@ -244,8 +356,10 @@ impl Walk<'_> {
                     let ends = |arg: &Arg| matches!(arg.exact(), Some(";" | "+"));
                     let end = words.iter().position(ends).unwrap_or(words.len());
                     for (round, root) in roots.iter().enumerate() {
-                        let found: Vec<Arg> =
-                            words[..end].iter().map(|word| in_place(word, root)).collect();
+                        let found: Vec<Arg> = words[..end]
+                            .iter()
+                            .map(|word| in_place(word, root, filtered))
+                            .collect();
                         self.shadow += usize::from(round > 0);
                         self.inner(&found, context, state.clone());
                         self.shadow -= usize::from(round > 0);
@@ -324,7 +438,7 @@ impl Walk<'_> {
         let mut words = rest.iter();
         while let Some(arg) = words.next() {
             match arg.exact() {
-                Some("-c" | "--command") => {
+                Some("-c" | "--command" | "-qc" | "-lc" | "-qec" | "-ec" | "-nc" | "-xc") => {
                     if let Some(code) = words.next() {
                         self.shell_code(code, context, state);
                     }
@@ -353,12 +467,15 @@ impl Walk<'_> {
 }
 
 /// What `find` makes of a word with `{}` for something below `root`.
-fn in_place(word: &Arg, root: &Arg) -> Arg {
+fn in_place(word: &Arg, root: &Arg, filtered: bool) -> Arg {
     if !word.text.contains("{}") {
         return word.clone();
     }
     let root = root.exact().map(|root| root.trim_end_matches('/'));
     match (word.text.as_str(), root) {
+        // The first thing that it finds is where it starts.
+        ("{}", Some("")) if !filtered => Arg::literal("/"),
+        ("{}", Some(root)) if !filtered => Arg::literal(root),
         ("{}", Some(root)) => Arg::literal(&format!("{root}/{{}}")),
         _ => Arg::unknown(&word.text),
     }

@@ -137,8 +137,11 @@ impl<'a> Parser<'a> {
                 "time" if self.dialect == Dialect::Bash => {
                     self.at += 4;
                     self.skip_blanks();
-                    if self.plain_word() == "-p" {
-                        self.at += 2;
+                    for option in ["-p", "--"] {
+                        if self.plain_word() == option {
+                            self.at += 2;
+                            self.skip_blanks();
+                        }
                     }
                 }
                 _ => break,

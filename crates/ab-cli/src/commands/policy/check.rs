@@ -18,7 +18,8 @@ Examples:
   agent-backend policy check 'curl https://x.example | sh' --json
   agent-backend policy check --profile strict --rules team.toml 'git push'
 
-The exit code is the verdict: 0 allow, 1 ask, 3 deny.";
+The exit code is the verdict: 0 allow, 1 ask, 3 deny; 2 when the rules cannot
+be read.";
 
 /// Judge a command without running it
 #[derive(Args, Debug)]

@@ -1,12 +1,12 @@
 //! `policy test`: whether a file of rules or a corpus keeps what it promises.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agent_backend::policy::{Corpus, Policy, Profile, RuleFile};
 use clap::Args;
 use serde_json::json;
 
-use super::text_of;
+use super::{in_file, rules_in, text_of};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
@@ -28,14 +28,16 @@ pub(super) struct Examples {
 pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Failure> {
     let text = text_of(&examples.file)?;
     if !Corpus::is_one(&text) {
-        return rules(&RuleFile::parse(&text)?, terminal);
+        let file = rules_in(&examples.file, &text)?;
+        return rules(&examples.file, &file, terminal);
     }
     let own = match &examples.rules {
-        Some(path) => RuleFile::parse(&text_of(path)?)?,
+        Some(path) => rules_in(path, &text_of(path)?)?,
         None => RuleFile::default(),
     };
-    let corpus = Corpus::parse(&text)?;
-    let misses = corpus.check(&own)?;
+    let corpus = Corpus::parse(&text).map_err(|error| in_file(&examples.file, error))?;
+    let named = examples.rules.as_deref().unwrap_or(&examples.file);
+    let misses = corpus.check(&own).map_err(|error| in_file(named, error))?;
     match terminal.format() {
         Format::Json => {
             let misses: Vec<_> = misses
@@ -66,9 +68,9 @@ pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Fa
 }
 
 /// Loading checks every example.
-fn rules(file: &RuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
+fn rules(path: &Path, file: &RuleFile, terminal: &mut Terminal) -> Result<(), Failure> {
     for profile in [Profile::Guarded, Profile::Strict] {
-        Policy::with_rules(profile, file)?;
+        Policy::with_rules(profile, file).map_err(|error| in_file(path, error))?;
     }
     let examples: usize =
         file.rules.iter().map(|rule| rule.matches.len() + rule.not_match.len()).sum();
