@@ -50,7 +50,10 @@ impl Walk<'_> {
     /// A variable gets a value; nothing: one that only run time knows.
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let loader = name.starts_with("LD_") || name.starts_with("DYLD_");
-        let settings = name.starts_with("GIT_CONFIG") || name.starts_with("BASH_FUNC_");
+        // Without the settings of others, git runs less, not more.
+        let fewer = name == "GIT_CONFIG_NOSYSTEM"
+            || (name.starts_with("GIT_CONFIG") && value.and_then(Arg::exact) == Some("/dev/null"));
+        let settings = (name.starts_with("GIT_CONFIG") && !fewer) || name.starts_with("BASH_FUNC_");
         if loader || settings || HIJACKS.contains(&name) {
             return self.find(Effect::HijacksEnvironment, name);
         }
