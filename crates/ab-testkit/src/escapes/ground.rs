@@ -1,13 +1,16 @@
 //! Where attempts are made: a workspace, and around it what must not be reached.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// The workspace and its surroundings. Whoever gives the directory removes it.
 #[derive(Debug)]
@@ -18,7 +21,7 @@ pub struct Ground {
     datagram: UdpSocket,
     local: UnixListener,
     nameless: UnixListener,
-    victim: Mutex<Child>,
+    victim: Mutex<Victim>,
 }
 
 impl Ground {
@@ -73,7 +76,7 @@ impl Ground {
             .replace("@ws@", &self.workspace().to_string_lossy())
             .replace("@out@", &self.outside().to_string_lossy())
             .replace("@base@", &self.base.to_string_lossy())
-            .replace("@pid@", &self.victim.lock().unwrap().id().to_string())
+            .replace("@pid@", &self.victim.lock().unwrap().child.id().to_string())
             .replace("@tcp@", &port(self.stream.local_addr()).to_string())
             .replace("@udp@", &port(self.datagram.local_addr()).to_string())
             .replace("@ipc@", &fs::read_link("/proc/self/ns/ipc").unwrap().to_string_lossy())
@@ -103,11 +106,14 @@ impl Ground {
             || self.datagram.recv_from(&mut byte).is_ok()
     }
 
+    /// Whether somebody killed, stopped or traced it: it no longer says what it hears.
     pub(super) fn was_killed(&self) -> bool {
-        let mut victim = self.victim.lock().unwrap();
-        let stopped = fs::read_to_string(format!("/proc/{}/status", victim.id()))
+        let victim = self.victim.lock().unwrap();
+        let stopped = fs::read_to_string(format!("/proc/{}/status", victim.child.id()))
             .is_ok_and(|status| status.contains("State:\tT") || !status.contains("TracerPid:\t0"));
-        stopped || !matches!(victim.try_wait(), Ok(None))
+        let mut line = &victim.line;
+        let mut heard = [0];
+        stopped || line.write_all(b"?").is_err() || line.read_exact(&mut heard).is_err()
     }
 }
 
@@ -115,16 +121,29 @@ impl Drop for Ground {
     fn drop(&mut self) {
         let mut victim = self.victim.lock().unwrap();
         // It may have been killed, which is what some attempts are about.
-        let _ = victim.kill();
-        let _ = victim.wait();
+        let _ = victim.child.kill();
+        let _ = victim.child.wait();
     }
 }
 
-/// A process that must survive, with a secret in its environment. It ends with its input.
-fn victim(secret: &str) -> Child {
+/// A process that must survive, and the line on which it says what it hears.
+#[derive(Debug)]
+struct Victim {
+    child: Child,
+    line: UnixStream,
+}
+
+/// How long it may stay silent before it counts as stopped.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// With a secret in its environment. It ends with its input.
+fn victim(secret: &str) -> Victim {
+    let (line, theirs) = UnixStream::pair().unwrap();
+    line.set_read_timeout(Some(SILENCE)).unwrap();
     let mut command = Command::new("cat");
-    command.env("ESCAPE_SECRET", secret).stdin(Stdio::piped()).stdout(Stdio::null());
-    command.spawn().unwrap()
+    command.env("ESCAPE_SECRET", secret).stdin(OwnedFd::from(theirs.try_clone().unwrap()));
+    let child = command.stdout(OwnedFd::from(theirs)).spawn().unwrap();
+    Victim { child, line }
 }
 
 /// A program that says whether a call went through.
