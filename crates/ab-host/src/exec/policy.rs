@@ -195,7 +195,7 @@ impl Walls<'_> {
             _ => (
                 Strength::Advisory,
                 "best effort: the process group, and what still carries its mark; all of it where \
-                 a limit puts it into a control group",
+                 a limit puts it into a control group, unless this process is killed first",
                 "process group",
             ),
         };
