@@ -8,7 +8,7 @@ mod bubblewrap;
 mod cgroups;
 mod kernel;
 mod namespaces;
-mod program;
+pub(crate) mod program;
 
 use std::path::PathBuf;
 use std::sync::mpsc;

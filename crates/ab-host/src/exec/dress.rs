@@ -17,6 +17,7 @@ use super::scene::{Scene, identity_of};
 use super::settings::ExecSettings;
 use super::standing::{Bwrap, Standing};
 use super::{Reach, unstarted};
+use crate::facilities::program::is_program;
 use crate::process::child::{Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
 use crate::process::supervise::Channels;
@@ -275,11 +276,6 @@ fn found(program: &str, path: &str) -> Result<String> {
         let message = format!("no program '{program}' on the path");
         Error::new(Code::ExecError, Kind::NotFound, message)
     })
-}
-
-pub(super) fn is_program(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 fn written(bytes: &[u8]) -> std::io::Result<OwnedFd> {

@@ -11,9 +11,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
 
-use super::dress::is_program;
 use super::settings::{ExecSettings, SYSTEM_PATH, Shell};
 use super::{Runner, canary};
+use crate::facilities::program::is_program;
 use crate::local::Shared;
 use crate::sandbox::bwrap::{self, SystemPlace};
 use crate::sandbox::landlock;

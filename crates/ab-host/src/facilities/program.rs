@@ -93,7 +93,8 @@ impl Complaint {
     }
 }
 
-fn is_program(file: &Path) -> bool {
+/// Whether a file is there that may be executed.
+pub(crate) fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
