@@ -2,6 +2,7 @@
 
 mod clients;
 mod inspector;
+mod official;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
