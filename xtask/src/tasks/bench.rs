@@ -39,6 +39,12 @@ pub(crate) const AREAS: &[Area] = &[
         bench: "exec",
         peers: &[Peer::Debian(debian::Package::peer("bubblewrap", "bwrap"))],
     },
+    Area {
+        name: "mcp",
+        package: "ab-cli",
+        bench: "mcp",
+        peers: &[Peer::Debian(debian::Package::peer("ripgrep", "rg")), Peer::Pinned],
+    },
     Area { name: "policy", package: "ab-policy", bench: "policy", peers: &[] },
 ];
 
