@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{completions, doctor, exec, fs, mcp, policy, version};
+use crate::commands::{completions, daemon, doctor, exec, fs, mcp, policy, version};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;
@@ -27,6 +27,7 @@ Examples:
   agent-backend exec --timeout 5m -- 'make test'
   agent-backend policy check 'cd src && make'
   agent-backend mcp --root ../project
+  agent-backend daemon --rootDir ../project
   agent-backend doctor
 
 Data goes to standard output, everything else to standard error. With --json, standard output is
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Exec(Box<exec::Exec>),
     Policy(Box<policy::Policy>),
     Mcp(Box<mcp::Mcp>),
+    Daemon(Box<daemon::Daemon>),
     Doctor(doctor::Doctor),
     Version(version::Version),
     Completions(completions::Completions),
@@ -78,7 +80,7 @@ impl Command {
             Command::Policy(policy) => Format::from_flag(policy.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
             Command::Version(version) => Format::from_flag(version.json),
-            Command::Mcp(_) | Command::Completions(_) => Format::Text,
+            Command::Mcp(_) | Command::Daemon(_) | Command::Completions(_) => Format::Text,
         }
     }
 }
@@ -87,10 +89,9 @@ impl Command {
     /// Whether interrupts are the command's own business: it passes them on.
     pub(crate) fn minds_interrupts(&self) -> bool {
         match self {
-            Command::Exec(_) => true,
+            Command::Exec(_) | Command::Mcp(_) | Command::Daemon(_) => true,
             Command::Fs(_)
             | Command::Policy(_)
-            | Command::Mcp(_)
             | Command::Doctor(_)
             | Command::Version(_)
             | Command::Completions(_) => false,
@@ -103,13 +104,33 @@ impl Command {
 pub(crate) struct Refusal {
     error: clap::Error,
     format: Format,
+    exit: Exit,
 }
 
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, Refusal> {
-    let arguments: Vec<OsString> = arguments.collect();
-    let refuse = |error| Refusal { error, format: wanted_format(&arguments) };
+    let arguments = completed(arguments.collect());
+    let refuse =
+        |error| Refusal { error, format: wanted_format(&arguments), exit: usage_exit(&arguments) };
     let matches = Arguments::command().try_get_matches_from(&arguments).map_err(refuse)?;
     Arguments::from_arg_matches(&matches).map_err(refuse)
+}
+
+/// Clients that keep a workspace in memory start us with flags alone and speak over our standard
+/// input and output.
+fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let flag = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
+    if flag == "--backend" || flag.starts_with("--backend=") {
+        arguments.splice(1..1, ["daemon", "--local-only"].map(OsString::from));
+    }
+    arguments
+}
+
+/// The daemon's clients know one exit code for flags that make no sense.
+fn usage_exit(arguments: &[OsString]) -> Exit {
+    match arguments.get(1).is_some_and(|argument| argument == "daemon") {
+        true => Exit::Failed,
+        false => Exit::Usage,
+    }
 }
 
 impl Refusal {
@@ -127,7 +148,7 @@ impl Refusal {
             Format::Text => drop(self.error.print()),
             Format::Json => talk(&format!("{}\n", self.as_json())),
         }
-        Exit::Usage
+        self.exit
     }
 
     fn as_json(&self) -> serde_json::Value {

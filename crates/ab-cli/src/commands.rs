@@ -1,6 +1,7 @@
 //! The commands, one file each: what may be typed after the name, and what happens then.
 
 pub(crate) mod completions;
+pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod fs;
@@ -19,6 +20,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
         Command::Exec(command) => exec::run(*command, terminal).await,
         Command::Policy(command) => policy::run(*command, terminal),
         Command::Mcp(command) => mcp::run(*command).await,
+        Command::Daemon(command) => daemon::run(*command).await,
         Command::Doctor(command) => doctor::run(command, terminal).await,
         Command::Version(command) => version::run(&command, terminal),
         Command::Completions(command) => completions::run(&command, terminal),

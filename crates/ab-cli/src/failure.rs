@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     Call(Error),
     /// Arguments that are well formed, but make no sense together.
     Usage(Error),
+    /// The same as either, for callers that know one exit code only.
+    Plain(Error),
     /// Nobody reads the output any more. That is fine.
     ClosedPipe,
     /// Everything that went wrong was told as it happened.
@@ -45,6 +47,7 @@ impl Failure {
         match self {
             Failure::Call(error) => Failure::Call(error.with_hint(hint)),
             Failure::Usage(error) => Failure::Usage(error.with_hint(hint)),
+            Failure::Plain(error) => Failure::Plain(error.with_hint(hint)),
             Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
         }
     }
@@ -53,7 +56,19 @@ impl Failure {
     pub(crate) fn into_usage(self) -> Failure {
         match self {
             Failure::Call(error) => Failure::Usage(error),
-            Failure::Usage(_) | Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
+            Failure::Usage(_)
+            | Failure::Plain(_)
+            | Failure::ClosedPipe
+            | Failure::Told(_)
+            | Failure::No => self,
+        }
+    }
+
+    /// The same, with the one exit code of everything that fails.
+    pub(crate) fn into_plain(self) -> Failure {
+        match self {
+            Failure::Call(error) | Failure::Usage(error) => Failure::Plain(error),
+            Failure::Plain(_) | Failure::ClosedPipe | Failure::Told(_) | Failure::No => self,
         }
     }
 
@@ -61,6 +76,7 @@ impl Failure {
         match self {
             Failure::Call(error) => Exit::of(error.kind()),
             Failure::Usage(_) => Exit::Usage,
+            Failure::Plain(_) => Exit::Failed,
             Failure::ClosedPipe => Exit::Success,
             Failure::Told(exit) => *exit,
             Failure::No => Exit::Failed,
@@ -70,7 +86,7 @@ impl Failure {
     /// What is left to say.
     pub(crate) fn error(&self) -> Option<&Error> {
         match self {
-            Failure::Call(error) | Failure::Usage(error) => Some(error),
+            Failure::Call(error) | Failure::Usage(error) | Failure::Plain(error) => Some(error),
             Failure::ClosedPipe | Failure::Told(_) | Failure::No => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ab_core::effective::{Control, EffectivePolicy, Isolation};
+use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::Problem;
 use ab_core::search::{Found, LineRole, Match};
 use ab_core::{Entry, Error, Listing, Stat};
@@ -21,20 +21,7 @@ pub(crate) fn error(error: &Error) -> Value {
 
 /// What is in force for commands.
 pub(crate) fn effective(policy: &EffectivePolicy) -> Value {
-    let control = |control: &Control| {
-        json!({
-            "control": control.subject.as_str(),
-            "holds": control.strength.as_str(),
-            "asked": control.asked,
-            "in_force": control.in_force,
-            "mechanism": control.mechanism,
-            "proof": control.proof,
-        })
-    };
-    json!({
-        "isolation": policy.isolation.map(Isolation::as_str),
-        "controls": policy.controls.iter().map(control).collect::<Vec<_>>(),
-    })
+    json!(ab_server::EffectivePolicy::from(policy))
 }
 
 /// A path and what is known about it.

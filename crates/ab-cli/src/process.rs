@@ -7,13 +7,13 @@ use std::panic;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use crate::arguments::Command;
 use crate::commands;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
 
 /// How long work that has begun may take to come to its end.
@@ -25,10 +25,15 @@ pub(crate) fn run(command: Command) -> Exit {
         Ok(runtime) => {
             let minds_interrupts = command.minds_interrupts();
             let exit = runtime.block_on(async {
+                // Whoever minds them itself must not find them taken.
+                let mut stopped = match minds_interrupts {
+                    true => Signals::none(),
+                    false => Signals::watch(),
+                };
                 let work = tokio::spawn(command_to_exit(command, terminal));
                 tokio::select! {
                     exit = ended(work) => exit,
-                    exit = stopped(), if !minds_interrupts => exit,
+                    exit = stopped.next() => exit,
                 }
             });
             runtime.shutdown_timeout(GRACE);
@@ -73,27 +78,6 @@ async fn command_to_exit(command: Command, mut terminal: Terminal) -> Exit {
 async fn ended(work: JoinHandle<Exit>) -> Exit {
     // The only way not to end with a value is to panic, and the hook has told about that.
     work.await.unwrap_or(Exit::Bug)
-}
-
-/// Waits for somebody to stop the process.
-async fn stopped() -> Exit {
-    let interrupts = signal(SignalKind::interrupt());
-    let terminations = signal(SignalKind::terminate());
-    tokio::select! {
-        () = received(interrupts) => Exit::Interrupted,
-        () = received(terminations) => Exit::Terminated,
-    }
-}
-
-/// Where a signal cannot be watched, its default holds and nothing ever arrives here.
-async fn received(signals: std::io::Result<Signal>) {
-    let arrived = match signals {
-        Ok(mut signals) => signals.recv().await,
-        Err(_) => None,
-    };
-    if arrived.is_none() {
-        std::future::pending::<()>().await;
-    }
 }
 
 #[cfg(test)]

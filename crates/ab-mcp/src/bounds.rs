@@ -56,6 +56,19 @@ pub const CALLS_AT_ONCE: usize = 64;
 /// How long calls may go on after the caller closed its end.
 pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
 
+/// Bytes of one HTTP body, unless told.
+pub const DEFAULT_BODY: usize = 64 * 1024 * 1024;
+/// Bodies of the largest size that are held at a time; more wait for room.
+pub(crate) const BODIES_AT_ONCE: usize = 4;
+/// A body up to this size is read without waiting for room.
+pub(crate) const SMALL_BODY: usize = 256 * 1024;
+/// How long the next piece of a body may take.
+pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// Messages in one batch.
+pub(crate) const BATCH_MESSAGES: usize = 1000;
+/// Sessions at a time; one that is silent for five minutes ends.
+pub(crate) const MAX_SESSIONS: usize = 1024;
+
 /// How long the search for paths like a missing one may take.
 pub(crate) const NEAREST_TIME: Duration = Duration::from_millis(200);
 /// Names of one directory that are compared with a missing one.

@@ -1,7 +1,8 @@
 //! MCP: the tools of a workspace, over streams that others open.
 //!
 //! A [`Server`] shows one [`Backend`](ab_core::Backend) as tools and knows nothing of its kind.
-//! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone. Whatever
+//! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone; an
+//! [`Endpoint`] answers the requests of a port that somebody else opened. Whatever
 //! goes wrong with a call is a result that a model can read; what goes wrong with the protocol is
 //! the protocol's own error.
 
@@ -10,8 +11,10 @@ mod arguments;
 mod bounds;
 mod catalog;
 mod failure;
+mod http;
 mod lines;
 mod nearest;
+mod nonsense;
 mod progress;
 mod quantity;
 mod server;
@@ -20,8 +23,9 @@ mod tools;
 mod window;
 
 pub use bounds::{
-    CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_EXEC_TIME, DEFAULT_LINES, EXPLICIT_BYTES, LINE_BYTES,
-    MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
+    CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY, DEFAULT_EXEC_TIME, DEFAULT_LINES, EXPLICIT_BYTES,
+    LINE_BYTES, MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
 };
+pub use http::{Answer, Endpoint, HttpSettings};
 pub use server::Server;
 pub use stdio::serve_stdio;

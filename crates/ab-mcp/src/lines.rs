@@ -10,18 +10,18 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
+    ClientJsonRpcMessage, ClientNotification, ErrorCode, JsonRpcMessage, RequestId,
     ServerJsonRpcMessage,
 };
 use rmcp::service::RoleServer;
 use rmcp::transport::Transport;
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::bounds::{CALLS_IN_FLIGHT, LAST_CALLS, MAX_LINE};
+use crate::nonsense::{Refusal, refused};
 
 /// Bytes that the buffer of a line keeps from one to the next.
 const LINE_KEPT: usize = 64 * 1024;
@@ -172,10 +172,7 @@ where
             Ok(message) => return self.admit(message),
             Err(error) => error,
         };
-        Next::Refused(match serde_json::from_slice::<Value>(line) {
-            Err(_) => Refusal::new(None, ErrorCode::PARSE_ERROR, format!("no JSON: {error}")),
-            Ok(value) => refused(&value),
-        })
+        Next::Refused(refused(line, &error))
     }
 
     fn admit(&mut self, message: ClientJsonRpcMessage) -> Next {
@@ -230,40 +227,6 @@ enum Next {
     Message(Box<ClientJsonRpcMessage>),
     Nothing,
     Refused(Refusal),
-}
-
-struct Refusal {
-    id: Option<RequestId>,
-    error: ErrorData,
-}
-
-impl Refusal {
-    fn new(id: Option<RequestId>, code: ErrorCode, message: String) -> Refusal {
-        Refusal { id, error: ErrorData::new(code, message, None) }
-    }
-}
-
-/// JSON that is no message of the protocol.
-fn refused(value: &Value) -> Refusal {
-    let id = match value.get("id") {
-        Some(Value::Number(number)) => number.as_i64().map(RequestId::Number),
-        Some(Value::String(text)) => Some(RequestId::String(text.as_str().into())),
-        _ => None,
-    };
-    let why = match value {
-        Value::Array(_) => "one message for each line: there are no batches here",
-        value if value.get("jsonrpc").and_then(Value::as_str) != Some("2.0") => {
-            "\"jsonrpc\" must be \"2.0\""
-        }
-        value if value.get("method").is_some_and(|method| !method.is_string()) => {
-            "\"method\" must be a string"
-        }
-        value if value.get("id").is_some() && id.is_none() => {
-            "\"id\" must be a string or a whole number"
-        }
-        _ => "not a message of this protocol",
-    };
-    Refusal::new(id, ErrorCode::INVALID_REQUEST, why.to_owned())
 }
 
 impl<R, W> Transport<RoleServer> for Lines<R, W>
@@ -375,35 +338,7 @@ async fn write<W: AsyncWrite + Unpin>(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn each_kind_of_nonsense_has_its_reason() {
-        for (value, id, why) in [
-            (json!([]), None, "one message for each line: there are no batches here"),
-            (
-                json!({ "jsonrpc": "1.0", "id": 4 }),
-                Some(RequestId::Number(4)),
-                "\"jsonrpc\" must be \"2.0\"",
-            ),
-            (
-                json!({ "jsonrpc": "2.0", "id": 1.5, "method": "ping" }),
-                None,
-                "\"id\" must be a string or a whole number",
-            ),
-            (
-                json!({ "jsonrpc": "2.0", "id": "a", "method": 5 }),
-                Some(RequestId::String("a".into())),
-                "\"method\" must be a string",
-            ),
-            (json!({ "jsonrpc": "2.0" }), None, "not a message of this protocol"),
-        ] {
-            let refusal = refused(&value);
-            assert_eq!((refusal.id, refusal.error.message.as_ref()), (id, why), "{value}");
-        }
-    }
 
     #[tokio::test]
     async fn a_line_that_is_too_long_is_told_and_the_next_is_read() {

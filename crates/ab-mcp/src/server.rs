@@ -29,16 +29,38 @@ const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken fro
 /// The tools of a workspace. Cheap to clone; clones share their bounds.
 #[derive(Clone)]
 pub struct Server {
-    backend: Backend,
+    workspace: Workspace,
     tools: Arc<[(Name, Tool)]>,
     slots: Arc<Semaphore>,
     gone: Option<Gone>,
 }
 
+/// Which workspace a call is about.
+#[derive(Clone, Debug)]
+enum Workspace {
+    This(Backend),
+    /// The one that came with the HTTP request.
+    OfRequest,
+}
+
 impl Server {
     pub fn new(backend: Backend) -> Server {
         let tools = catalog::offered(&backend.info());
-        Server { backend, tools, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)), gone: None }
+        Server::assembled(Workspace::This(backend), tools)
+    }
+
+    /// With the tools of `backend`, for requests that each bring a view of it.
+    pub(crate) fn of_requests(backend: &Backend) -> Server {
+        Server::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
+    }
+
+    fn assembled(workspace: Workspace, tools: Arc<[(Name, Tool)]>) -> Server {
+        Server { workspace, tools, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)), gone: None }
+    }
+
+    /// The same tools and bounds over `backend`.
+    pub(crate) fn over(&self, backend: Backend) -> Server {
+        Server { workspace: Workspace::This(backend), ..self.clone() }
     }
 
     /// The tools that are listed.
@@ -52,21 +74,30 @@ impl Server {
         self
     }
 
-    async fn perform(
+    /// The result of a call that nobody can take back.
+    pub(crate) async fn called(
         &self,
-        name: Name,
         request: CallToolRequestParams,
         progress: Option<Progress>,
-    ) -> CallToolResult {
-        let outcome = self.attempt(name, request, progress).await;
-        match outcome {
+    ) -> Result<CallToolResult, ErrorData> {
+        let Workspace::This(backend) = &self.workspace else {
+            return Err(ErrorData::internal_error("the request came without a workspace", None));
+        };
+        let found = self.tools.iter().find(|(name, _)| name.as_str() == request.name);
+        let Some((name, _)) = found else {
+            let called: String = request.name.chars().take(100).collect();
+            let message = format!("unknown tool: {}", ab_core::error::printable(&called));
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        Ok(match self.attempt(backend, *name, request, progress).await {
             Ok(answer) => answer.into_result(),
-            Err(failure) => failure.into_result(&self.backend).await,
-        }
+            Err(failure) => failure.into_result(backend).await,
+        })
     }
 
     async fn attempt(
         &self,
+        backend: &Backend,
         name: Name,
         request: CallToolRequestParams,
         progress: Option<Progress>,
@@ -81,7 +112,15 @@ impl Server {
                 Err(_) => return Err(Failure::misuse("the server is closing")),
             },
         };
-        name.call(&self.backend, arguments, progress).await
+        name.call(backend, arguments, progress).await
+    }
+
+    fn of_request(&self, context: &RequestContext<RoleServer>) -> Server {
+        let parts = context.extensions.get::<http::request::Parts>();
+        match (&self.workspace, parts.and_then(|parts| parts.extensions.get::<Backend>())) {
+            (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
+            (Workspace::OfRequest, None) | (Workspace::This(_), _) => self.clone(),
+        }
     }
 
     /// Waits until nobody wants the answer any more.
@@ -115,22 +154,21 @@ impl ServerHandler for Server {
         Ok(ListToolsResult::with_all_items(self.tools().cloned().collect()))
     }
 
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.tools().find(|tool| tool.name == name).cloned()
+    }
+
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let found = self.tools.iter().find(|(name, _)| name.as_str() == request.name);
-        let Some((name, _)) = found else {
-            let called: String = request.name.chars().take(100).collect();
-            let message = format!("unknown tool: {}", ab_core::error::printable(&called));
-            return Err(ErrorData::invalid_params(message, None));
-        };
         let token = context.meta.get_progress_token();
         let progress = token.map(|token| Progress::new(context.peer.clone(), token));
+        let server = self.of_request(&context);
         // Work that is let go of ends, and so does its process.
         tokio::select! {
-            result = self.perform(*name, request, progress) => Ok(result.into()),
+            result = server.called(request, progress) => Ok(result?.into()),
             () = self.abandoned(&context) => {
                 Err(ErrorData::internal_error("the call was cancelled", None))
             }
@@ -162,6 +200,6 @@ impl ServerHandler for Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("backend", &self.backend).finish_non_exhaustive()
+        f.debug_struct("Server").field("workspace", &self.workspace).finish_non_exhaustive()
     }
 }

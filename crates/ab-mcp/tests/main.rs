@@ -6,6 +6,7 @@ mod caller;
 mod changing;
 mod commands;
 mod failures;
+mod http;
 mod listing;
 mod protocol;
 mod reading;

@@ -1,6 +1,6 @@
 //! `exec`: a command in the workspace, behind walls.
 
-mod amount;
+pub(crate) mod amount;
 mod live;
 mod raw;
 
@@ -156,7 +156,7 @@ pub(crate) struct Limits {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Mode {
+pub(crate) enum Mode {
     Auto,
     Bwrap,
     Landlock,
@@ -177,16 +177,35 @@ impl From<Mode> for Isolation {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum NetworkChoice {
+pub(crate) enum NetworkChoice {
     Shared,
     None,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ShellChoice {
+pub(crate) enum ShellChoice {
     Auto,
     Bash,
     Sh,
+}
+
+impl From<NetworkChoice> for Network {
+    fn from(choice: NetworkChoice) -> Self {
+        match choice {
+            NetworkChoice::Shared => Network::Shared,
+            NetworkChoice::None => Network::None,
+        }
+    }
+}
+
+impl From<ShellChoice> for Shell {
+    fn from(choice: ShellChoice) -> Self {
+        match choice {
+            ShellChoice::Auto => Shell::Auto,
+            ShellChoice::Bash => Shell::Bash,
+            ShellChoice::Sh => Shell::Sh,
+        }
+    }
 }
 
 impl Walls {
@@ -194,15 +213,8 @@ impl Walls {
         ExecSettings {
             isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
             floor: self.floor.map_or(Isolation::None, Isolation::from),
-            network: match self.network {
-                NetworkChoice::Shared => Network::Shared,
-                NetworkChoice::None => Network::None,
-            },
-            shell: match self.shell {
-                ShellChoice::Auto => Shell::Auto,
-                ShellChoice::Bash => Shell::Bash,
-                ShellChoice::Sh => Shell::Sh,
-            },
+            network: self.network.into(),
+            shell: self.shell.into(),
             toolchains: self.toolchain.clone(),
             temporary: std::env::temp_dir(),
             ..ExecSettings::default()

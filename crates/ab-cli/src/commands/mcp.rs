@@ -1,10 +1,13 @@
 //! `mcp`: the workspace as tools for an MCP client, over standard input and output.
 
+use ab_core::Backend;
 use clap::Args;
 
 use super::exec::Walls;
 use super::policy::RuleFlags;
 use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::stdio;
 use crate::workspace::WorkspaceFlags;
 
 const EXAMPLES: &str = "\
@@ -38,10 +41,21 @@ pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
         true => backend.clone(),
         false => backend.restrict(restrictions)?,
     };
-    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
-    let served = ab_mcp::serve_stdio(handle, input, output).await;
-    // What the client started in the background ends with it.
+    over_stdio(backend, handle).await
+}
+
+/// Serves `handle` until the client is gone or somebody stops us; then `backend` ends, and with it
+/// what the client started in the background.
+pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), Failure> {
+    let (input, output) = stdio::streams();
+    let mut signals = Signals::watch();
+    let served = tokio::select! {
+        served = ab_mcp::serve_stdio(handle, input, output) => {
+            served.map_err(|error| Failure::input("serve the client", error))
+        }
+        exit = signals.next() => Err(Failure::Told(exit)),
+    };
     let closed = backend.destroy().await;
-    served.map_err(|error| Failure::input("serve the client", error))?;
+    served?;
     Ok(closed?)
 }

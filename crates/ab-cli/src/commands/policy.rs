@@ -60,19 +60,35 @@ pub(crate) struct RuleFlags {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ProfileChoice {
+pub(crate) enum ProfileChoice {
     Guarded,
     Strict,
     Off,
 }
 
-impl RuleFlags {
-    fn profile(&self) -> Profile {
-        match self.profile {
+impl From<ProfileChoice> for Profile {
+    fn from(choice: ProfileChoice) -> Self {
+        match choice {
             ProfileChoice::Guarded => Profile::Guarded,
             ProfileChoice::Strict => Profile::Strict,
             ProfileChoice::Off => Profile::Off,
         }
+    }
+}
+
+impl ProfileChoice {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            ProfileChoice::Guarded => "guarded",
+            ProfileChoice::Strict => "strict",
+            ProfileChoice::Off => "off",
+        }
+    }
+}
+
+impl RuleFlags {
+    fn profile(&self) -> Profile {
+        self.profile.into()
     }
 
     fn own(&self) -> Result<RuleFile, Failure> {

@@ -18,7 +18,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// `4096`, `64K`, `512M`, `2G`, in powers of 1024.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let shift = match unit.trim_end_matches("iB").trim_end_matches('B') {
         "" => 0,

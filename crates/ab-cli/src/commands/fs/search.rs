@@ -82,6 +82,7 @@ pub(crate) fn senseless(failure: Failure) -> Failure {
         Failure::Call(error) if error.kind() == Kind::Invalid => Failure::Usage(error),
         Failure::Call(_)
         | Failure::Usage(_)
+        | Failure::Plain(_)
         | Failure::ClosedPipe
         | Failure::Told(_)
         | Failure::No => failure,

@@ -1,0 +1,239 @@
+//! `daemon`: one workspace, served to others until somebody ends it.
+
+mod access;
+mod logs;
+mod notice;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ab_core::{Assembly, Backend, MemoryOptions, ScopeOptions};
+use ab_host::{ExecSettings, MissingRoot};
+use ab_mcp::HttpSettings;
+use ab_server::{Port, Served, Tls};
+use agent_backend::{CommandPolicy, LocalConfig, Profile};
+use clap::{Args, ValueEnum};
+use tokio::net::TcpListener;
+
+use super::exec::{Mode, NetworkChoice, ShellChoice, amount};
+use super::policy::ProfileChoice;
+use crate::failure::Failure;
+use crate::signals::Signals;
+use access::Access;
+use logs::LogFormat;
+
+const EXAMPLES: &str = "\
+Examples:
+  agent-backend daemon --rootDir ./project
+  agent-backend daemon --rootDir /srv/work --host 0.0.0.0 --auth-token-file token.txt
+  agent-backend daemon --rootDir ./project --local-only
+  curl http://127.0.0.1:3001/health
+
+MCP clients reach the workspace at http://HOST:PORT/mcp. Logs go to standard error. An interrupt or
+a request to terminate lets what is being answered come to its end, and exits with 0; flags that
+make no sense exit with 1.";
+
+/// Serve a workspace over the network, or over standard input and output
+///
+/// MCP over HTTP at /mcp and a health check at /health. Flags and headers are those of the daemon
+/// that agent-backend clients already know.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Daemon {
+    /// The workspace; made if it is not there
+    #[arg(long = "rootDir", alias = "root-dir", value_name = "DIR")]
+    root_dir: PathBuf,
+
+    /// Serve only this directory of it, as if there were nothing around it
+    #[arg(long = "scopePath", alias = "scope-path", value_name = "PATH")]
+    scope_path: Option<String>,
+
+    /// Where the files are: in the directory, or in memory, gone when the daemon ends
+    #[arg(long, value_enum, default_value = "local", value_name = "KIND")]
+    backend: Kind,
+
+    /// Speak MCP over standard input and output, and open no port; commands are not judged
+    #[arg(long)]
+    local_only: bool,
+
+    #[command(flatten)]
+    listening: Listening,
+
+    #[command(flatten)]
+    access: Access,
+
+    #[command(flatten)]
+    commands: Commands,
+
+    /// How log lines are written
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    log_format: LogFormat,
+
+    /// What is logged: error, warn, info, debug or trace
+    #[arg(long, default_value = "info", value_name = "LEVEL")]
+    log_level: logs::Level,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Local,
+    Memory,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Listening")]
+struct Listening {
+    /// The address to listen on; another than this host's own needs a token, or --no-auth
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    host: IpAddr,
+
+    /// The port, 1024 to 65535; 0 takes any that is free
+    #[arg(long, default_value = "3001", value_name = "PORT", value_parser = port)]
+    port: u16,
+
+    /// The certificate, in PEM: then connections are encrypted
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// The largest body of a request
+    #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = amount::size)]
+    max_body: u64,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Commands")]
+struct Commands {
+    /// How commands are kept inside; auto takes the strongest that works
+    #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
+    isolation: Mode,
+
+    /// What they may reach: the host's network, or none
+    #[arg(long, value_enum, default_value = "shared", value_name = "NETWORK")]
+    network: NetworkChoice,
+
+    /// Which shell reads them
+    #[arg(long, value_enum, default_value = "auto", value_name = "SHELL")]
+    shell: ShellChoice,
+
+    /// How they are judged before they run
+    #[arg(long, value_enum, default_value = "guarded", value_name = "PROFILE")]
+    safety: ProfileChoice,
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(port @ (0 | 1024..)) => Ok(port),
+        Ok(_) | Err(_) => Err("a port is a number from 1024 to 65535".to_owned()),
+    }
+}
+
+pub(crate) async fn run(daemon: Daemon) -> Result<(), Failure> {
+    // Every end that is not an end in good order is a 1, as the clients that start us expect.
+    serve(daemon).await.map_err(Failure::into_plain)
+}
+
+async fn serve(daemon: Daemon) -> Result<(), Failure> {
+    if daemon.local_only {
+        let backend = daemon.open(Profile::Off)?;
+        return super::mcp::over_stdio(backend.clone(), backend).await;
+    }
+    let gate = daemon.access.gate(daemon.listening.host)?;
+    let tls = daemon.listening.tls()?;
+    logs::start(daemon.log_format, &daemon.log_level);
+    let mut signals = Signals::watch();
+    raise_open_files();
+    let backend = daemon.open(daemon.commands.safety.into())?;
+    let root_dir = daemon.root_dir.to_string_lossy().into_owned();
+    let max_body = usize::try_from(daemon.listening.max_body).unwrap_or(usize::MAX);
+    let mut served = Served::new(backend.clone(), root_dir, &HttpSettings { max_body });
+    if daemon.scope_path.is_some() {
+        served = served.in_scope();
+    }
+    let (host, port) = (daemon.listening.host, daemon.listening.port);
+    let listener = TcpListener::bind((host, port)).await.map_err(|error| {
+        let taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        let failure = Failure::input(format!("listen on {host}, port {port}"), error);
+        match taken {
+            true => failure.with_hint("another program has this port: choose one with --port"),
+            false => failure,
+        }
+    })?;
+    let encrypted = tls.is_some();
+    let opened = Port::new(served, gate).with_tls(tls).open(listener);
+    let opened = opened.map_err(|error| Failure::input("open the port", error))?;
+    // The port answers while this is found out.
+    let told = notice::tell(&daemon, &backend, opened.address(), encrypted).await;
+    if told.is_ok() {
+        signals.first().await;
+        tracing::info!("closing");
+    }
+    let ended = async {
+        opened.close().await;
+        backend.destroy().await
+    };
+    tokio::select! {
+        closed = ended => told.and(closed.map_err(Failure::from)),
+        // Whoever asks twice does not want to wait.
+        exit = signals.next() => Err(Failure::Told(exit)),
+    }
+}
+
+impl Daemon {
+    fn open(&self, profile: Profile) -> Result<Backend, Failure> {
+        let whole = match self.backend {
+            Kind::Local => self.local(profile)?,
+            Kind::Memory => {
+                let root = self.root_dir.to_string_lossy().into_owned();
+                let root = if root.starts_with('/') { root } else { format!("/{root}") };
+                let options = MemoryOptions { root, ..MemoryOptions::default() };
+                agent_backend::memory_with(options, Assembly::default())?
+            }
+        };
+        let Some(scope) = &self.scope_path else { return Ok(whole) };
+        if scope.split('/').any(|segment| segment == "..") {
+            return Err(Failure::usage("--scopePath must not contain '..'"));
+        }
+        Ok(whole.scope(scope, ScopeOptions::default())?)
+    }
+
+    fn local(&self, profile: Profile) -> Result<Backend, Failure> {
+        let mut config = LocalConfig::new(&self.root_dir);
+        config.options.missing_root = MissingRoot::Create;
+        config.options.exec = ExecSettings {
+            isolation: self.commands.isolation.into(),
+            network: self.commands.network.into(),
+            shell: self.commands.shell.into(),
+            temporary: std::env::temp_dir(),
+            ..ExecSettings::default()
+        };
+        config.policy = CommandPolicy { profile, ..CommandPolicy::default() };
+        Ok(agent_backend::local_with(config)?)
+    }
+}
+
+impl Listening {
+    fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let (Some(certificates), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            return Ok(None);
+        };
+        let loaded = Tls::load(certificates, key);
+        loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
+    }
+}
+
+/// Connections are files, and the usual limit is meant for a shell.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const ENOUGH: u64 = 65_536;
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
+    if limit.current.is_some_and(|current| current < wanted) {
+        // Where it cannot be raised, fewer connections fit.
+        let _ =
+            setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+    }
+}

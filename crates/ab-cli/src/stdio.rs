@@ -1,0 +1,109 @@
+//! Our own standard input and output as streams that cost no thread, where that is possible.
+//!
+//! A pipe or a socket is waited for by the runtime itself. For anything else, such as a file or a
+//! terminal, there are tokio's threads.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rustix::fs::FileType;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Stdin, Stdout};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+#[derive(Debug)]
+pub(crate) enum Input {
+    Pipe(Receiver),
+    Socket(UnixStream),
+    Other(Stdin),
+}
+
+#[derive(Debug)]
+pub(crate) enum Output {
+    Pipe(Sender),
+    Socket(UnixStream),
+    Other(Stdout),
+}
+
+pub(crate) fn streams() -> (Input, Output) {
+    let input = input(io::stdin().as_fd()).unwrap_or_else(|_| Input::Other(tokio::io::stdin()));
+    let output =
+        output(io::stdout().as_fd()).unwrap_or_else(|_| Output::Other(tokio::io::stdout()));
+    (input, output)
+}
+
+fn input(stream: BorrowedFd<'_>) -> io::Result<Input> {
+    Ok(match kind(stream)? {
+        FileType::Fifo => Input::Pipe(Receiver::from_owned_fd(own(stream)?)?),
+        FileType::Socket => Input::Socket(socket(own(stream)?)?),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    })
+}
+
+fn output(stream: BorrowedFd<'_>) -> io::Result<Output> {
+    Ok(match kind(stream)? {
+        FileType::Fifo => Output::Pipe(Sender::from_owned_fd(own(stream)?)?),
+        FileType::Socket => Output::Socket(socket(own(stream)?)?),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    })
+}
+
+fn kind(stream: BorrowedFd<'_>) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(stream)?.st_mode))
+}
+
+fn own(stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    stream.try_clone_to_owned()
+}
+
+fn socket(stream: OwnedFd) -> io::Result<UnixStream> {
+    let stream = std::os::unix::net::UnixStream::from(stream);
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+impl AsyncRead for Input {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Input::Pipe(stream) => Pin::new(stream).poll_read(context, into),
+            Input::Socket(stream) => Pin::new(stream).poll_read(context, into),
+            Input::Other(stream) => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Output {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Output::Pipe(stream) => Pin::new(stream).poll_write(context, bytes),
+            Output::Socket(stream) => Pin::new(stream).poll_write(context, bytes),
+            Output::Other(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Output::Pipe(stream) => Pin::new(stream).poll_flush(context),
+            Output::Socket(stream) => Pin::new(stream).poll_flush(context),
+            Output::Other(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Output::Pipe(stream) => Pin::new(stream).poll_shutdown(context),
+            Output::Socket(stream) => Pin::new(stream).poll_shutdown(context),
+            Output::Other(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

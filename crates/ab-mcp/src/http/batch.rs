@@ -1,0 +1,93 @@
+//! Several messages in one body, where the revision has them: each is answered, in their order.
+
+use ab_core::Backend;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ServerJsonRpcMessage};
+use serde_json::Value;
+
+use super::{Answer, Endpoint, REVISION, REVISION_UNSAID, answer, direct, json, refusal};
+use crate::bounds::BATCH_MESSAGES;
+use crate::nonsense::refused;
+
+/// The last revision with batches.
+const LAST_WITH_BATCHES: &str = "2025-03-26";
+
+impl Endpoint {
+    pub(super) async fn batch(
+        &self,
+        backend: Backend,
+        parts: &Parts,
+        text: &[u8],
+    ) -> Result<Answer, Answer> {
+        let refuse = |code, why: String| refusal(StatusCode::BAD_REQUEST, None, code, why);
+        let revision = parts.headers.get(REVISION).and_then(|value| value.to_str().ok());
+        let revision = revision.unwrap_or(REVISION_UNSAID);
+        if revision > LAST_WITH_BATCHES {
+            let why = format!("there are no batches in revision {revision}: send one message");
+            return Err(refuse(ErrorCode::INVALID_REQUEST, ab_core::error::printable(&why)));
+        }
+        let messages: Vec<Value> = serde_json::from_slice(text)
+            .map_err(|error| refuse(ErrorCode::PARSE_ERROR, format!("no JSON: {error}")))?;
+        if messages.is_empty() || messages.len() > BATCH_MESSAGES {
+            let why = format!("a batch has between 1 and {BATCH_MESSAGES} messages");
+            return Err(refuse(ErrorCode::INVALID_REQUEST, why));
+        }
+        let mut answers = Vec::new();
+        for message in messages {
+            answers.extend(self.one_of_batch(&backend, parts, message).await);
+        }
+        Ok(match answers.is_empty() {
+            true => answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()),
+            false => json(StatusCode::OK, &answers),
+        })
+    }
+
+    /// The answer to one of them, unless it wants none. Notes of progress have no place here.
+    async fn one_of_batch(
+        &self,
+        backend: &Backend,
+        parts: &Parts,
+        message: Value,
+    ) -> Option<Value> {
+        let text = Bytes::from(serde_json::to_vec(&message).ok()?);
+        let parsed = match serde_json::from_slice::<ClientJsonRpcMessage>(&text) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let refusal = refused(&text, &error);
+                return value(&ServerJsonRpcMessage::error(refusal.error, refusal.id));
+            }
+        };
+        let ClientJsonRpcMessage::Request(request) = parsed else { return None };
+        match request.request {
+            ClientRequest::InitializeRequest(_) => {
+                let error = rmcp::model::ErrorData::invalid_request(
+                    "initialize cannot be part of a batch",
+                    None,
+                );
+                value(&ServerJsonRpcMessage::error(error, Some(request.id)))
+            }
+            ClientRequest::CallToolRequest(call) => {
+                let call = direct::Call::new(request.id, call.params);
+                value(&call.answer(&self.server.over(backend.clone())).await)
+            }
+            _ => {
+                let mut alone = Request::new(());
+                *alone.method_mut() = Method::POST;
+                *alone.headers_mut() = parts.headers.clone();
+                *alone.uri_mut() = parts.uri.clone();
+                let (alone, ()) = alone.into_parts();
+                let answered = self.by_protocol(backend.clone(), alone, text).await;
+                let answered = answered.unwrap_or_else(|refusal| refusal);
+                let body = answered.into_body().collect().await.ok()?.to_bytes();
+                serde_json::from_slice(&body).ok()
+            }
+        }
+    }
+}
+
+fn value(message: &ServerJsonRpcMessage) -> Option<Value> {
+    serde_json::to_value(message).ok()
+}

@@ -1,0 +1,108 @@
+//! Bodies, within bounds: of one, of all that are read at a time, and of patience.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use http_body::Body;
+use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::bounds::{BODIES_AT_ONCE, BODY_PATIENCE, SMALL_BODY};
+
+const KIB: usize = 1024;
+
+/// Room for the bodies of all requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Bodies {
+    bound: usize,
+    room: Arc<Semaphore>,
+}
+
+/// A body, and the room it takes.
+pub(crate) struct Whole {
+    bytes: Bytes,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl Whole {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes alone, for one that goes on to hold them in a shape of its own.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        drop(self.room);
+        self.bytes
+    }
+}
+
+pub(crate) enum Unread {
+    /// With what it may have.
+    TooLarge(usize),
+    TooSlow,
+    Broken(String),
+}
+
+impl Bodies {
+    pub(crate) fn new(bound: usize) -> Bodies {
+        let room = bound.div_ceil(KIB).saturating_mul(BODIES_AT_ONCE);
+        let room = room.clamp(1, u32::MAX as usize >> 4);
+        Bodies { bound, room: Arc::new(Semaphore::new(room)) }
+    }
+
+    pub(crate) async fn read<B>(&self, headers: &HeaderMap, mut body: B) -> Result<Whole, Unread>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: fmt::Display,
+    {
+        let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let announced = announced.and_then(|length| length.parse::<u64>().ok());
+        if announced.is_some_and(|length| length > self.bound as u64) {
+            return Err(Unread::TooLarge(self.bound));
+        }
+        // Small ones need no leave: there can only be as many as there are connections.
+        let mut room = None;
+        if announced.is_some_and(|length| length > SMALL_BODY as u64) {
+            room = self.room(announced).await;
+        }
+        let mut first = None;
+        let mut whole = BytesMut::new();
+        loop {
+            let frame = timeout(BODY_PATIENCE, body.frame()).await.map_err(|_| Unread::TooSlow)?;
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|error| Unread::Broken(error.to_string()))?;
+            let Ok(piece) = frame.into_data() else { continue };
+            let held = whole.len() + first.as_ref().map_or(0, Bytes::len);
+            if held + piece.len() > self.bound {
+                return Err(Unread::TooLarge(self.bound));
+            }
+            if room.is_none() && held + piece.len() > SMALL_BODY {
+                room = self.room(None).await;
+            }
+            match first.take() {
+                // Most bodies come in one piece.
+                None if whole.is_empty() => first = Some(piece),
+                None => whole.extend_from_slice(&piece),
+                Some(start) => {
+                    let length = announced.and_then(|length| usize::try_from(length).ok());
+                    whole.reserve(length.unwrap_or(start.len() + piece.len()));
+                    whole.extend_from_slice(&start);
+                    whole.extend_from_slice(&piece);
+                }
+            }
+        }
+        Ok(Whole { bytes: first.unwrap_or_else(|| whole.freeze()), room })
+    }
+
+    /// For as much as was announced, or for as much as there may be.
+    async fn room(&self, announced: Option<u64>) -> Option<OwnedSemaphorePermit> {
+        let bytes = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(self.bound);
+        let wanted = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX >> 4);
+        // Nobody closes it.
+        self.room.clone().acquire_many_owned(wanted).await.ok()
+    }
+}

@@ -1,0 +1,107 @@
+//! Connections, each in a task of its own, all of them joined at the end.
+
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::port::Bounds;
+use crate::tls::Tls;
+
+/// After a failed accept, which most likely means that we are out of descriptors.
+const BREATH: Duration = Duration::from_millis(50);
+/// Bytes of the head of a request.
+const LARGEST_HEAD: usize = 64 * 1024;
+
+pub(crate) struct Connections {
+    pub(crate) router: Router,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) bounds: Bounds,
+    pub(crate) closing: CancellationToken,
+}
+
+pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
+    let Connections { router, tls, bounds, closing } = connections;
+    let room = std::sync::Arc::new(Semaphore::new(bounds.connections));
+    let mut tasks = JoinSet::new();
+    loop {
+        // Those that have ended are let go of as we pass by.
+        while tasks.try_join_next().is_some() {}
+        let accepted = async {
+            let place = room.clone().acquire_owned().await.ok()?;
+            match listener.accept().await {
+                Ok((stream, _)) => Some((place, stream)),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(BREATH).await;
+                    None
+                }
+            }
+        };
+        let accepted = tokio::select! {
+            accepted = accepted => accepted,
+            () = closing.cancelled() => break,
+        };
+        let Some((place, stream)) = accepted else { continue };
+        let (router, tls, closing) = (router.clone(), tls.clone(), closing.clone());
+        tasks.spawn(async move {
+            connection(stream, router, tls, bounds, closing).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    if timeout(bounds.grace, ended).await.is_err() {
+        tasks.shutdown().await;
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    tls: Option<Tls>,
+    bounds: Bounds,
+    closing: CancellationToken,
+) {
+    // Answers are whole when they are written.
+    let _ = stream.set_nodelay(true);
+    match tls {
+        None => requests(stream, router, bounds, closing).await,
+        Some(tls) => match timeout(bounds.patience, tls.0.accept(stream)).await {
+            Ok(Ok(stream)) => requests(stream, router, bounds, closing).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        },
+    }
+}
+
+async fn requests<S>(stream: S, router: Router, bounds: Bounds, closing: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.patience)
+        .max_buf_size(LARGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .with_upgrades();
+    let mut serving = std::pin::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = closing.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke off");
+    }
+}

@@ -1,0 +1,322 @@
+//! The one check before every route: is this host ours, may this page ask, does the caller know the
+//! token.
+//!
+//! A name that anybody can point at us proves nothing (DNS rebinding), so the Host header has to be
+//! an address, `localhost`, or a name that was allowed; only who shows the token may use any name,
+//! since no foreign page knows it. A page may ask us only from our own origin or from one that was
+//! allowed, token or not; that holds for WebSocket upgrades too. Routes are closed to callers
+//! without the token unless they are on the short list of open ones.
+
+mod origin;
+mod token;
+
+pub use token::Token;
+
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, UPGRADE};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri};
+
+use crate::problem::Problem;
+
+/// Open to everybody who passes the checks of Host and Origin: the first tells that we are alive,
+/// the second looks at the token itself, since its clients learn of a wrong one after the upgrade.
+const OPEN: [&str; 2] = ["/health", "/ssh"];
+
+/// Who may ask.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    /// Without one, whoever passes the other checks is trusted.
+    pub token: Option<Token>,
+    /// Names under which we are reached, beside `localhost` and addresses.
+    pub hosts: Vec<String>,
+    /// Origins of pages that may ask, such as `https://app.example.com`.
+    pub origins: Vec<String>,
+}
+
+/// What is known of who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Knows the token, or there is none.
+    Trusted,
+    Unknown,
+}
+
+/// Whom the answer may be shown to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// No page asks, or one of ours.
+    Own,
+    /// A page of this origin, which was allowed.
+    Foreign(String),
+}
+
+impl Gate {
+    pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(Caller, Page), Problem> {
+        let host = host(uri, headers)?;
+        let caller = self.caller(uri, headers);
+        if caller == Caller::Unknown || self.token.is_none() {
+            self.known_host(&host)?;
+        }
+        let page = self.page(&host, headers)?;
+        if caller == Caller::Unknown && !OPEN.contains(&uri.path()) {
+            return Err(Problem::unauthorized());
+        }
+        Ok((caller, page))
+    }
+
+    /// For the question that a browser asks before a page's request, which carries no token yet.
+    pub(crate) fn admit_preflight(
+        &self,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<(Caller, Page), Problem> {
+        let host = host(uri, headers)?;
+        Ok((Caller::Unknown, self.page(&host, headers)?))
+    }
+
+    /// Where a page may not show headers of its own, an upgrade may name the token in its query.
+    fn caller(&self, uri: &Uri, headers: &HeaderMap) -> Caller {
+        let Some(token) = &self.token else { return Caller::Trusted };
+        let by_query = match headers.contains_key(UPGRADE) {
+            true => token::in_query(uri.query().unwrap_or_default()),
+            false => None,
+        };
+        let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+        let by_header = header.and_then(token::in_header).map(<[u8]>::to_vec);
+        match by_query.or(by_header) {
+            Some(shown) if token.is(&shown) => Caller::Trusted,
+            _ => Caller::Unknown,
+        }
+    }
+
+    fn known_host(&self, host: &Host) -> Result<(), Problem> {
+        let named = |allowed: &String| allowed.eq_ignore_ascii_case(&host.name);
+        if host.is_address() || host.name == "localhost" || self.hosts.iter().any(named) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "Host not allowed",
+            format!(
+                "this server is not known as '{}'; allow it with --allowed-host, or show the token",
+                ab_core::error::printable(&host.name)
+            ),
+        ))
+    }
+
+    fn page(&self, host: &Host, headers: &HeaderMap) -> Result<Page, Problem> {
+        let Some(value) = headers.get(ORIGIN) else { return Ok(Page::Own) };
+        let text = value.to_str().unwrap_or_default();
+        let allowed = self.origins.iter().any(|allowed| origin::same(allowed, text));
+        if allowed {
+            return Ok(Page::Foreign(text.to_owned()));
+        }
+        if origin::is_of_host(text, &host.name, host.port) {
+            return Ok(Page::Own);
+        }
+        Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "Origin not allowed",
+            format!(
+                "pages of '{}' may not ask; allow them with --allowed-origin",
+                ab_core::error::printable(&String::from_utf8_lossy(value.as_bytes()))
+            ),
+        ))
+    }
+}
+
+/// The name under which the caller reached us.
+#[derive(Debug)]
+struct Host {
+    name: String,
+    port: Option<u16>,
+}
+
+impl Host {
+    /// An address cannot be pointed elsewhere.
+    fn is_address(&self) -> bool {
+        let bare = self.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        match bare {
+            Some(name) => name.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => self.name.parse::<std::net::Ipv4Addr>().is_ok(),
+        }
+    }
+}
+
+fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
+    let malformed = |why: &str| {
+        Problem::new(StatusCode::BAD_REQUEST, "Bad Host", format!("the Host header {why}"))
+    };
+    let mut values = headers.get_all(HOST).iter();
+    let value = match (uri.authority(), values.next(), values.next()) {
+        (Some(authority), _, None) => authority.clone(),
+        (None, Some(value), None) => {
+            Authority::try_from(value.as_bytes()).map_err(|_| malformed("makes no sense"))?
+        }
+        (None, None, _) => return Err(malformed("is missing")),
+        (_, Some(_), Some(_)) | (Some(_), None, Some(_)) => {
+            return Err(malformed("is there twice"));
+        }
+    };
+    if value.as_str().contains('@') || value.host().is_empty() {
+        return Err(malformed("makes no sense"));
+    }
+    // What follows the name has to be a port.
+    let rest = &value.as_str()[value.host().len()..];
+    if !rest.is_empty() && value.port_u16().is_none() {
+        return Err(malformed("makes no sense"));
+    }
+    let name = value.host().trim_end_matches('.').to_ascii_lowercase();
+    Ok(Host { name, port: value.port_u16() })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &str)| {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            (name, HeaderValue::from_str(value).unwrap())
+        };
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs.iter().map(pair) {
+            map.append(name, value);
+        }
+        map
+    }
+
+    fn gate(token: Option<&str>) -> Gate {
+        Gate {
+            token: token.map(Token::new),
+            hosts: vec!["box.example".to_owned()],
+            origins: vec!["https://app.example".to_owned()],
+        }
+    }
+
+    /// The status that a request gets, 200 for one that is let in.
+    fn status(gate: &Gate, uri: &str, pairs: &[(&str, &str)]) -> u16 {
+        match gate.admit(&uri.parse().unwrap(), &headers(pairs)) {
+            Ok(_) => 200,
+            Err(problem) => problem.status().as_u16(),
+        }
+    }
+
+    #[test]
+    fn hosts_are_ours_or_refused() {
+        for (host, expect) in [
+            ("localhost", 200),
+            ("localhost:3001", 200),
+            ("LOCALHOST.", 200),
+            ("127.0.0.1:3001", 200),
+            ("10.1.2.3", 200),
+            ("[::1]:3001", 200),
+            ("box.example:80", 200),
+            ("Box.Example", 200),
+            ("evil.example", 403),
+            ("localhost.evil.example", 403),
+            ("127.0.0.1.evil.example", 403),
+            ("0x7f.1", 403),
+            ("[", 400),
+            ("[::1", 400),
+            ("", 400),
+            ("a b", 400),
+            ("user@localhost", 400),
+            ("localhost:port", 400),
+            ("localhost:99999", 400),
+        ] {
+            assert_eq!(status(&gate(None), "/mcp", &[("host", host)]), expect, "{host}");
+        }
+        assert_eq!(status(&gate(None), "/mcp", &[]), 400);
+        let twice = [("host", "localhost"), ("host", "evil.example")];
+        assert_eq!(status(&gate(None), "/mcp", &twice), 400);
+        // A request line with an address counts, whatever Host says.
+        let absolute = "http://evil.example/mcp";
+        assert_eq!(status(&gate(None), absolute, &[("host", "localhost")]), 403);
+    }
+
+    #[test]
+    fn the_token_opens_what_is_closed() {
+        let gate = gate(Some("secret"));
+        for (path, authorization, expect) in [
+            ("/mcp", Some("Bearer secret"), 200),
+            ("/mcp", Some("bearer secret"), 200),
+            ("/mcp", Some("Bearer  secret "), 200),
+            ("/mcp", Some("Bearer Secret"), 401),
+            ("/mcp", Some("Bearer secret2"), 401),
+            ("/mcp", Some("Bearer "), 401),
+            ("/mcp", Some("Basic secret"), 401),
+            ("/mcp", Some("secret"), 401),
+            ("/mcp", None, 401),
+            ("/no/such/route", None, 401),
+            ("/mcp?token=secret", None, 401),
+            ("/health", None, 200),
+            ("/health", Some("Bearer wrong"), 200),
+            ("/health/", None, 401),
+            ("//health", None, 401),
+            ("/ssh", None, 200),
+        ] {
+            let mut pairs = vec![("host", "localhost")];
+            pairs.extend(authorization.map(|value| ("authorization", value)));
+            assert_eq!(status(&gate, path, &pairs), expect, "{path} {authorization:?}");
+        }
+    }
+
+    #[test]
+    fn who_shows_the_token_may_use_any_name_but_no_page_may() {
+        let gate = gate(Some("secret"));
+        let shown = ("authorization", "Bearer secret");
+        assert_eq!(status(&gate, "/mcp", &[("host", "any.example"), shown]), 200);
+        assert_eq!(status(&gate, "/mcp", &[("host", "any.example")]), 403);
+        let page = ("origin", "http://evil.example");
+        assert_eq!(status(&gate, "/mcp", &[("host", "any.example"), shown, page]), 403);
+        assert_eq!(status(&gate, "/health", &[("host", "any.example")]), 403);
+    }
+
+    #[test]
+    fn pages_ask_from_our_origin_or_from_one_that_was_allowed() {
+        for (host, origin, expect) in [
+            ("localhost:3001", "http://localhost:3001", 200),
+            ("localhost:3001", "http://localhost:3002", 403),
+            ("localhost:3001", "http://127.0.0.1:3001", 403),
+            ("localhost", "http://localhost", 200),
+            ("localhost", "https://localhost", 200),
+            ("localhost:443", "https://localhost", 200),
+            ("[::1]:3001", "http://[::1]:3001", 200),
+            ("localhost:3001", "https://app.example", 200),
+            ("localhost:3001", "https://app.example:443", 200),
+            ("localhost:3001", "http://app.example", 403),
+            ("localhost:3001", "https://app.example.evil.example", 403),
+            ("localhost:3001", "null", 403),
+            ("localhost:3001", "", 403),
+            ("localhost:3001", "file://", 403),
+            ("localhost:3001", "http://localhost:3001@evil.example", 403),
+        ] {
+            let pairs = [("host", host), ("origin", origin)];
+            assert_eq!(status(&gate(None), "/mcp", &pairs), expect, "{host} {origin}");
+            // An upgrade is no way around it.
+            let pairs = [("host", host), ("origin", origin), ("upgrade", "websocket")];
+            assert_eq!(status(&gate(None), "/ssh", &pairs), expect, "{host} {origin}");
+        }
+        let rebound = [("host", "evil.example"), ("origin", "http://evil.example")];
+        assert_eq!(status(&gate(None), "/mcp", &rebound), 403);
+    }
+
+    #[test]
+    fn an_upgrade_may_name_the_token_in_its_query() {
+        let gate = gate(Some("a b&c"));
+        let caller = |uri: &str, pairs: &[(&str, &str)]| {
+            let mut all = vec![("host", "localhost"), ("upgrade", "websocket")];
+            all.extend_from_slice(pairs);
+            gate.admit(&uri.parse().unwrap(), &headers(&all)).unwrap().0
+        };
+        assert_eq!(caller("/ssh?token=a%20b%26c", &[]), Caller::Trusted);
+        assert_eq!(caller("/ssh?x=1&token=a+b%26c", &[]), Caller::Trusted);
+        assert_eq!(caller("/ssh?token=wrong", &[]), Caller::Unknown);
+        assert_eq!(caller("/ssh?token=%zz", &[]), Caller::Unknown);
+        assert_eq!(caller("/ssh", &[("authorization", "Bearer a b&c")]), Caller::Trusted);
+        assert_eq!(caller("/ssh", &[]), Caller::Unknown);
+    }
+}

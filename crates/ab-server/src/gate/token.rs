@@ -1,0 +1,54 @@
+//! The bearer token: compared in constant time, never shown.
+
+use std::fmt;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{Digest, SHA256, digest};
+
+/// What a caller has to know. Only its digest is kept.
+#[derive(Clone)]
+pub struct Token(Digest);
+
+impl Token {
+    pub fn new(text: &str) -> Token {
+        Token(digest(&SHA256, text.as_bytes()))
+    }
+
+    /// Takes the same time for every guess of a length.
+    pub(crate) fn is(&self, shown: &[u8]) -> bool {
+        let shown = digest(&SHA256, shown);
+        verify_slices_are_equal(self.0.as_ref(), shown.as_ref()).is_ok()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+/// The token in an Authorization header.
+pub(crate) fn in_header(value: &[u8]) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer ";
+    let (scheme, token) = value.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| token.trim_ascii())
+}
+
+/// The token in a query, decoded.
+pub(crate) fn in_query(query: &str) -> Option<Vec<u8>> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix("token="))?;
+    let mut decoded = Vec::with_capacity(value.len());
+    let mut bytes = value.bytes();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            byte => byte,
+        });
+    }
+    Some(decoded)
+}

@@ -1,0 +1,98 @@
+//! A listener with everything on it, from the first connection to an end in good order.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::connections::{self, Connections};
+use crate::gate::Gate;
+use crate::routes;
+use crate::routes::workspace::Served;
+use crate::tls::Tls;
+
+/// How much the port takes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections at a time; more wait until one ends.
+    pub connections: usize,
+    /// How long a TLS handshake, or the head of a request, may take.
+    pub patience: Duration,
+    /// How long requests that are being answered may go on when the port closes.
+    pub grace: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connections: 4096, patience: Duration::from_secs(30), grace: Duration::from_secs(5) }
+    }
+}
+
+/// What is served, and to whom.
+#[derive(Debug)]
+pub struct Port {
+    served: Arc<Served>,
+    gate: Arc<Gate>,
+    tls: Option<Tls>,
+    bounds: Bounds,
+}
+
+impl Port {
+    pub fn new(served: Served, gate: Gate) -> Port {
+        Port {
+            served: Arc::new(served),
+            gate: Arc::new(gate),
+            tls: None,
+            bounds: Bounds::default(),
+        }
+    }
+
+    pub fn with_tls(mut self, tls: Option<Tls>) -> Port {
+        self.tls = tls;
+        self
+    }
+
+    pub fn with_bounds(mut self, bounds: Bounds) -> Port {
+        self.bounds = bounds;
+        self
+    }
+
+    /// Serves whoever connects, until it is closed.
+    pub fn open(self, listener: TcpListener) -> io::Result<Running> {
+        let address = listener.local_addr()?;
+        let closing = CancellationToken::new();
+        let router = routes::all(self.served.clone(), self.gate);
+        let connections =
+            Connections { router, tls: self.tls, bounds: self.bounds, closing: closing.clone() };
+        let serving = tokio::spawn(connections::serve(connections, listener));
+        Ok(Running { address, closing, serving, served: self.served })
+    }
+}
+
+/// A port that is open.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    closing: CancellationToken,
+    serving: JoinHandle<()>,
+    served: Arc<Served>,
+}
+
+impl Running {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, lets what is being answered come to its end within the grace,
+    /// and cuts the rest off.
+    pub async fn close(self) {
+        self.closing.cancel();
+        self.served.mcp.close();
+        // It ends by itself within the grace; a panic in it was told already.
+        let _ = self.serving.await;
+    }
+}

@@ -1,0 +1,56 @@
+//! Refusals of the port itself, in the two words that clients of the daemon know: `error` says
+//! which, `message` why.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    body: Refusal,
+}
+
+/// Why a request was not let through
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Refusal {
+    /// Which refusal this is, always in the same words
+    #[schema(example = "Unauthorized")]
+    error: &'static str,
+    /// What to do about it
+    #[schema(example = "Invalid or missing authentication token")]
+    message: String,
+}
+
+impl Problem {
+    pub(crate) fn new(
+        status: StatusCode,
+        error: &'static str,
+        message: impl Into<String>,
+    ) -> Problem {
+        Problem { status, body: Refusal { error, message: message.into() } }
+    }
+
+    pub(crate) fn unauthorized() -> Problem {
+        let message = "Invalid or missing authentication token";
+        Problem::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}

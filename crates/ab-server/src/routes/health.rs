@@ -1,0 +1,68 @@
+//! `GET /health`: alive, and what is served; who is trusted also learns what is in force.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::workspace::Served;
+use crate::gate::Caller;
+use crate::problem::Refusal;
+use crate::wire::EffectivePolicy;
+
+/// That the daemon is alive, and what it serves
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Health {
+    #[schema(example = "ok")]
+    status: &'static str,
+    version: &'static str,
+    /// The workspace, as it was named when the daemon was started
+    #[serde(rename = "rootDir")]
+    root_dir: String,
+    transports: Transports,
+    /// What is in force for commands; only for callers that may use them
+    #[serde(rename = "effectivePolicy", skip_serializing_if = "Option::is_none")]
+    effective_policy: Option<EffectivePolicy>,
+}
+
+/// Ways to reach the workspace
+#[derive(Debug, Serialize, ToSchema)]
+struct Transports {
+    mcp: bool,
+    #[serde(rename = "ssh-ws")]
+    ssh_ws: bool,
+    ssh: bool,
+}
+
+/// That the daemon is alive, and what it serves
+#[utoipa::path(
+    get,
+    path = "/health",
+    tag = "port",
+    responses(
+        (status = OK, body = Health),
+        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal)
+    )
+)]
+pub(crate) async fn show(
+    State(served): State<Arc<Served>>,
+    Extension(caller): Extension<Caller>,
+) -> Json<Health> {
+    let effective_policy = match caller {
+        Caller::Trusted => served.backend.effective_policy().await.ok(),
+        Caller::Unknown => None,
+    };
+    Json(Health {
+        status: "ok",
+        version: env!("CARGO_PKG_VERSION"),
+        root_dir: served.root_dir.clone(),
+        transports: Transports {
+            mcp: true,
+            ssh_ws: served.transports.ssh_ws,
+            ssh: served.transports.ssh,
+        },
+        effective_policy: effective_policy.as_ref().map(EffectivePolicy::from),
+    })
+}

@@ -1,0 +1,82 @@
+//! `/mcp`: the tools of the workspace. What is in a request is the business of `ab-mcp`.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+
+use super::workspace::Served;
+use crate::problem::Refusal;
+
+/// Send a message of the protocol
+///
+/// One JSON-RPC message, or an array of them where the revision has batches. A call needs no
+/// handshake before it. The answer is JSON, unless a notification comes before it: then it is a
+/// stream of events. With `?session=true`, `initialize` begins a session.
+#[utoipa::path(
+    post,
+    path = "/mcp",
+    tag = "mcp",
+    params(
+        ("session" = Option<bool>, Query, description = "Begin a session with this initialize"),
+        ("X-Root-Dir" = Option<String>, Header, description = "The root that the client believes in; another one is refused"),
+        ("X-Scope-Path" = Option<String>, Header, description = "Work inside this directory of the workspace"),
+        ("MCP-Protocol-Version" = Option<String>, Header, description = "The revision of the protocol"),
+        ("Mcp-Session-Id" = Option<String>, Header, description = "The session, if there is one")
+    ),
+    request_body(content = serde_json::Value, content_type = "application/json"),
+    responses(
+        (status = OK, description = "The answer", content((serde_json::Value = "application/json"), (String = "text/event-stream"))),
+        (status = ACCEPTED, description = "Nothing to answer"),
+        (status = BAD_REQUEST, description = "No message, or headers that make no sense", body = Refusal),
+        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
+        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
+        (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
+        (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON")
+    )
+)]
+pub(crate) async fn call(State(served): State<Arc<Served>>, request: Request) -> Response {
+    answer(&served, request).await
+}
+
+/// Listen to a session
+///
+/// Without a session there is nothing to listen to.
+#[utoipa::path(
+    get,
+    path = "/mcp",
+    tag = "mcp",
+    params(("Mcp-Session-Id" = Option<String>, Header, description = "The session")),
+    responses(
+        (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
+        (status = NOT_FOUND, description = "There is no such session"),
+        (status = METHOD_NOT_ALLOWED, description = "The request names no session")
+    )
+)]
+pub(crate) async fn listen(State(served): State<Arc<Served>>, request: Request) -> Response {
+    answer(&served, request).await
+}
+
+/// End a session
+#[utoipa::path(
+    delete,
+    path = "/mcp",
+    tag = "mcp",
+    params(("Mcp-Session-Id" = Option<String>, Header, description = "The session")),
+    responses(
+        (status = ACCEPTED, description = "It has ended"),
+        (status = METHOD_NOT_ALLOWED, description = "The request names no session")
+    )
+)]
+pub(crate) async fn end(State(served): State<Arc<Served>>, request: Request) -> Response {
+    answer(&served, request).await
+}
+
+async fn answer(served: &Served, request: Request) -> Response {
+    match served.view(request.headers()) {
+        Ok(backend) => served.mcp.handle(backend, request).await.map(Body::new),
+        Err(problem) => problem.into_response(),
+    }
+}

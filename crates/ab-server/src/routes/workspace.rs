@@ -1,0 +1,104 @@
+//! The workspace that the port serves, and the part of it that a request is about.
+
+use ab_core::{Backend, ScopeOptions};
+use ab_mcp::{Endpoint, HttpSettings};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+
+use crate::problem::Problem;
+
+const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
+const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
+
+/// What else the daemon serves the workspace by.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Transports {
+    pub ssh_ws: bool,
+    pub ssh: bool,
+}
+
+/// One workspace, ready to be served.
+#[derive(Debug)]
+pub struct Served {
+    pub(crate) backend: Backend,
+    /// As it was named when the daemon was started.
+    pub(crate) root_dir: String,
+    /// Whether the daemon was started inside a scope, so that requests cannot choose one.
+    pub(crate) scoped: bool,
+    pub(crate) transports: Transports,
+    pub(crate) mcp: Endpoint,
+}
+
+impl Served {
+    pub fn new(backend: Backend, root_dir: impl Into<String>, http: &HttpSettings) -> Served {
+        let mcp = Endpoint::new(&backend, http);
+        let transports = Transports::default();
+        Served { backend, root_dir: root_dir.into(), scoped: false, transports, mcp }
+    }
+
+    /// `backend` is a scope that was chosen for everybody.
+    pub fn in_scope(mut self) -> Served {
+        self.scoped = true;
+        self
+    }
+
+    pub fn by(mut self, transports: Transports) -> Served {
+        self.transports = transports;
+        self
+    }
+
+    /// The part that the headers name.
+    pub(crate) fn view(&self, headers: &HeaderMap) -> Result<Backend, Problem> {
+        self.agrees_on_root(headers)?;
+        let Some(scope) = text(headers, &SCOPE_PATH)? else { return Ok(self.backend.clone()) };
+        if self.scoped {
+            let message =
+                "the server was started inside a scope; X-Scope-Path cannot choose another";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "Scope conflict", message));
+        }
+        let invalid =
+            |message: String| Problem::new(StatusCode::BAD_REQUEST, "Invalid scope path", message);
+        if scope.split('/').any(|segment| segment == "..") {
+            let message = "Scope path must not contain path traversal sequences";
+            return Err(invalid(message.to_owned()));
+        }
+        let options = ScopeOptions::default();
+        self.backend.scope(scope, options).map_err(|error| invalid(error.to_string()))
+    }
+
+    /// Clients say which root they believe in. Some say `undefined`, which means nothing.
+    fn agrees_on_root(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(named) = text(headers, &ROOT_DIR)? else { return Ok(()) };
+        let bare = |path: &str| match path.trim_end_matches('/') {
+            "" => "/".to_owned(),
+            path => path.to_owned(),
+        };
+        let named = bare(named);
+        let info = self.backend.info();
+        let ours = bare(&self.root_dir);
+        let known = ours == named || info.root_aliases.iter().any(|alias| bare(alias) == named);
+        if known || named == "undefined" {
+            return Ok(());
+        }
+        let shown = ab_core::error::printable(&named);
+        let message = format!("Server is configured for {}, not {shown}", self.root_dir);
+        Err(Problem::new(StatusCode::FORBIDDEN, "Root directory mismatch", message))
+    }
+}
+
+/// The text of a header that may be there once.
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+    let malformed = |why| {
+        let message = format!("{name} {why}");
+        Problem::new(StatusCode::BAD_REQUEST, "Bad header", message)
+    };
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(malformed("is there twice")),
+        (Some(value), None) => match str::from_utf8(value.as_bytes()) {
+            Ok("") => Ok(None),
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(malformed("is no UTF-8 text")),
+        },
+    }
+}

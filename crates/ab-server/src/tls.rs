@@ -1,0 +1,56 @@
+//! TLS for a port: a certificate and its key.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+/// What connections are encrypted with.
+#[derive(Clone)]
+pub struct Tls(pub(crate) TlsAcceptor);
+
+/// Which file cannot be used, and why.
+#[derive(Debug)]
+pub struct TlsFailure {
+    pub path: PathBuf,
+    pub why: String,
+}
+
+impl Tls {
+    /// From PEM files: the chain of certificates, ours first, and the key of the first.
+    pub fn load(certificates: &Path, key: &Path) -> Result<Tls, TlsFailure> {
+        let fails = |path: &Path, why: String| TlsFailure { path: path.to_owned(), why };
+        let chain = CertificateDer::pem_file_iter(certificates)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| fails(certificates, error.to_string()))?;
+        if chain.is_empty() {
+            return Err(fails(certificates, "holds no certificate".to_owned()));
+        }
+        let secret =
+            PrivateKeyDer::from_pem_file(key).map_err(|error| fails(key, error.to_string()))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, secret))
+            .map_err(|error| fails(key, error.to_string()))?;
+        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl fmt::Display for TlsFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
+}
+
+impl std::error::Error for TlsFailure {}
