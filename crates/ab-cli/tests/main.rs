@@ -10,6 +10,7 @@ mod escapes;
 mod executing;
 mod mcp;
 mod outliving;
+mod peers;
 mod policy;
 mod reading;
 mod refusals;
