@@ -52,11 +52,13 @@ const REVISION_UNSAID: &str = "2025-03-26";
 pub struct HttpSettings {
     /// Bytes of one body.
     pub max_body: usize,
+    /// Serve what the official conformance suite calls by name, beside the tools.
+    pub conformance_fixtures: bool,
 }
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { max_body: DEFAULT_BODY }
+        Self { max_body: DEFAULT_BODY, conformance_fixtures: false }
     }
 }
 
@@ -74,7 +76,10 @@ pub struct Endpoint {
 impl Endpoint {
     /// `backend` says which tools there are; each request brings a view of it.
     pub fn new(backend: &Backend, settings: &HttpSettings) -> Endpoint {
-        let server = Server::of_requests(backend);
+        let server = match settings.conformance_fixtures {
+            true => Server::of_requests(backend).with_fixtures(),
+            false => Server::of_requests(backend),
+        };
         let closing = CancellationToken::new();
         let config = || {
             StreamableHttpServerConfig::default()
@@ -140,6 +145,7 @@ impl Endpoint {
         }
         if direct::is_plain(&parts)
             && let Some(call) = direct::Call::parse(text)
+            && !self.server.is_fixture(call.tool())
         {
             let server = self.server.over(backend);
             return Ok(told(StatusCode::OK, &call.answer(&server).await));
@@ -188,6 +194,7 @@ impl fmt::Debug for Endpoint {
 }
 
 /// Both kinds of answer have to be welcome, since it may become a stream.
+#[expect(clippy::result_large_err, reason = "a refusal is the answer itself")]
 fn acceptable(headers: &mut HeaderMap) -> Result<(), Answer> {
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let accept = said(ACCEPT).unwrap_or_default();
@@ -210,6 +217,7 @@ fn acceptable(headers: &mut HeaderMap) -> Result<(), Answer> {
 
 /// A revision that nobody speaks. Requests of the new era name theirs themselves, and get that
 /// era's own error.
+#[expect(clippy::result_large_err, reason = "a refusal is the answer itself")]
 fn known_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Result<(), Answer> {
     let Some(named) = headers.get(REVISION) else { return Ok(()) };
     let known = |known: &ProtocolVersion| named == known.as_str();

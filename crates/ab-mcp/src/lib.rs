@@ -11,6 +11,7 @@ mod arguments;
 mod bounds;
 mod catalog;
 mod failure;
+mod fixtures;
 mod http;
 mod lines;
 mod nearest;

@@ -46,7 +46,10 @@ impl Got {
 
 impl Port {
     fn over(place: Place) -> Port {
-        let endpoint = Endpoint::new(&place.backend, &HttpSettings { max_body: 100_000 });
+        let endpoint = Endpoint::new(
+            &place.backend,
+            &HttpSettings { max_body: 100_000, ..HttpSettings::default() },
+        );
         Port { place, endpoint }
     }
 
