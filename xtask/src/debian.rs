@@ -21,14 +21,27 @@ pub(crate) struct Package {
     name: &'static str,
     /// Present when this program is.
     program: &'static str,
+    /// Arguments with which the program has to succeed as well; none where its being there is enough.
+    proof: &'static [&'static str],
     why: &'static str,
     need: Need,
 }
 
 impl Package {
-    /// A program that benchmarks run beside ours.
+    /// A program that tests or benchmarks run beside ours.
     pub(crate) const fn peer(name: &'static str, program: &'static str) -> Self {
-        Self { name, program, why: "a benchmark compares with it", need: Need::Optional }
+        Self { name, program, proof: &[], why: "it is run beside ours", need: Need::Optional }
+    }
+
+    /// Which is there only when its program does this.
+    pub(crate) const fn proven_by(self, proof: &'static [&'static str]) -> Self {
+        Self { proof, ..self }
+    }
+
+    fn is_there(&self) -> bool {
+        let proven = || Command::new(self.program).args(self.proof).output();
+        has_program(self.program)
+            && (self.proof.is_empty() || proven().is_ok_and(|output| output.status.success()))
     }
 }
 
@@ -36,12 +49,14 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "bubblewrap",
         program: "bwrap",
+        proof: &[],
         why: "`doctor` probes it; it is the sandbox of choice on Linux",
         need: Need::Optional,
     },
     Package {
         name: "util-linux",
         program: "unshare",
+        proof: &[],
         why: "tests that mount run in a mount namespace of their own",
         need: Need::Required,
     },
@@ -49,7 +64,7 @@ const PACKAGES: &[Package] = &[
 
 /// Makes sure that the packages are there, or says which are not.
 pub(crate) fn install_missing() -> Result<(), Failure> {
-    let missing = missing(PACKAGES, has_program);
+    let missing = missing(PACKAGES, Package::is_there);
     if missing.is_empty() {
         eprintln!("packages: nothing is missing");
         return Ok(());
@@ -62,23 +77,24 @@ pub(crate) fn install_missing() -> Result<(), Failure> {
         eprintln!("packages: {obstacle}");
         eprintln!("packages: as root, run: apt-get install {}", names.join(" "));
     }
-    settle(&self::missing(PACKAGES, has_program))
+    settle(&self::missing(PACKAGES, Package::is_there))
 }
 
-/// Installs one package unless its program is there.
+/// Installs one package unless it is there.
 pub(crate) fn install_one(package: &Package) -> Result<(), String> {
-    match has_program(package.program) {
+    match package.is_there() {
         true => Ok(()),
-        false => install(&[package]),
+        false => install(&[package])
+            .map_err(|obstacle| format!("package {} is missing: {obstacle}", package.name)),
     }
 }
 
 fn install(packages: &[&Package]) -> Result<(), String> {
     if !has_program("apt-get") {
-        return Err("there is no apt-get here to install them with".to_owned());
+        return Err("there is no apt-get here to install it with".to_owned());
     }
     if !is_root() {
-        return Err("only root may install them".to_owned());
+        return Err("only root may install it".to_owned());
     }
     let mut arguments = vec!["install", "-y", "--no-install-recommends"];
     arguments.extend(packages.iter().map(|package| package.name));
@@ -110,8 +126,11 @@ fn settle(missing: &[&Package]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn missing(packages: &'static [Package], has: impl Fn(&str) -> bool) -> Vec<&'static Package> {
-    packages.iter().filter(|package| !has(package.program)).collect()
+fn missing(
+    packages: &'static [Package],
+    is_there: impl Fn(&Package) -> bool,
+) -> Vec<&'static Package> {
+    packages.iter().filter(|package| !is_there(package)).collect()
 }
 
 /// Whether `program` is to be found; the system directories count even where `PATH` lacks them.
@@ -132,7 +151,7 @@ mod tests {
 
     #[test]
     fn only_what_lacks_its_program_is_missing() {
-        let found = missing(PACKAGES, |program| program != "bwrap");
+        let found = missing(PACKAGES, |package| package.program != "bwrap");
         assert_eq!(found.iter().map(|package| package.name).collect::<Vec<_>>(), ["bubblewrap"]);
         assert!(missing(PACKAGES, |_| true).is_empty());
     }
@@ -150,5 +169,7 @@ mod tests {
     fn programs_are_found_in_the_path() {
         assert!(has_program("sh"));
         assert!(!has_program("no-such-program-here"));
+        let shell = |proof| Package::peer("dash", "sh").proven_by(proof).is_there();
+        assert!(shell(&[]) && shell(&["-c", "true"]) && !shell(&["-c", "false"]));
     }
 }

@@ -9,7 +9,9 @@
 mod debian;
 mod failure;
 mod leftovers;
+mod peers;
 mod runner;
+mod scratch;
 mod sequence;
 mod step;
 mod tally;

@@ -12,11 +12,12 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   up                        build the release binary, show `doctor` and a first tour
-  test                      everything CI runs: packages, fmt, clippy, tests, doc tests, docs
+  test                      everything CI runs: packages, fmt, clippy, peers, tests, doc tests, docs
   check                     the short loop: fmt, clippy, tidy, fast tests
   bench [area]              run the benchmarks of one area, or of all
   fuzz [target] [seconds]   run one fuzz target, or all, for so long each (60)
   race [rounds]             run the racing escape test for so many rounds (100000)
+  peers                     install the programs of others that tests run, and say where
   help                      print this list";
 
 /// One thing to do.
@@ -29,6 +30,7 @@ pub(crate) enum Task {
     Bench { areas: Vec<&'static Area> },
     Fuzz { targets: Vec<&'static Target>, seconds: u64 },
     Race { rounds: u64 },
+    Peers,
 }
 
 impl Task {
@@ -51,6 +53,7 @@ impl Task {
             "bench" => parse_bench(rest),
             "fuzz" => parse_fuzz(rest),
             "race" => parse_race(rest),
+            "peers" => alone(Task::Peers, rest),
             _ => Err(refusal(&format!("unknown command `{command}`"))),
         }
     }
@@ -154,6 +157,7 @@ mod tests {
             ("check", Task::Check),
             ("race", Task::Race { rounds: 100_000 }),
             ("race 7", Task::Race { rounds: 7 }),
+            ("peers", Task::Peers),
         ] {
             assert_eq!(parse(line).expect(line), expected, "{line}");
         }

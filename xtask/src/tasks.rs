@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 mod check;
 pub(crate) mod fuzz;
+mod peers;
 mod race;
 mod test;
 mod up;
@@ -22,5 +23,6 @@ pub(crate) fn run(task: Task) -> Result<(), Failure> {
         Task::Bench { areas } => bench::run(&areas),
         Task::Fuzz { targets, seconds } => fuzz::run(&targets, seconds),
         Task::Race { rounds } => race::run(rounds),
+        Task::Peers => peers::run(),
     }
 }

@@ -8,6 +8,7 @@ mod escapes;
 mod executing;
 mod mcp;
 mod outliving;
+mod peers;
 mod policy;
 mod reading;
 mod refusals;

@@ -1,1 +1,11 @@
-//! x
+//! A real port, spoken to by bytes, so that odd requests can be sent as they are.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod caller;
+mod closing;
+mod crowds;
+mod description;
+mod doors;
+mod encryption;
+mod requests;

@@ -1,10 +1,12 @@
 //! `bench`: the benchmarks whose figures the documentation may state.
 
+use std::path::PathBuf;
+
 use crate::debian;
 use crate::failure::Failure;
+use crate::peers::{self, PEERS};
 use crate::sequence::Sequence;
 use crate::step::Step;
-use crate::workspace;
 
 /// A part of the system that is measured by one benchmark program.
 #[derive(Debug, PartialEq)]
@@ -20,8 +22,8 @@ pub(crate) struct Area {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Peer {
     Debian(debian::Package),
-    /// Name and version of a package for node.
-    Npm(&'static str),
+    /// Those that `xtask/peers` pins.
+    Pinned,
 }
 
 pub(crate) const AREAS: &[Area] = &[
@@ -29,10 +31,7 @@ pub(crate) const AREAS: &[Area] = &[
         name: "core",
         package: "agent-backend",
         bench: "core",
-        peers: &[
-            Peer::Debian(debian::Package::peer("ripgrep", "rg")),
-            Peer::Npm("@modelcontextprotocol/server-filesystem@2026.8.31"),
-        ],
+        peers: &[Peer::Debian(debian::Package::peer("ripgrep", "rg")), Peer::Pinned],
     },
     Area {
         name: "exec",
@@ -40,41 +39,42 @@ pub(crate) const AREAS: &[Area] = &[
         bench: "exec",
         peers: &[Peer::Debian(debian::Package::peer("bubblewrap", "bwrap"))],
     },
+    Area {
+        name: "mcp",
+        package: "ab-cli",
+        bench: "mcp",
+        peers: &[Peer::Debian(debian::Package::peer("ripgrep", "rg")), Peer::Pinned],
+    },
     Area { name: "policy", package: "ab-policy", bench: "policy", peers: &[] },
 ];
 
 pub(crate) fn run(areas: &[&Area]) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
     for area in areas {
-        let peers = workspace::target_directory()?.join("peers");
-        install(area, &peers.to_string_lossy());
-        let step = step(area).env("AB_PEERS", peers.to_string_lossy());
+        let mut step = step(area);
+        if let Some(peers) = install(area) {
+            step = step.env(PEERS, peers.to_string_lossy());
+        }
         sequence.run(&step)?;
     }
     Ok(())
 }
 
-/// Installs the peers that are missing, as far as that is possible here.
-fn install(area: &Area, folder: &str) {
+/// Installs the peers that are missing, as far as that is possible here; where the pinned ones are.
+fn install(area: &Area) -> Option<PathBuf> {
+    let mut pinned = None;
     for peer in area.peers {
         let installed = match peer {
             Peer::Debian(package) => debian::install_one(package),
-            Peer::Npm(package) => npm(folder, package),
+            Peer::Pinned => peers::install()
+                .map(|directory| pinned = Some(directory))
+                .map_err(|error| format!("{error:#}")),
         };
         if let Err(obstacle) = installed {
             eprintln!("peers: going on without {peer:?}: {obstacle}");
         }
     }
-}
-
-fn npm(folder: &str, package: &str) -> Result<(), String> {
-    let arguments = ["install", "--no-fund", "--no-audit", "--prefix", folder, package];
-    let step = Step::new("peers", "npm", &arguments);
-    let ending = step.run().map_err(|error| format!("{error:#}"))?;
-    match ending.status.success() {
-        true => Ok(()),
-        false => Err(format!("`{}` ended with {}", step.command_line(), ending.status)),
-    }
+    pinned
 }
 
 fn step(area: &Area) -> Step {

@@ -4,6 +4,7 @@ use super::check;
 use crate::debian;
 use crate::failure::Failure;
 use crate::leftovers::{self, Watch};
+use crate::peers::{self, PEERS};
 use crate::runner::Runner;
 use crate::sequence::Sequence;
 use crate::step::Step;
@@ -22,8 +23,14 @@ fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
         "clippy",
         &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
     ))?;
+    let mut peers = String::new();
+    sequence.time("peers", || {
+        peers = peers::install()?.to_string_lossy().into_owned();
+        Ok(())
+    })?;
     let watch = Watch::begin();
-    sequence.run(&Runner::detect().all_tests().env(leftovers::COOKIE, &watch.cookie))?;
+    let tests = Runner::detect().all_tests();
+    sequence.run(&tests.env(leftovers::COOKIE, &watch.cookie).env(PEERS, peers))?;
     sequence.run(&Runner::doc_tests())?;
     sequence.time("leftovers", || watch.end())?;
     sequence.run(

@@ -1,6 +1,5 @@
 //! `up`: builds the product and shows it at work.
 
-mod scratch;
 mod tour;
 
 use crate::failure::{Failure, exit_code};

@@ -45,8 +45,10 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
     let (text, shown, _) = joined(rows, RESULT_BYTES);
     let directories = entries.iter().filter(|entry| entry.kind.is_dir()).count();
     let total: u64 = entries.iter().filter(|entry| !entry.kind.is_dir()).map(bytes).sum();
+    // An empty line stands between the two, if there are two.
+    let gap = if text.is_empty() { "\n" } else { "\n\n" };
     let text = format!(
-        "{text}\n\nTotal: {} files, {directories} directories\nCombined size: {}",
+        "{text}{gap}Total: {} files, {directories} directories\nCombined size: {}",
         entries.len() - directories,
         size(total)
     );

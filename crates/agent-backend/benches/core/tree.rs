@@ -46,7 +46,7 @@ pub(crate) async fn run() {
 /// Where the peers are, as the task that installed them says.
 fn installed() -> Option<PathBuf> {
     let peers = std::env::var_os("AB_PEERS")?;
-    let package = Path::new(&peers).join("node_modules").join(PACKAGE);
+    let package = Path::new(&peers).join("npm/node_modules").join(PACKAGE);
     package.is_dir().then_some(package)
 }
 

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::scratch::Scratch;
 use crate::failure::{Failure, exit_code};
+use crate::scratch::Scratch;
 use crate::step::quoted;
 
 /// What a stop of the tour should show.

@@ -1,0 +1,52 @@
+//! Speed of the MCP server, beside the npm daemon of the same name and the official filesystem
+//! server, both as they come from their registry.
+//!
+//! One thread of compiled code drives every server. Ours and the peer take turns inside a round;
+//! what counts is the median of the ratios of the rounds. `cargo xtask bench mcp` installs the peers
+//! and runs it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a benchmark talks, and ends at the first thing that is not as it must be"
+)]
+
+mod ground;
+mod http;
+mod load;
+mod measure;
+mod programs;
+mod starts;
+mod stdio;
+mod tools;
+
+use std::process::ExitCode;
+
+use self::ground::Ground;
+use self::measure::{ROUNDS, Table};
+use self::programs::Peers;
+
+fn main() -> ExitCode {
+    let Some(peers) = Peers::find() else {
+        println!("bench mcp: AB_PEERS names no peers; `cargo xtask bench mcp` installs them");
+        return ExitCode::FAILURE;
+    };
+    println!("bench mcp: median of {ROUNDS} rounds");
+    println!("{}\n", peers.versions());
+    let ground = Ground::new();
+    let mut table = Table::default();
+    // Requests are sent and answers read on this thread alone.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    starts::run(&mut table, &peers, &ground);
+    stdio::run(&mut table, &peers, &ground);
+    runtime.block_on(load::run(&mut table, &peers, &ground));
+    runtime.block_on(tools::run(&mut table, &peers, &ground));
+    match table.missed() {
+        0 => ExitCode::SUCCESS,
+        missed => {
+            println!("\n{missed} below their bars");
+            ExitCode::FAILURE
+        }
+    }
+}

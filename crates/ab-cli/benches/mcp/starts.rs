@@ -1,0 +1,37 @@
+//! How long a start takes, and what a server keeps that has nothing to do.
+
+use std::time::Instant;
+
+use crate::ground::Ground;
+use crate::measure::{Bar, Pair, Table};
+use crate::programs::{Daemon, Peers, Talking, Who};
+
+pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
+    let root = ground.root();
+    let daemon = |who| {
+        let begun = Instant::now();
+        let daemon = Daemon::start(peers, who, root);
+        (begun.elapsed().as_secs_f64() * 1000.0, daemon)
+    };
+    let mut memory = Pair::default();
+    let mut start = |who, kept: fn(&mut Pair) -> &mut Vec<f64>| {
+        let (time, daemon) = daemon(who);
+        kept(&mut memory).push(daemon.memory());
+        time
+    };
+    let mut pair = Pair::default();
+    for _ in 0..crate::measure::ROUNDS {
+        pair.ours.push(start(Who::Ours, |pair| &mut pair.ours));
+        pair.peer.push(start(Who::Npm, |pair| &mut pair.peer));
+    }
+    table.compare("start of the daemon until healthy", "ms", Bar::AtMost(1.0 / 40.0), &pair);
+    table.alone("  ours alone", "ms", Bar::AtMost(15.0), &pair.ours);
+    table.compare("memory of an idle daemon", "MB", Bar::AtMost(1.0 / 6.0), &memory);
+    let talking = |who| {
+        let begun = Instant::now();
+        Talking::start(peers, who, root);
+        begun.elapsed().as_secs_f64() * 1000.0
+    };
+    let pair = Pair::of(|| talking(Who::Ours), || talking(Who::Npm));
+    table.compare("start over stdio until initialized", "ms", Bar::AtMost(1.0 / 40.0), &pair);
+}

