@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::stage::{BINARY, Stage};
 
-struct Session {
+/// A client that speaks to the binary over its standard input and output.
+pub(crate) struct Session {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -16,8 +17,12 @@ struct Session {
 
 impl Session {
     fn start(stage: &Stage, arguments: &[&str]) -> Session {
+        Session::begin(stage, &[&["mcp"], arguments].concat())
+    }
+
+    pub(crate) fn begin(stage: &Stage, arguments: &[&str]) -> Session {
         let mut command = stage.command(BINARY);
-        command.arg("mcp").args(arguments);
+        command.args(arguments);
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().unwrap();
         let input = child.stdin.take().unwrap();
@@ -33,7 +38,7 @@ impl Session {
         session
     }
 
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let id = self.next;
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -45,18 +50,18 @@ impl Session {
         answer["result"].clone()
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    fn text(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) fn text(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.call(tool, arguments);
         assert_ne!(answer["isError"], true, "{answer}");
         answer["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
     /// Closes standard input; what was said on standard error.
-    fn end(self) -> String {
+    pub(crate) fn end(self) -> String {
         drop(self.input);
         let ended = self.child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(0));
