@@ -2,6 +2,7 @@
 
 mod clients;
 mod conformance;
+mod daemon;
 mod inspector;
 mod official;
 

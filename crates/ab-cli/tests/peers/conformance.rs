@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
 
 use ab_testkit::peers::Peers;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stage::{BINARY, Ran, Stage, run};
+use super::daemon::Daemon;
+use crate::stage::{Ran, Stage, run};
 
 const PACKAGE: &str = "@modelcontextprotocol/conformance";
 
@@ -22,41 +20,6 @@ const BEYOND: [&str; 4] = [
     "json-schema-2020-12",
     "server-session-lifecycle",
 ];
-
-/// A daemon with the fixtures, killed when a test fails before its end.
-struct Daemon {
-    child: Child,
-    url: String,
-}
-
-impl Daemon {
-    fn start(stage: &Stage) -> Daemon {
-        let mut command = stage.command(BINARY);
-        command.args(["daemon", "--port", "0", "--conformance-fixtures", "--rootDir"]);
-        let mut child = command.arg(stage.root()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut first = String::new();
-        said.read_line(&mut first).unwrap();
-        // A pipe that nobody reads would stop it.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        let url = first.split([' ', ',']).find(|word| word.starts_with("http://"));
-        let url = url.unwrap_or_else(|| panic!("no address in {first:?}")).to_owned();
-        Daemon { child, url }
-    }
-
-    fn end(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// The scenarios for servers that a revision requires.
 fn required(package: &Path, revision: &str) -> Vec<String> {
@@ -101,7 +64,7 @@ fn passes(revision: &str, scenarios: usize, query: &str, but: &[&str]) {
     let required = required(&package, revision);
     assert_eq!(required.len(), scenarios, "{required:?}");
     let stage = Stage::with(&[("a.txt", "untouched")]);
-    let daemon = Daemon::start(&stage);
+    let daemon = Daemon::with(&stage, &["--conformance-fixtures"]);
     let results = stage.outside("results");
     let mut suite = peers.new_node(&package.join("dist/index.js"));
     suite.args(["server", "--requirements", revision, "--url"]);
