@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ab_mcp::HttpSettings;
 use http::{HeaderValue, StatusCode};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -232,4 +233,33 @@ async fn what_is_not_there_is_named_in_the_error_of_the_era() {
         let prompt = request("prompts/get", json!({ "name": name, "arguments": arguments }));
         assert_eq!(code(&port.post(prompt).await), -32602);
     }
+}
+
+#[tokio::test]
+async fn who_listens_hears_of_changes_until_the_endpoint_closes() {
+    let port = with_fixtures().await;
+    let wants = json!({ "notifications": { "toolsListChanged": true } });
+    let listen = modern(request("subscriptions/listen", wants));
+    let listening = Port::modern_request(&listen);
+    let answer = port.endpoint.handle(port.place.backend.clone(), listening).await;
+    let mut body = answer.into_body();
+    let mut heard = String::new();
+    for (method, then) in [
+        ("notifications/subscriptions/acknowledged", "test_trigger_prompt_change"),
+        ("notifications/tools/list_changed", "test_simple_text"),
+    ] {
+        while !heard.contains(method) {
+            let frame = timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap();
+            heard += str::from_utf8(&frame.into_data().unwrap()).unwrap();
+        }
+        for tool in [then, "test_trigger_tool_change"] {
+            let got = port.post_modern(modern(call(2, tool, json!({})))).await;
+            assert_eq!(got.json()["result"]["isError"], false, "{:?}", got.body);
+        }
+    }
+    port.endpoint.close();
+    while let Some(frame) = timeout(SOON, body.frame()).await.unwrap() {
+        heard += str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap();
+    }
+    assert!(!heard.contains("notifications/prompts"), "{heard}");
 }

@@ -95,18 +95,22 @@ impl Port {
     }
 
     /// In the new era, with the headers that it wants.
-    pub(crate) async fn post_modern(&self, message: Value) -> Got {
-        let method = message["method"].as_str().unwrap_or_default().to_owned();
+    pub(crate) fn modern_request(message: &Value) -> Request<Full<Bytes>> {
+        let method = message["method"].as_str().unwrap_or_default();
         let params = &message["params"];
-        let name = params["name"].as_str().or(params["uri"].as_str()).map(str::to_owned);
+        let name = params["name"].as_str().or(params["uri"].as_str());
         let mut request = Port::request(message.to_string());
         let headers = request.headers_mut();
         headers.insert("mcp-protocol-version", HeaderValue::from_static("2026-07-28"));
-        headers.insert("mcp-method", HeaderValue::from_str(&method).unwrap());
+        headers.insert("mcp-method", HeaderValue::from_str(method).unwrap());
         if let Some(name) = name {
-            headers.insert("mcp-name", HeaderValue::from_str(&name).unwrap());
+            headers.insert("mcp-name", HeaderValue::from_str(name).unwrap());
         }
-        self.send(request).await
+        request
+    }
+
+    pub(crate) async fn post_modern(&self, message: Value) -> Got {
+        self.send(Port::modern_request(&message)).await
     }
 }
 
