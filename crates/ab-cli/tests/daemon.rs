@@ -115,6 +115,44 @@ fn it_says_in_one_line_what_it_serves_and_ends_in_good_order() {
 }
 
 #[test]
+fn it_has_every_tool() {
+    let stage = Stage::new();
+    let daemon = Daemon::start(&stage, &["--rootDir", "."]);
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    let headers = [("accept", "*/*"), ("content-type", "application/json")];
+    let (status, listed) = daemon.ask("POST", "/mcp", &headers, &list);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let tools = listed["result"]["tools"].as_array().unwrap().iter();
+    let names: Vec<&str> = tools.map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(status, 200);
+    let expect = [
+        "read_file",
+        "read_text_file",
+        "read_media_file",
+        "read_multiple_files",
+        "write_file",
+        "edit_file",
+        "create_directory",
+        "list_directory",
+        "list_directory_with_sizes",
+        "directory_tree",
+        "move_file",
+        "search_files",
+        "get_file_info",
+        "list_allowed_directories",
+        "grep",
+        "delete",
+        "exec",
+        "process_output",
+        "process_input",
+        "process_kill",
+        "process_list",
+    ];
+    assert_eq!(names, expect);
+    assert_eq!(daemon.end().0, 0);
+}
+
+#[test]
 fn flags_that_make_no_sense_end_with_one() {
     let stage = Stage::with(&[("file", "")]);
     let root = root(&stage);

@@ -7,6 +7,7 @@ mod changing;
 mod commands;
 mod failures;
 mod fixtures;
+mod fuzz;
 mod http;
 mod listing;
 mod port;
