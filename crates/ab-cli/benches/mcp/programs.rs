@@ -71,11 +71,14 @@ impl Peers {
         command
     }
 
-    /// A server at a port. The peer's other surface, SSH, is left out on both sides.
+    /// A server at a port. The peer has another surface, SSH, which would only slow it down.
     pub(crate) fn daemon(&self, who: Who, root: &Path, port: u16) -> Command {
         let mut command = self.command(who);
-        command.args(["daemon", "--disable-ssh-ws", "--isolation", "software"]);
-        command.args(["--port", &port.to_string(), "--rootDir"]).arg(root);
+        command.args(["daemon", "--isolation", "software", "--port", &port.to_string()]);
+        command.arg("--rootDir").arg(root);
+        if let Who::Npm = who {
+            command.arg("--disable-ssh-ws");
+        }
         command
     }
 

@@ -11,7 +11,11 @@ import { createRequire } from "node:module";
 
 const [generation, kind, ...place] = process.argv.slice(2);
 const require = createRequire(`${process.env.AB_PEERS}/npm/`);
-const sdk = { 1: first, 2: second }[generation]();
+const generations = { 1: first, 2: second };
+const sdk = generations[generation]();
+// Before 2026-07-28 a call over HTTP is cancelled by a message of its own, which cannot say whose call
+// it means where there are no sessions: there a caller cancels by leaving.
+const leaves = generation === "1" && kind === "--http";
 const { calls } = JSON.parse(readFileSync(new URL("calls.json", import.meta.url)));
 
 function first() {
@@ -49,9 +53,9 @@ function transport() {
 const kept = {};
 const known = (value) => (typeof value === "string" && value[0] === "$" ? kept[value.slice(1)] : value);
 
-async function tool(name, args, options) {
+async function tool(name, args, options, by = sdk) {
   const filled = Object.fromEntries(Object.entries(args).map(([key, value]) => [key, known(value)]));
-  return sdk.call({ name, arguments: filled }, options);
+  return by.call({ name, arguments: filled }, options);
 }
 
 async function make(call) {
@@ -89,12 +93,16 @@ async function cancellation() {
   await tool("exec", { command: "mkfifo held" });
   const watch = await tool("exec", { command: "cat held", background: true });
   const { processId } = watch.structuredContent;
+  const caller = leaves ? generations[generation]() : sdk;
+  if (leaves) await caller.client.connect(transport());
   const abort = new AbortController();
-  const held = tool("exec", { command: "exec 3> held; echo open >&3; sleep 1000" }, { signal: abort.signal });
+  const command = "exec 3> held; echo open >&3; sleep 1000";
+  const held = tool("exec", { command }, { signal: abort.signal }, caller);
   const refused = assert.rejects(held);
   const open = await tool("process_output", { processId, wait: 60 });
   assert.equal(open.structuredContent.content, "open\n");
-  abort.abort("enough");
+  if (leaves) await caller.client.close();
+  else abort.abort("enough");
   await refused;
   const cursor = open.structuredContent.nextCursor;
   const gone = await tool("process_output", { processId, cursor, wait: 60 });

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use ab_testkit::peers::Peers;
 
+use super::daemon::{Daemon, TOKEN};
 use super::{script, succeeds};
 use crate::stage::{BINARY, Stage};
 
@@ -65,6 +66,17 @@ fn over_stdio(client: Client) {
     calls_every_tool(client, &stage, command);
 }
 
+#[track_caller]
+fn over_http(client: Client) {
+    let Some(peers) = Peers::find("the official clients") else { return };
+    let stage = workspace();
+    let daemon = Daemon::start(&stage);
+    let mut command = client.command(&peers);
+    command.args(["--http", &daemon.url, TOKEN]);
+    calls_every_tool(client, &stage, command);
+    daemon.end();
+}
+
 #[test]
 fn typescript_1_calls_every_tool_over_stdio() {
     over_stdio(Client::TypeScript1);
@@ -76,6 +88,16 @@ fn typescript_2_calls_every_tool_over_stdio() {
 }
 
 #[test]
+fn typescript_1_calls_every_tool_over_http() {
+    over_http(Client::TypeScript1);
+}
+
+#[test]
+fn typescript_2_calls_every_tool_over_http() {
+    over_http(Client::TypeScript2);
+}
+
+#[test]
 fn python_calls_every_tool_over_stdio_after_a_handshake() {
     over_stdio(Client::PythonHandshake);
 }
@@ -83,4 +105,14 @@ fn python_calls_every_tool_over_stdio_after_a_handshake() {
 #[test]
 fn python_calls_every_tool_over_stdio_without_one() {
     over_stdio(Client::PythonStateless);
+}
+
+#[test]
+fn python_calls_every_tool_over_http_after_a_handshake() {
+    over_http(Client::PythonHandshake);
+}
+
+#[test]
+fn python_calls_every_tool_over_http_without_one() {
+    over_http(Client::PythonStateless);
 }

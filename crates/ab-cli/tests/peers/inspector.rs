@@ -7,6 +7,7 @@ use std::{env, fs};
 use ab_testkit::peers::Peers;
 use serde_json::{Value, json};
 
+use super::daemon::{Daemon, TOKEN};
 use super::succeeds;
 use crate::stage::{BINARY, Ran, Stage, command, run};
 
@@ -29,15 +30,22 @@ impl Inspector {
         Some(Inspector { peers, stage })
     }
 
+    /// With the server of the snippet.
     fn command(&self, arguments: &[&str]) -> Command {
+        let mut it = self.bare();
+        it.arg("--config").arg(self.stage.outside("mcp.json"));
+        it.args(["--server", "workspace", "--method"]).args(arguments);
+        it
+    }
+
+    fn bare(&self) -> Command {
         let package = self.peers.package("@modelcontextprotocol/inspector");
         let node = self.peers.new_node(&package.join(LAUNCHER));
         // Nothing that it keeps outlives the test.
         let mut it = command(node.get_program().to_str().unwrap(), &self.stage.root());
         it.args(node.get_args()).env("HOME", self.stage.outside("."));
         it.env("MCP_INSPECTOR_SECRET_STORE", "memory").env("PATH", path_with_ours());
-        it.args(["--cli", "--format", "json", "--config"]).arg(self.stage.outside("mcp.json"));
-        it.args(["--server", "workspace", "--method"]).args(arguments);
+        it.args(["--cli", "--format", "json"]);
         it
     }
 
@@ -91,6 +99,25 @@ fn the_snippet_of_the_readme_works_when_pasted() {
 fn the_inspector_finds_no_fault_with_the_schemas_of_the_tools() {
     let Some(inspector) = Inspector::new(Stage::new()) else { return };
     inspector.result(&["tools/list", "--strict"]);
+}
+
+#[test]
+fn the_inspector_reaches_the_daemon_with_its_token_only() {
+    let Some(inspector) = Inspector::new(Stage::with(&[("a.txt", "a\n")])) else { return };
+    let daemon = Daemon::start(&inspector.stage);
+    let call = ["--method", "tools/call", "--tool-name", "read_text_file", "--tool-arg"];
+    let ask = |token: &str| {
+        let mut it = inspector.bare();
+        it.args(["--server-url", &daemon.url, "--transport", "http", "--stored-auth-only"]);
+        it.args(["--header", &format!("Authorization: Bearer {token}")]);
+        it.args(call).arg("path=a.txt");
+        it
+    };
+    let answer: Value = serde_json::from_str(&succeeds(ask(TOKEN))).unwrap();
+    assert_eq!(answer["result"]["structuredContent"], json!({ "content": "a\n" }));
+    let refused = run(ask("another"), b"");
+    assert!(refused.code != 0 && refused.out.is_empty(), "{refused:?}");
+    daemon.end();
 }
 
 #[test]
