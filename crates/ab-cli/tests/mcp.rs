@@ -1,13 +1,14 @@
 //! `mcp`: the built binary as an MCP client starts it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::stage::{BINARY, Stage};
 
-struct Session {
+/// A client that has shaken hands.
+pub(crate) struct Session {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -15,9 +16,14 @@ struct Session {
 }
 
 impl Session {
-    fn start(stage: &Stage, arguments: &[&str]) -> Session {
+    pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Session {
         let mut command = stage.command(BINARY);
         command.arg("mcp").args(arguments);
+        Session::of(command)
+    }
+
+    /// With a server that this starts.
+    pub(crate) fn of(mut command: Command) -> Session {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().unwrap();
         let input = child.stdin.take().unwrap();
@@ -33,7 +39,7 @@ impl Session {
         session
     }
 
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let id = self.next;
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -45,7 +51,7 @@ impl Session {
         answer["result"].clone()
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
@@ -56,7 +62,7 @@ impl Session {
     }
 
     /// Closes standard input; what was said on standard error.
-    fn end(self) -> String {
+    pub(crate) fn end(self) -> String {
         drop(self.input);
         let ended = self.child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(0));
