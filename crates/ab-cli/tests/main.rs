@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod changing;
+mod client;
 mod comparing;
+mod daemon;
 mod escapes;
 mod executing;
 mod mcp;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{BINARY, Stage};
 
-/// A client that has shaken hands.
+/// A client that speaks to the binary over its standard input and output.
 pub(crate) struct Session {
     child: Child,
     input: ChildStdin,
@@ -17,12 +17,16 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Session {
+        Session::begin(stage, &[&["mcp"], arguments].concat())
+    }
+
+    pub(crate) fn begin(stage: &Stage, arguments: &[&str]) -> Session {
         let mut command = stage.command(BINARY);
-        command.arg("mcp").args(arguments);
+        command.args(arguments);
         Session::of(command)
     }
 
-    /// With a server that this starts.
+    /// With the server that this starts.
     pub(crate) fn of(mut command: Command) -> Session {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().unwrap();
@@ -55,7 +59,7 @@ impl Session {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    fn text(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) fn text(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.call(tool, arguments);
         assert_ne!(answer["isError"], true, "{answer}");
         answer["content"][0]["text"].as_str().unwrap().to_owned()

@@ -31,6 +31,7 @@ use crate::options::{
     WriteMode, WriteOptions,
 };
 use crate::path::{PathRules, WsPath};
+use crate::recipe::Recipe;
 use crate::scoped::Scoped;
 use crate::search::{Found, Query};
 use crate::status::{Status, StatusChange, Subscription};
@@ -55,6 +56,7 @@ pub struct Backend {
     guards: Arc<[Arc<dyn Guard>]>,
     /// The driver, where it is a tree of mounts: one more joins the others.
     mounts: Option<Arc<Mounts>>,
+    recipe: Option<Recipe>,
 }
 
 /// What is bound to a handle when it is made.
@@ -62,6 +64,8 @@ pub struct Backend {
 pub struct Assembly {
     pub actor: Actor,
     pub guards: Guards,
+    /// How another program opens the same; of no use where there are guards.
+    pub recipe: Option<Recipe>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -86,19 +90,23 @@ impl Backend {
             .iter()
             .fold(PathRules::lenient(), |rules, alias| rules.with_alias(alias));
         let life = Life::root(driver.clone());
-        let Assembly { actor, guards } = assembly;
+        let Assembly { actor, guards, recipe } = assembly;
         let guards: Arc<[Arc<dyn Guard>]> = guards.in_order().into();
         let driver = guarded(driver, &actor, &guards);
-        Self { driver, rules: Arc::new(rules), actor, life, guards, mounts: None }
+        let recipe = recipe.filter(|_| guards.is_empty());
+        Self { driver, rules: Arc::new(rules), actor, life, guards, mounts: None, recipe }
     }
 
     /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
     /// through it, not even by a link.
     pub fn scope(&self, path: &str, options: ScopeOptions) -> Result<Backend> {
         let prefix = self.parse(Verb::Stat, path)?;
+        let bare = options.env.is_empty() && options.journal.is_none();
+        let recipe = self.recipe.as_ref().filter(|_| bare).map(|recipe| recipe.inside(&prefix));
         let scoped = Arc::new(Scoped::new(self.driver.clone(), &prefix, options.env));
         let guards = Guards { journal: options.journal, ..Guards::default() };
-        Ok(self.derive(scoped, self.rules.scoped(&prefix), guards))
+        let derived = self.derive(scoped, self.rules.scoped(&prefix), guards);
+        Ok(Backend { recipe, ..derived })
     }
 
     /// A handle on a view over this one: its calls meet its own guards first, then these.
@@ -111,7 +119,13 @@ impl Backend {
             life: Life::scope(&self.life),
             guards: own.into_iter().chain(self.guards.iter().cloned()).collect(),
             mounts: None,
+            recipe: None,
         }
+    }
+
+    /// How another program opens the same workspace, where that can be said in arguments.
+    pub fn recipe(&self) -> Option<&Recipe> {
+        self.recipe.as_ref()
     }
 
     /// How many scopes made from this handle are alive.

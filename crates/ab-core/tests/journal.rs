@@ -29,7 +29,7 @@ fn guarded(mode: Mode, guards: Guards) -> World {
     let (driver, writer) = (Recording::new(), Arc::new(MemoryWriter::default()));
     let journal = Journal::new(writer.clone(), mode).for_workspace("project");
     let guards = Guards { journal: Some(Arc::new(journal)), ..guards };
-    let assembly = Assembly { actor: Actor::new("agent-7"), guards };
+    let assembly = Assembly { actor: Actor::new("agent-7"), guards, ..Assembly::default() };
     let backend = Backend::assemble(Arc::new(driver.clone()), assembly);
     World { driver, writer, backend }
 }

@@ -4,6 +4,7 @@
 //! that directory, see `jail`. Nothing here reads the environment.
 
 mod blocking;
+pub mod companion;
 mod exec;
 pub mod facilities;
 mod failure;

@@ -132,7 +132,9 @@ impl Endpoint {
         B::Error: fmt::Display,
     {
         let (mut parts, body) = request.into_parts();
-        acceptable(&mut parts.headers)?;
+        if let Some(refusal) = unacceptable(&mut parts.headers) {
+            return Err(refusal);
+        }
         let body = self.bodies.read(&parts.headers, body).await.map_err(unread)?;
         let text = body.bytes().trim_ascii();
         if text.first() == Some(&b'[') {
@@ -158,7 +160,9 @@ impl Endpoint {
             Ok(message) => message,
             Err(error) => return Err(nonsense(refused(&body, &error))),
         };
-        known_revision(&parts.headers, &message)?;
+        if let Some(refusal) = unknown_revision(&parts.headers, &message) {
+            return Err(refusal);
+        }
         let initializes = matches!(
             &message,
             ClientJsonRpcMessage::Request(request)
@@ -188,38 +192,38 @@ impl fmt::Debug for Endpoint {
 }
 
 /// Both kinds of answer have to be welcome, since it may become a stream.
-fn acceptable(headers: &mut HeaderMap) -> Result<(), Answer> {
+fn unacceptable(headers: &mut HeaderMap) -> Option<Answer> {
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let accept = said(ACCEPT).unwrap_or_default();
     let takes = |kind: &str| accept.contains("*/*") || accept.contains(kind);
     if !takes(JSON) || !takes(EVENTS) {
         let why = "Not Acceptable: Accept must name application/json and text/event-stream";
-        return Err(plainly(StatusCode::NOT_ACCEPTABLE, why));
+        return Some(plainly(StatusCode::NOT_ACCEPTABLE, why));
     }
     let kind = said(CONTENT_TYPE).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case(JSON) {
         let why = "Unsupported Media Type: Content-Type must be application/json";
-        return Err(plainly(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        return Some(plainly(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
     }
     // rmcp looks for the words themselves.
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-    Ok(())
+    None
 }
 
 /// A revision that nobody speaks. Requests of the new era name theirs themselves, and get that
 /// era's own error.
-fn known_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Result<(), Answer> {
-    let Some(named) = headers.get(REVISION) else { return Ok(()) };
+fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<Answer> {
+    let named = headers.get(REVISION)?;
     let known = |known: &ProtocolVersion| named == known.as_str();
     if ProtocolVersion::KNOWN_VERSIONS.iter().any(known) {
-        return Ok(());
+        return None;
     }
     let id = match message {
         ClientJsonRpcMessage::Request(request) => {
             if request.request.get_meta().protocol_version().is_some() {
-                return Ok(());
+                return None;
             }
             Some(request.id.clone())
         }
@@ -230,7 +234,7 @@ fn known_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Result
     let known = known.collect::<Vec<_>>().join(", ");
     let why = format!("Bad Request: unsupported MCP-Protocol-Version {named}; known are {known}");
     let error = ErrorData::new(ErrorCode(-32000), why, None);
-    Err(told(StatusCode::BAD_REQUEST, &ServerJsonRpcMessage::error(error, id)))
+    Some(told(StatusCode::BAD_REQUEST, &ServerJsonRpcMessage::error(error, id)))
 }
 
 fn wants_session(parts: &Parts) -> bool {

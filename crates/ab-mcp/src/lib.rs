@@ -10,6 +10,7 @@ mod answer;
 mod arguments;
 mod bounds;
 mod catalog;
+mod client;
 mod failure;
 mod http;
 mod lines;
@@ -26,6 +27,7 @@ pub use bounds::{
     CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY, DEFAULT_EXEC_TIME, DEFAULT_LINES, EXPLICIT_BYTES,
     LINE_BYTES, MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
 };
+pub use client::Client;
 pub use http::{Answer, Endpoint, HttpSettings};
 pub use server::Server;
 pub use stdio::serve_stdio;

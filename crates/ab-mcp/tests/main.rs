@@ -6,6 +6,7 @@ mod caller;
 mod changing;
 mod commands;
 mod failures;
+mod fuzz;
 mod http;
 mod listing;
 mod protocol;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ab_core::EffectivePolicy;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -69,7 +70,13 @@ impl Port {
         let connections =
             Connections { router, tls: self.tls, bounds: self.bounds, closing: closing.clone() };
         let serving = tokio::spawn(connections::serve(connections, listener));
-        Ok(Running { address, closing, serving, served: self.served })
+        let served = self.served.clone();
+        let finding_out = tokio::spawn(async move {
+            if let Err(error) = served.find_out().await {
+                tracing::warn!(%error, "cannot say what is in force for commands");
+            }
+        });
+        Ok(Running { address, closing, serving, finding_out, served: self.served })
     }
 }
 
@@ -79,6 +86,7 @@ pub struct Running {
     address: SocketAddr,
     closing: CancellationToken,
     serving: JoinHandle<()>,
+    finding_out: JoinHandle<()>,
     served: Arc<Served>,
 }
 
@@ -87,11 +95,18 @@ impl Running {
         self.address
     }
 
+    /// What is in force for commands; the port answers while this is found out.
+    pub async fn in_force(&self) -> ab_core::Result<EffectivePolicy> {
+        self.served.find_out().await.cloned()
+    }
+
     /// Takes no more connections, lets what is being answered come to its end within the grace,
     /// and cuts the rest off.
     pub async fn close(self) {
         self.closing.cancel();
         self.served.mcp.close();
+        self.finding_out.abort();
+        let _ = self.finding_out.await;
         // It ends by itself within the grace; a panic in it was told already.
         let _ = self.serving.await;
     }

@@ -18,8 +18,15 @@ async fn health_is_open_and_tells_the_trusted_what_is_in_force() {
         "transports": { "mcp": true, "ssh-ws": false, "ssh": false },
     });
     assert_eq!((got.status, got.json()), (200, expect));
-    let trusted = get(port.address(), "/health", &[SHOWN]).await.json();
-    assert!(trusted["effectivePolicy"]["controls"].is_array(), "{trusted}");
+    // It is not waited for, so it comes a moment later.
+    loop {
+        let trusted = get(port.address(), "/health", &[SHOWN]).await.json();
+        let policy = trusted.get("effectivePolicy").unwrap();
+        if !policy.is_null() {
+            assert!(policy["controls"].is_array(), "{trusted}");
+            break;
+        }
+    }
     let wrong = get(port.address(), "/health", &[("authorization", "Bearer x")]).await.json();
     assert!(wrong.get("effectivePolicy").is_none(), "{wrong}");
 }

@@ -34,17 +34,20 @@
 //! tests runs on every kind of backend.
 
 pub mod journal;
+pub mod mcp;
 pub mod policy;
 pub mod pool;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ab_core::process::ExecLimits;
+
 pub use ab_core::{
     Actor, Answer, Approver, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable,
     Code, Content, Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry, Error,
     ExecOptions, ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind, LineRange,
-    Listing, Memory, MemoryOptions, Network, Outcome, PathRules, Question, Result, Said,
+    Listing, Memory, MemoryOptions, Network, Outcome, PathRules, Question, Recipe, Result, Said,
     ScopeOptions, Stat, Status, StatusChange, Strength, Subject, Subscription, TextWindow, TrackId,
     Verb, Version, WsPath, backend, call, driver, edit, effective, error, guard, metadata, options,
     path, process, search, status,
@@ -62,10 +65,36 @@ pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
 
 /// A workspace in a directory, with everything that can be set.
 pub fn local_with(config: LocalConfig) -> Result<Backend> {
-    let driver = Local::open(&config.root, config.options)?;
     let mut assembly = config.assembly;
+    assembly.recipe = recipe(&config.root, &config.options);
+    let driver = Local::open(&config.root, config.options)?;
     assembly.guards.policy.extend(config.policy.guard(&driver.info().root_aliases)?);
     Ok(Backend::assemble(Arc::new(driver), assembly))
+}
+
+/// How the agent-backend program opens the same, where its flags can say it.
+fn recipe(root: &Path, options: &LocalOptions) -> Option<Recipe> {
+    let exec = &options.exec;
+    let plain = exec.floor == Isolation::None
+        && exec.toolchains.is_empty()
+        && exec.bwrap.is_none()
+        && exec.limits == ExecLimits::default()
+        && options.aliases.is_empty();
+    let root = std::path::absolute(root).ok()?;
+    let root = root.to_str().filter(|_| plain)?;
+    let shell = match exec.shell {
+        Shell::Auto => "auto",
+        Shell::Bash => "bash",
+        Shell::Sh => "sh",
+    };
+    let arguments = [
+        ["daemon", "--local-only"],
+        ["--rootDir", root],
+        ["--isolation", exec.isolation.as_str()],
+        ["--network", exec.network.as_str()],
+        ["--shell", shell],
+    ];
+    Some(Recipe::new(arguments.concat().into_iter().map(str::to_owned).collect()))
 }
 
 /// An empty workspace in memory.

@@ -42,7 +42,7 @@ impl Write for Full {
 fn backend(writer: Arc<dyn Writer>, mode: Mode) -> Backend {
     let journal = Journal::new(writer, mode).for_workspace("demo");
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-    let assembly = Assembly { actor: Actor::new("ada"), guards };
+    let assembly = Assembly { actor: Actor::new("ada"), guards, ..Assembly::default() };
     agent_backend::memory_with(MemoryOptions::default(), assembly).unwrap()
 }
 

@@ -165,8 +165,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let encrypted = tls.is_some();
     let opened = Port::new(served, gate).with_tls(tls).open(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
-    // The port answers while this is found out.
-    let told = notice::tell(&daemon, &backend, opened.address(), encrypted).await;
+    let told = notice::tell(&daemon, &opened, encrypted).await;
     if told.is_ok() {
         signals.first().await;
         tracing::info!("closing");

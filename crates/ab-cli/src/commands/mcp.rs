@@ -1,7 +1,12 @@
 //! `mcp`: the workspace as tools for an MCP client, over standard input and output.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
 use ab_core::Backend;
 use clap::Args;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use super::exec::Walls;
 use super::policy::RuleFlags;
@@ -24,6 +29,10 @@ Standard input and output belong to the protocol; everything else goes to standa
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Mcp {
+    /// Pass messages on to the program that started us, which serves a workspace of its own
+    #[arg(long, value_name = "SOCKET", hide = true)]
+    connect: Option<PathBuf>,
+
     #[command(flatten)]
     workspace: WorkspaceFlags,
 
@@ -35,6 +44,9 @@ pub(crate) struct Mcp {
 }
 
 pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
+    if let Some(socket) = &mcp.connect {
+        return passed_on(socket).await;
+    }
     let backend = mcp.workspace.open_with(mcp.walls.settings(), mcp.rules.unattended()?)?;
     let restrictions = mcp.walls.restrictions(&backend)?;
     let handle = match restrictions.is_empty() {
@@ -58,4 +70,30 @@ pub(crate) async fn over_stdio(backend: Backend, handle: Backend) -> Result<(), 
     let closed = backend.destroy().await;
     served?;
     Ok(closed?)
+}
+
+/// Both ways, until the server has nothing more to say.
+async fn passed_on(socket: &Path) -> Result<(), Failure> {
+    let fails = |error| Failure::input("pass messages on", error);
+    let (from_server, to_server) = UnixStream::connect(socket).await.map_err(fails)?.into_split();
+    let (from_client, to_client) = stdio::streams();
+    let mut signals = Signals::watch();
+    let asking = async {
+        // When the client has nothing more to ask, its last answers still come.
+        let asked = copy(from_client, to_server).await;
+        match asked {
+            Ok(()) => std::future::pending().await,
+            Err(error) => error,
+        }
+    };
+    tokio::select! {
+        error = asking => Err(fails(error)),
+        copied = copy(from_server, to_client) => copied.map_err(fails),
+        exit = signals.next() => Err(Failure::Told(exit)),
+    }
+}
+
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
+    tokio::io::copy(&mut from, &mut to).await?;
+    to.shutdown().await
 }

@@ -22,9 +22,11 @@ pub(crate) struct Health {
     #[serde(rename = "rootDir")]
     root_dir: String,
     transports: Transports,
-    /// What is in force for commands; only for callers that may use them
+    /// What is in force for commands, null while that is being found out; only for callers that
+    /// may use them
     #[serde(rename = "effectivePolicy", skip_serializing_if = "Option::is_none")]
-    effective_policy: Option<EffectivePolicy>,
+    #[schema(value_type = Option<EffectivePolicy>)]
+    effective_policy: Option<Option<EffectivePolicy>>,
 }
 
 /// Ways to reach the workspace
@@ -51,7 +53,8 @@ pub(crate) async fn show(
     Extension(caller): Extension<Caller>,
 ) -> Json<Health> {
     let effective_policy = match caller {
-        Caller::Trusted => served.backend.effective_policy().await.ok(),
+        // A daemon that has just been started says that it is alive before it knows.
+        Caller::Trusted => Some(served.in_force().map(EffectivePolicy::from)),
         Caller::Unknown => None,
     };
     Json(Health {
@@ -63,6 +66,6 @@ pub(crate) async fn show(
             ssh_ws: served.transports.ssh_ws,
             ssh: served.transports.ssh,
         },
-        effective_policy: effective_policy.as_ref().map(EffectivePolicy::from),
+        effective_policy,
     })
 }

@@ -1,8 +1,9 @@
 //! The workspace that the port serves, and the part of it that a request is about.
 
-use ab_core::{Backend, ScopeOptions};
+use ab_core::{Backend, EffectivePolicy, Error, ScopeOptions};
 use ab_mcp::{Endpoint, HttpSettings};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
+use tokio::sync::OnceCell;
 
 use crate::problem::Problem;
 
@@ -26,13 +27,32 @@ pub struct Served {
     pub(crate) scoped: bool,
     pub(crate) transports: Transports,
     pub(crate) mcp: Endpoint,
+    /// What is in force for commands, once that was found out.
+    in_force: OnceCell<EffectivePolicy>,
 }
 
 impl Served {
     pub fn new(backend: Backend, root_dir: impl Into<String>, http: &HttpSettings) -> Served {
         let mcp = Endpoint::new(&backend, http);
         let transports = Transports::default();
-        Served { backend, root_dir: root_dir.into(), scoped: false, transports, mcp }
+        Served {
+            backend,
+            root_dir: root_dir.into(),
+            scoped: false,
+            transports,
+            mcp,
+            in_force: OnceCell::new(),
+        }
+    }
+
+    /// Finds out what is in force, which may need programs to be tried; once is enough.
+    pub(crate) async fn find_out(&self) -> Result<&EffectivePolicy, Error> {
+        self.in_force.get_or_try_init(|| self.backend.effective_policy()).await
+    }
+
+    /// What was found out so far.
+    pub(crate) fn in_force(&self) -> Option<&EffectivePolicy> {
+        self.in_force.get()
     }
 
     /// `backend` is a scope that was chosen for everybody.

@@ -1,9 +1,7 @@
 //! The one line that says what is served, where, and behind which walls.
 
-use std::net::SocketAddr;
-
-use ab_core::Backend;
 use ab_core::effective::Isolation;
+use ab_server::Running;
 
 use super::Daemon;
 use super::logs::LogFormat;
@@ -13,11 +11,11 @@ use crate::terminal::talk;
 /// Says it, once it is known that commands can run as they were asked to.
 pub(crate) async fn tell(
     daemon: &Daemon,
-    backend: &Backend,
-    address: SocketAddr,
+    opened: &Running,
     encrypted: bool,
 ) -> Result<(), Failure> {
-    let policy = backend.effective_policy().await?;
+    let policy = opened.in_force().await?;
+    let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
     let scheme = if encrypted { "https" } else { "http" };
     let access = match daemon.access.is_guarded() {

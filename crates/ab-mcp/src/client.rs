@@ -1,0 +1,93 @@
+//! The calling side: a client over any stream that leads to a server.
+
+use std::fmt;
+use std::time::Duration;
+
+use ab_core::{Code, Error, Kind, Result};
+use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject, Tool};
+use rmcp::service::{Peer, RoleClient, RunningService, ServiceError, ServiceExt};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// A client that has shaken hands. Calls are made once: whether to make one again is for its caller
+/// to decide.
+pub struct Client {
+    peer: Peer<RoleClient>,
+    running: Mutex<Option<RunningService<RoleClient, ()>>>,
+}
+
+impl Client {
+    /// Shakes hands with the server at the other end of `stream`.
+    pub async fn connect<S>(stream: S, patience: Duration) -> Result<Client>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let shaken = timeout(patience, ().serve(stream)).await;
+        let running = match shaken {
+            Ok(Ok(running)) => running,
+            Ok(Err(error)) => {
+                let message = format!("the MCP server did not shake hands: {error}");
+                return Err(Error::new(Code::ConnectionClosed, Kind::Disconnected, message));
+            }
+            Err(_) => {
+                let message = format!("the MCP server did not shake hands within {patience:?}");
+                return Err(Error::new(Code::Timeout, Kind::Timeout, message));
+            }
+        };
+        Ok(Client { peer: running.peer().clone(), running: Mutex::new(Some(running)) })
+    }
+
+    /// The tools of the server.
+    pub async fn tools(&self) -> Result<Vec<Tool>> {
+        self.peer.list_all_tools().await.map_err(failed)
+    }
+
+    /// Calls a tool. A call that the server could make but that did not work is a result, whose
+    /// `is_error` says so.
+    pub async fn call(&self, tool: &str, arguments: Value) -> Result<CallToolResult> {
+        let arguments: JsonObject = match arguments {
+            Value::Object(arguments) => arguments,
+            Value::Null => JsonObject::new(),
+            _ => {
+                let message = format!("the arguments of {tool} are no object");
+                return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+            }
+        };
+        let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        self.peer.call_tool(request).await.map_err(failed)
+    }
+
+    /// Everything else that the protocol has.
+    pub fn peer(&self) -> &Peer<RoleClient> {
+        &self.peer
+    }
+
+    /// Ends the conversation. Calls that wait for an answer fail.
+    pub async fn close(&self) {
+        let running = self.running.lock().await.take();
+        if let Some(running) = running {
+            // It ends, in one way or another.
+            let _ = running.cancel().await;
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+fn failed(error: ServiceError) -> Error {
+    let (code, kind) = match &error {
+        ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
+            (Code::ConnectionClosed, Kind::Disconnected)
+        }
+        ServiceError::Timeout { .. } => (Code::Timeout, Kind::Timeout),
+        ServiceError::Cancelled { .. } => (Code::ExecError, Kind::Cancelled),
+        _ => (Code::ExecError, Kind::Failed),
+    };
+    Error::new(code, kind, format!("MCP: {error}"))
+}

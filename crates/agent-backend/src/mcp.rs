@@ -1,0 +1,253 @@
+//! The tools of a workspace for an MCP client: a connected client, or the bare stream to a server.
+//!
+//! A plain local workspace is opened a second time, by the agent-backend program. What arguments
+//! cannot say, such as a workspace in memory, rules, mounts or restrictions, stays where it is: then
+//! the program only passes messages on to the live handle, so that data and rules hold.
+//!
+//! ```no_run
+//! use agent_backend::mcp::{McpExt, McpOptions};
+//!
+//! # async fn example() -> agent_backend::Result<()> {
+//! let backend = agent_backend::memory();
+//! let client = backend.mcp_client(McpOptions::default()).await?;
+//! for tool in client.tools().await? {
+//!     println!("{}", tool.name);
+//! }
+//! # backend.destroy().await
+//! # }
+//! ```
+
+mod shim;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ab_core::{Backend, Closeable, Result, ScopeOptions, TrackId};
+use ab_host::companion::Companion;
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+pub use ab_mcp::Client;
+
+/// The program that serves, by the name that it is installed under.
+const PROGRAM: &str = "agent-backend";
+
+#[derive(Clone, Debug)]
+pub struct McpOptions {
+    /// The agent-backend program: a path, or a name that the system finds.
+    pub program: PathBuf,
+    /// Only this directory of the workspace.
+    pub scope: Option<String>,
+    /// How long the program may take to be ready.
+    pub patience: Duration,
+    /// Where a socket may be made for a moment.
+    pub temporary: PathBuf,
+}
+
+impl Default for McpOptions {
+    fn default() -> Self {
+        Self {
+            program: PathBuf::from(PROGRAM),
+            scope: None,
+            patience: Duration::from_secs(20),
+            temporary: PathBuf::from("/tmp"),
+        }
+    }
+}
+
+/// MCP for a [`Backend`]. What is made here ends with the backend.
+pub trait McpExt {
+    /// A stream to an MCP server that works on this workspace.
+    fn mcp_transport(
+        &self,
+        options: McpOptions,
+    ) -> impl Future<Output = Result<McpTransport>> + Send;
+
+    /// A client that is connected to such a server.
+    fn mcp_client(&self, options: McpOptions) -> impl Future<Output = Result<McpClient>> + Send;
+}
+
+impl McpExt for Backend {
+    async fn mcp_transport(&self, options: McpOptions) -> Result<McpTransport> {
+        let served = match &options.scope {
+            Some(scope) => self.scope(scope, ScopeOptions::default())?,
+            None => self.clone(),
+        };
+        let (server, pipes) = match served.recipe() {
+            Some(recipe) => {
+                let mut arguments: Vec<OsString> =
+                    recipe.arguments.iter().map(OsString::from).collect();
+                if !recipe.scope.is_root() {
+                    arguments.extend(["--scopePath", recipe.scope.as_str()].map(OsString::from));
+                }
+                let (companion, pipes) = Companion::start(&options.program, &arguments)?;
+                (Server { companion, serving: None }, pipes)
+            }
+            None => shim::start(&options, served).await?,
+        };
+        let server = Arc::new(Tracked(Mutex::new(Some(server))));
+        let id = self.track(server.clone()).await?;
+        let stream = tokio::io::join(pipes.output, pipes.input);
+        Ok(McpTransport { stream, held: Held { backend: self.clone(), id, server } })
+    }
+
+    async fn mcp_client(&self, options: McpOptions) -> Result<McpClient> {
+        let patience = options.patience;
+        let transport = self.mcp_transport(options).await?;
+        let McpTransport { stream, held } = transport;
+        let client = Arc::new(Client::connect(stream, patience).await?);
+        let id = self.track(Arc::new(TrackedClient(client.clone()))).await?;
+        Ok(McpClient { client, id, held })
+    }
+}
+
+/// Both pipes of the program as one stream.
+type Stream = tokio::io::Join<ChildStdout, ChildStdin>;
+
+/// The program, and what serves the live handle to it, if that is how it works.
+struct Server {
+    companion: Companion,
+    serving: Option<JoinHandle<()>>,
+}
+
+/// What ends with the backend.
+struct Tracked(Mutex<Option<Server>>);
+
+#[async_trait]
+impl Closeable for Tracked {
+    async fn close(&self) -> Result<()> {
+        let server = self.0.lock().await.take();
+        if let Some(mut server) = server {
+            if let Some(serving) = server.serving.take() {
+                serving.abort();
+                // It ends as it was told to.
+                let _ = serving.await;
+            }
+            server.companion.close().await;
+        }
+        Ok(())
+    }
+}
+
+struct TrackedClient(Arc<Client>);
+
+#[async_trait]
+impl Closeable for TrackedClient {
+    async fn close(&self) -> Result<()> {
+        self.0.close().await;
+        Ok(())
+    }
+}
+
+/// Keeps the server alive, and ends it when it is let go of.
+struct Held {
+    backend: Backend,
+    id: TrackId,
+    server: Arc<Tracked>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.backend.untrack(self.id);
+        if let Ok(mut server) = self.server.0.try_lock()
+            && let Some(server) = server.take()
+            && let Some(serving) = server.serving
+        {
+            serving.abort();
+        }
+    }
+}
+
+/// A stream of JSON lines to an MCP server. It ends with the backend, or when it is let go of.
+pub struct McpTransport {
+    stream: Stream,
+    held: Held,
+}
+
+impl McpTransport {
+    /// Ends the server.
+    pub async fn close(self) -> Result<()> {
+        let McpTransport { stream, held } = self;
+        drop(stream);
+        held.server.close().await
+    }
+}
+
+/// A connected client. It ends with the backend, or when it is let go of.
+pub struct McpClient {
+    client: Arc<Client>,
+    id: TrackId,
+    held: Held,
+}
+
+impl McpClient {
+    /// Ends the conversation, and the server.
+    pub async fn close(&self) -> Result<()> {
+        self.client.close().await;
+        self.held.server.close().await
+    }
+}
+
+impl Deref for McpClient {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Drop for McpClient {
+    fn drop(&mut self) {
+        self.held.backend.untrack(self.id);
+    }
+}
+
+impl fmt::Debug for McpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("McpTransport")
+    }
+}
+
+impl fmt::Debug for McpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("McpClient")
+    }
+}
+
+impl AsyncRead for McpTransport {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for McpTransport {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,60 @@
+//! The program as a shim: it passes messages between its client and a live handle here.
+//!
+//! It finds us by a socket in a directory that only we can enter. The first to connect must be the
+//! very process that we started; then the socket is gone.
+
+use std::ffi::OsString;
+
+use ab_core::{Backend, Code, Error, Kind, Result};
+use ab_host::companion::{Companion, Pipes};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::{McpOptions, Server};
+
+/// `options` are those of the transport; its scope is in `backend` already.
+pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, Pipes)> {
+    let McpOptions { program, patience, temporary, .. } = options;
+    let fails = |act: &str, error: std::io::Error| {
+        Error::new(Code::ExecError, Kind::Io, format!("{act}: {error}")).with_source(error)
+    };
+    let directory = tempfile::Builder::new().prefix("agent-backend-").tempdir_in(temporary);
+    let directory = directory.map_err(|error| fails("make a directory for a socket", error))?;
+    let path = directory.path().join("mcp");
+    let listener = UnixListener::bind(&path).map_err(|error| fails("make a socket", error))?;
+    let arguments = [OsString::from("mcp"), OsString::from("--connect"), path.into_os_string()];
+    let (mut companion, pipes) = Companion::start(program, &arguments)?;
+    let id = companion.id();
+    let connected = tokio::select! {
+        connected = timeout(*patience, connection(&listener, id)) => connected,
+        ended = companion.ended() => {
+            let message = format!("{} ended before it was ready: {ended}", program.display());
+            return Err(Error::new(Code::ExecError, Kind::Unavailable, message)
+                .with_hint("is it the agent-backend program of this version?"));
+        }
+    };
+    let stream = match connected {
+        Ok(stream) => stream.map_err(|error| fails("take the program's connection", error))?,
+        Err(_) => {
+            let message = format!("{} was not ready within {patience:?}", program.display());
+            return Err(Error::new(Code::Timeout, Kind::Timeout, message));
+        }
+    };
+    let (input, output) = stream.into_split();
+    let serving = tokio::spawn(async move {
+        // The program sees how it ends: its stream is closed.
+        let _ = ab_mcp::serve_stdio(backend, input, output).await;
+    });
+    Ok((Server { companion, serving: Some(serving) }, pipes))
+}
+
+/// The connection of the program itself; others are turned away.
+async fn connection(listener: &UnixListener, id: Option<u32>) -> std::io::Result<UnixStream> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let caller = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok());
+        if caller.is_some() && caller == id {
+            return Ok(stream);
+        }
+    }
+}
