@@ -1,7 +1,7 @@
 //! `mcp`: the built binary as an MCP client starts it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -16,13 +16,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn start(stage: &Stage, arguments: &[&str]) -> Session {
+    pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Session {
         Session::begin(stage, &[&["mcp"], arguments].concat())
     }
 
     pub(crate) fn begin(stage: &Stage, arguments: &[&str]) -> Session {
         let mut command = stage.command(BINARY);
         command.args(arguments);
+        Session::of(command)
+    }
+
+    /// With the server that this starts.
+    pub(crate) fn of(mut command: Command) -> Session {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().unwrap();
         let input = child.stdin.take().unwrap();
