@@ -18,9 +18,10 @@ use super::settings::ExecSettings;
 use super::standing::{Bwrap, Standing};
 use super::{Reach, unstarted};
 use crate::facilities::program::is_program;
-use crate::process::child::{Image, Privileges, Rlimit, Terminal};
+use crate::process::child::{Bond, Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
 use crate::process::supervise::Channels;
+use crate::process::{incarnation, watchdog};
 use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
@@ -119,6 +120,7 @@ impl Wardrobe {
             directory: scene.cwd.try_clone().map_err(|error| unstarted(&error))?,
             handles: Vec::new(),
             terminal,
+            bond: Bond::EndsWithUs,
             ignored: &[],
             rlimits: rlimits(scene),
             groups: Vec::new(),
@@ -441,8 +443,18 @@ fn temporary(settings: &ExecSettings) -> Result<Temporary> {
     };
     use std::hash::{BuildHasher, Hasher};
     use std::os::unix::fs::DirBuilderExt;
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    let path = settings.temporary.join(format!("agent-backend-{random:016x}"));
+    let name = match settings.always_groups() {
+        // Removed by the watchdog, if we cannot: it has ended everybody who could still use it.
+        true => {
+            watchdog::clears(&settings.temporary);
+            incarnation::next_name()
+        }
+        false => {
+            let random = std::hash::RandomState::new().build_hasher().finish();
+            format!("agent-backend-{random:016x}")
+        }
+    };
+    let path = settings.temporary.join(name);
     std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(explained)?;
     match crate::jail::open_host_dir(&path) {
         Ok(handle) => Ok(Temporary { path, handle }),

@@ -5,6 +5,7 @@ use ab_core::effective::{Control, EffectivePolicy, Isolation, Network, Strength,
 use super::settings::ExecSettings;
 use super::standing::Standing;
 use crate::limits::cgroup::{Groups, Wanted};
+use crate::process::watchdog;
 use crate::sandbox::landlock;
 
 pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> EffectivePolicy {
@@ -26,6 +27,8 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
 
 /// What limits all processes of a command together.
 const GROUP: &str = "control group";
+const GROUP_AND_WATCHDOG: &str = "control group, and a watchdog that outlives this process";
+const BEST_EFFORT: &str = "best effort: the process group, and what still carries its mark";
 
 struct Walls<'a> {
     settings: &'a ExecSettings,
@@ -186,20 +189,63 @@ impl Walls<'_> {
     }
 
     fn orphans(&self) -> Control {
-        let given = match self.isolation() {
-            Isolation::Bwrap => (
+        if self.isolation() == Isolation::Bwrap {
+            let given = (
                 Strength::Enforced,
                 "everything ends with its command, and with this process",
                 "pid namespace of bwrap",
+            );
+            return self.control(Subject::Orphans, "none", given);
+        }
+        // What a command could do about it: leave its group, or end the watchdog.
+        let held = self.isolation() == Isolation::Landlock
+            && landlock::version() >= Some(landlock::SCOPES);
+        let (strength, in_force, mechanism) = match (self.grouped(), self.settings.always_groups())
+        {
+            (Ok(()), true) if held => (
+                Strength::Enforced,
+                "everything ends with its command, and with this process".to_owned(),
+                GROUP_AND_WATCHDOG,
             ),
-            _ => (
+            (Ok(()), true) => (
                 Strength::Advisory,
-                "best effort: the process group, and what still carries its mark; all of it where \
-                 a limit puts it into a control group, unless this process is killed first",
+                "everything ends with its command, and with this process, unless it takes itself \
+                 out of its control group or ends the watchdog"
+                    .to_owned(),
+                GROUP_AND_WATCHDOG,
+            ),
+            (Ok(()), false) => (
+                Strength::Advisory,
+                format!(
+                    "{BEST_EFFORT}; everything, also when this process is killed, where a limit of \
+                     memory or processes puts it into a control group"
+                ),
                 "process group",
             ),
+            (Err(cause), _) => {
+                (Strength::Advisory, format!("{BEST_EFFORT}; {cause}"), "process group")
+            }
         };
-        self.control(Subject::Orphans, "none", given)
+        let control = self.control(Subject::Orphans, "none", (strength, &in_force, mechanism));
+        let proof = "a group with the limits was made, and the watchdog runs".to_owned();
+        Control { proof: (strength == Strength::Enforced).then_some(proof), ..control }
+    }
+
+    /// Whether a group ends with its command and with us; or why not.
+    fn grouped(&self) -> Result<(), String> {
+        let groups = Groups::find();
+        let limits = &self.settings.limits;
+        let wanted = match self.settings.always_groups() {
+            true => Wanted { memory: limits.memory, processes: limits.processes },
+            false => Wanted { memory: None, processes: Some(100) },
+        };
+        groups.make(&wanted).map_err(|lack| lack.cause)?;
+        watchdog::stand(&groups.parents()).map_err(|error| {
+            format!(
+                "a control group ends with its command, and not when this process is killed: no \
+                 watchdog: {error}"
+            )
+        })
     }
 
     fn kernel(&self) -> Control {

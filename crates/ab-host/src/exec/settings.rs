@@ -68,6 +68,19 @@ pub struct ExecSettings {
     pub temporary: PathBuf,
 }
 
+impl ExecSettings {
+    /// Whether every command has a limit for which a control group is made.
+    pub(crate) fn always_groups(&self) -> bool {
+        needs_group(&self.limits)
+    }
+}
+
+/// Whether a limit is for all processes of a command together. Only such a limit makes a control
+/// group: one for every command would cost each of them several directories.
+pub(crate) fn needs_group(limits: &ExecLimits) -> bool {
+    limits.memory.is_some() || limits.processes.is_some()
+}
+
 impl Default for ExecSettings {
     fn default() -> Self {
         Self {

@@ -32,6 +32,14 @@ pub(crate) enum Privileges {
     Drop,
 }
 
+/// What becomes of the child when we end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bond {
+    /// It is killed, however we ended.
+    EndsWithUs,
+    Outlives,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terminal {
     None,
@@ -57,6 +65,7 @@ pub(crate) struct Image {
     /// They become 0, 1, 2 and so on; nothing else is open in the child.
     pub(crate) handles: Vec<OwnedFd>,
     pub(crate) terminal: Terminal,
+    pub(crate) bond: Bond,
     /// Signals that start out ignored; all others have their default effect.
     pub(crate) ignored: &'static [c_int],
     pub(crate) rlimits: Vec<Rlimit>,
@@ -219,7 +228,9 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
     // SAFETY: plain system calls on numbers and on memory that `start` keeps.
     unsafe {
         holds(libc::setsid(), Step::Session)?;
-        holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
+        if image.bond == Bond::EndsWithUs {
+            holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
+        }
         if libc::getppid() != shared.parent {
             return Err(Step::ParentGone);
         }
