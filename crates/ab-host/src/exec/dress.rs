@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_core::WsPath;
+use ab_core::confines::Confines;
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{Access, Command, ExecRequest};
@@ -26,7 +26,6 @@ use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, LocalSockets, Walls};
-use crate::sandbox::software;
 
 /// Longest single argument that the kernel takes, less than which there is room for a name.
 const LONGEST_ARGUMENT: usize = 120 * 1024;
@@ -153,18 +152,13 @@ impl Wardrobe {
                 image.filter = Some(filter.map_err(unavailable)?);
             }
             Isolation::Software => {
-                let line = request.command.line();
-                let cwd = request.cwd.strip_prefix(&request.cwd.fence());
+                let Some(screen) = settings.screen else { return Err(unplanned()) };
                 // Without a sandbox its path is one like any other.
                 let own = |alias: &&String| !alias.starts_with(SANDBOX_ROOT);
                 let roots: Vec<String> = scene.aliases.iter().filter(own).cloned().collect();
-                let place = software::Place {
-                    roots: &roots,
-                    fence: &WsPath::root(),
-                    cwd: &cwd.unwrap_or_else(WsPath::root),
-                    readable: bwrap::SYSTEM,
-                };
-                software::screen(&line, &place)?;
+                let confines =
+                    Confines { roots: &roots, cwd: &scene.cwd_below, readable: bwrap::SYSTEM };
+                screen(&request.command.line(), &confines)?;
             }
             Isolation::Auto | Isolation::None => {}
         }

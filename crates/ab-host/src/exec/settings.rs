@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ab_core::confines::Screen;
 use ab_core::effective::{Isolation, Network};
 use ab_core::process::ExecLimits;
 
@@ -66,6 +67,9 @@ pub struct ExecSettings {
     pub bwrap: Option<PathBuf>,
     /// Where temporary files are made: spools, and the `TMPDIR` of commands under Landlock.
     pub temporary: PathBuf,
+    /// Looks at the words of command lines, which is all that isolation `software` is. Without one
+    /// that isolation does not work.
+    pub screen: Option<Screen>,
 }
 
 impl ExecSettings {
@@ -93,6 +97,7 @@ impl Default for ExecSettings {
             toolchains: Vec::new(),
             bwrap: None,
             temporary: PathBuf::from(TEMPORARY),
+            screen: None,
         }
     }
 }

@@ -104,7 +104,8 @@ fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String
         Some(format!("{}@{:?}", path.display(), found.modified().ok()))
     });
     let root = shared.aliases.first();
-    format!("{isolation} {} {boot} {user} {binary:?} {root:?}", settings.network)
+    let screened = settings.screen.is_some();
+    format!("{isolation} {} {boot} {user} {binary:?} {root:?} {screened}", settings.network)
 }
 
 async fn attempt(
@@ -119,7 +120,13 @@ async fn attempt(
             landlock::version().ok_or("the kernel has no Landlock, or it is not switched on")?;
             None
         }
-        Isolation::Software | Isolation::None | Isolation::Auto => return Ok((None, None)),
+        Isolation::Software => {
+            runner.settings.screen.ok_or(
+                "nothing was given that looks at command lines (the setting 'screen' of the driver)",
+            )?;
+            return Ok((None, None));
+        }
+        Isolation::None | Isolation::Auto => return Ok((None, None)),
     };
     let mut standing =
         Standing { isolation, shell: shell.to_owned(), bwrap, proof: None, fallen: Vec::new() };
