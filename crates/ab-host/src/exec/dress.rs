@@ -10,15 +10,15 @@ use ab_core::confines::Confines;
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{Access, Command, ExecRequest};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
-use super::ends::{Ends, ends};
+use super::ends::{Ends, ends, piped};
 use super::scene::{Scene, identity_of};
 use super::settings::ExecSettings;
 use super::standing::{Bwrap, Standing};
 use super::{Reach, unstarted};
 use crate::facilities::program::is_program;
-use crate::process::child::{Bond, Image, Privileges, Rlimit, Terminal};
+use crate::process::child::{Bond, Devices, Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
 use crate::process::supervise::Channels;
 use crate::process::{incarnation, watchdog};
@@ -114,9 +114,11 @@ impl Wardrobe {
         theirs.extend(long);
         let mut image = Image {
             program: CString::default(),
+            executable: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             directory: scene.cwd.try_clone().map_err(|error| unstarted(&error))?,
+            devices: Devices::Shared,
             handles: Vec::new(),
             terminal,
             bond: Bond::EndsWithUs,
@@ -133,6 +135,11 @@ impl Wardrobe {
                 let Some(bwrap) = &standing.bwrap else { return Err(unplanned()) };
                 words = sandboxed(bwrap, settings, request, scene, words, &mut theirs)?;
                 image.directory = root_directory()?;
+                if bwrap.fixes_devices {
+                    let null_input = request.terminal.is_none() && !piped(request);
+                    image.devices = Devices::Fixed { null_input };
+                }
+                image.executable = bwrap.copy.as_deref().map(copied).transpose()?;
                 image.privileges = if bwrap.setuid { Privileges::Keep } else { Privileges::NoNew };
                 image.ruleset = bwrap.scopes.clone();
                 match terminal {
@@ -272,6 +279,24 @@ fn found(program: &str, path: &str) -> Result<String> {
         let message = format!("no program '{program}' on the path");
         Error::new(Code::ExecError, Kind::NotFound, message)
     })
+}
+
+/// A file for one start of the sandbox's program. Its first process has no root of ours, but it is
+/// what it was executed from: by way of `/proc/1/exe` a command that runs as that file's owner could
+/// change its mode on the host, read-only mounts or not.
+fn copied(program: &[u8]) -> Result<OwnedFd> {
+    let made = |flags| rustix::fs::memfd_create("bwrap", flags);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Older kernels do not know that flag, and need none.
+    let copy = made(flags | MemfdFlags::EXEC).or_else(|_| made(flags));
+    let whole = copy.map_err(std::io::Error::from).and_then(|copy| {
+        let mut file = std::fs::File::from(copy);
+        std::io::Write::write_all(&mut file, program)?;
+        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(OwnedFd::from(file))
+    });
+    whole.map_err(|error| unavailable(format!("bwrap cannot be run from a copy: {error}")))
 }
 
 fn written(bytes: &[u8]) -> std::io::Result<OwnedFd> {

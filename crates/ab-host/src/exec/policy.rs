@@ -3,7 +3,7 @@
 use ab_core::effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
 
 use super::settings::ExecSettings;
-use super::standing::Standing;
+use super::standing::{Standing, owns_devices};
 use crate::limits::cgroup::{Groups, Wanted};
 use crate::process::watchdog;
 use crate::sandbox::landlock;
@@ -89,7 +89,14 @@ impl Walls<'_> {
     }
 
     fn attributes(&self) -> Control {
+        let fixed = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.fixes_devices);
         let given = match self.isolation() {
+            Isolation::Bwrap if owns_devices() && !fixed => (
+                Strength::Advisory,
+                "files outside do not exist for commands, but modes and times of devices such as \
+                 /dev/null can be changed, since no mounts for them can be made",
+                "mount namespace of bwrap",
+            ),
             Isolation::Bwrap => (
                 Strength::Enforced,
                 "files outside do not exist for commands",

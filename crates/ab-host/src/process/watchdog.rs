@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::child::{Bond, Image, Privileges, Terminal};
+use super::child::{Bond, Devices, Image, Privileges, Terminal};
 use super::strays::COOKIE;
 use super::{incarnation, spawner};
 
@@ -120,9 +120,11 @@ fn start(prefix: &str, parents: &[&Path]) -> io::Result<Watchdog> {
     let mark = format!("{COOKIE}=watchdog-{}", std::process::id());
     let started = spawner::start_waiting(Image {
         program: SHELL.to_owned(),
+        executable: None,
         arguments,
         environment: vec![PATH.to_owned(), text(mark.as_bytes())?],
         directory: rustix::fs::open("/", flags, Mode::empty())?,
+        devices: Devices::Shared,
         handles: vec![theirs.into(), null()?, null()?],
         terminal: Terminal::None,
         bond: Bond::Outlives,
