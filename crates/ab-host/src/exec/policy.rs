@@ -204,9 +204,11 @@ impl Walls<'_> {
             );
             return self.control(Subject::Orphans, "none", given);
         }
-        // What a command could do about it: leave its group, or end the watchdog.
+        // What a command could do about it: leave its group, end the watchdog, or lock it out of the
+        // group, whose modes it may change where it is of the same user; root is not locked out.
         let held = self.isolation() == Isolation::Landlock
-            && landlock::version() >= Some(landlock::SCOPES);
+            && landlock::version() >= Some(landlock::SCOPES)
+            && rustix::process::geteuid().is_root();
         let (strength, in_force, mechanism) = match (self.grouped(), self.settings.always_groups())
         {
             (Ok(()), true) if held => (
@@ -217,7 +219,7 @@ impl Walls<'_> {
             (Ok(()), true) => (
                 Strength::Advisory,
                 "everything ends with its command, and with this process, unless it takes itself \
-                 out of its control group or ends the watchdog"
+                 out of its control group, or keeps the watchdog from it"
                     .to_owned(),
                 GROUP_AND_WATCHDOG,
             ),

@@ -79,14 +79,17 @@ pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
 
 /// Has what lies in `place` and has a name of ours removed as well, if a watchdog runs or comes to.
 pub(crate) fn clears(place: &Path) {
+    // Its own directory is another.
+    let Ok(place) = std::path::absolute(place) else { return };
     let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
-    if !watch.places.insert(place.to_owned()) {
+    if watch.places.contains(&place) {
         return;
     }
     if let Some(dog) = &watch.running {
         // One that has just ended is told when it is started again.
-        let _ = tell(dog, place);
+        let _ = tell(dog, &place);
     }
+    watch.places.insert(place);
 }
 
 fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
@@ -201,6 +204,7 @@ mod tests {
             }
             let below = group.join("below");
             fs::create_dir(&below).unwrap();
+            fs::create_dir(group.join(".hidden")).unwrap();
             let entering = format!("echo 0 > '{}/cgroup.procs' && exec cat", below.display());
             let mut member = Command::new("/bin/sh");
             member.args(["-c", &entering]).stdin(Stdio::piped()).stdout(Stdio::piped());

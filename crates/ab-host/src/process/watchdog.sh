@@ -10,12 +10,10 @@ while IFS= read -r line; do
 done
 
 end() {
-  for below in "$1"/*/; do
+  for below in "$1"/*/ "$1"/.[!.]*/; do
     [ -d "$below" ] && end "${below%/}"
   done
-  if [ -e "$1/cgroup.kill" ]; then
-    echo 1 > "$1/cgroup.kill"
-  else
+  if ! { [ -e "$1/cgroup.kill" ] && echo 1 > "$1/cgroup.kill"; }; then
     # Nobody is born while the others die.
     [ -e "$1/pids.max" ] && echo 0 > "$1/pids.max"
     while read -r pid; do
