@@ -54,6 +54,12 @@ const PACKAGES: &[Package] = &[
         need: Need::Optional,
     },
     Package {
+        name: "sudo",
+        program: "sudo",
+        why: "attempts to get out of sandboxes go through it; without it they go through su",
+        need: Need::Optional,
+    },
+    Package {
         name: "util-linux",
         program: "unshare",
         proof: &[],

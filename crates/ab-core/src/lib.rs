@@ -7,6 +7,7 @@
 pub mod approval;
 pub mod backend;
 pub mod call;
+pub mod confines;
 pub mod driver;
 pub mod edit;
 pub mod effective;
@@ -35,6 +36,7 @@ pub use backend::{
     TextWindow,
 };
 pub use call::{Actor, Call, Outcome, Verb};
+pub use confines::{Confines, Screen};
 pub use driver::{BackendKind, Capabilities, Driver, File, Info};
 pub use edit::{Edit, EditOptions, Edited};
 pub use effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};

@@ -17,6 +17,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "edit", package: "ab-core", test: "fuzz::fuzz_edit" },
     Target { name: "policy", package: "ab-policy", test: "fuzz::fuzz_policy" },
     Target { name: "http", package: "ab-mcp", test: "fuzz::fuzz_http" },
+    Target { name: "screen", package: "ab-policy", test: "fuzz::fuzz_screen" },
 ];
 
 pub(crate) fn run(targets: &[&Target], seconds: u64) -> Result<(), Failure> {

@@ -63,8 +63,10 @@ const TABLE: &[Row] = &[
 ];
 
 /// Edges that only tests have: the tools of MCP are tried on a real directory with real commands, while
-/// the crate itself knows no kind of workspace.
-const TESTS_MAY_ALSO_USE: &[Row] = &[Row { name: MCP, may_use: &[HOST] }];
+/// the crate itself knows no kind of workspace; and commands in software's isolation are looked at by the
+/// analysis that users have, while the crate itself knows no shell.
+const TESTS_MAY_ALSO_USE: &[Row] =
+    &[Row { name: MCP, may_use: &[HOST] }, Row { name: HOST, may_use: &[POLICY] }];
 
 /// A workspace member as cargo describes it.
 #[derive(Debug, Default, Clone)]
