@@ -10,6 +10,7 @@ pub mod call;
 pub mod driver;
 pub mod edit;
 pub mod effective;
+pub mod environment;
 pub mod error;
 pub mod guard;
 mod guarded;
