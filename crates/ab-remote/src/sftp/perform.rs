@@ -1,0 +1,230 @@
+//! A request becomes a job: where it touches the workspace, what it takes, what it does.
+
+use std::sync::Arc;
+
+use ab_core::WsPath;
+use bytes::Bytes;
+
+use super::handles::{Handle, Open};
+use super::order::{Footprint, Touch};
+use super::packet::{Answer, MAX_DATA, Request};
+use super::paths::{shown, text};
+use super::status::{FAILURE, Refusal, UNSUPPORTED};
+use super::{Attributes, LinkOrder, Outcome, Session, files};
+
+/// A packet of names is not filled beyond this.
+pub(super) const NAMES: usize = 64 * 1024;
+
+/// The first packet: the version, and what there is beside it.
+pub(super) fn greeting() -> Answer {
+    let mut answer = Answer::version();
+    for (name, version) in EXTENSIONS {
+        answer.string(name.as_bytes()).string(version.as_bytes());
+    }
+    answer
+}
+
+const EXTENSIONS: &[(&str, &str)] =
+    &[(POSIX_RENAME, "1"), (STATVFS, "2"), (FSTATVFS, "2"), (FSYNC, "1"), (LIMITS, "1")];
+
+const POSIX_RENAME: &str = "posix-rename@openssh.com";
+const STATVFS: &str = "statvfs@openssh.com";
+const FSTATVFS: &str = "fstatvfs@openssh.com";
+const FSYNC: &str = "fsync@openssh.com";
+const LIMITS: &str = "limits@openssh.com";
+
+/// A request, ready to be done.
+#[derive(Debug)]
+pub(super) struct Job {
+    act: Act,
+    footprint: Footprint,
+    cost: usize,
+}
+
+#[derive(Debug)]
+enum Act {
+    /// Refused before it began.
+    Refuse(Refusal),
+    /// Asks nothing of the workspace.
+    Answer(Outcome),
+    Path(Request),
+    Handle(Arc<Handle>, Request),
+    Extended(Extension),
+}
+
+/// What others added to version 3, and we speak.
+#[derive(Debug)]
+pub(super) enum Extension {
+    PosixRename { from: Bytes, to: Bytes },
+    Statvfs,
+    Fsync(Arc<Handle>),
+    Limits,
+}
+
+impl Job {
+    pub(super) fn refuse(refusal: Refusal) -> Self {
+        Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0 }
+    }
+
+    pub(super) fn new(session: &Session, request: Request) -> Self {
+        Self::prepare(session, request).unwrap_or_else(Self::refuse)
+    }
+
+    fn prepare(session: &Session, request: Request) -> Result<Self, Refusal> {
+        let place =
+            |name: &Bytes| -> Result<WsPath, Refusal> { Ok(session.backend.resolve(text(name)?)?) };
+        let held = |handle: &Bytes| {
+            session.handles.get(handle).ok_or_else(|| Refusal::new(FAILURE, "no such handle"))
+        };
+        let mut cost = 0;
+        let (act, footprint) = match request {
+            Request::Open { ref path, flags, .. } => {
+                let touch = match files::modifies(flags) {
+                    true => Touch::Change,
+                    false => Touch::Look,
+                };
+                let footprint = Footprint::of(place(path)?, touch);
+                (Act::Path(request), footprint)
+            }
+            Request::Lstat { ref path }
+            | Request::Stat { ref path }
+            | Request::OpenDir { ref path }
+            | Request::ReadLink { ref path } => {
+                let footprint = Footprint::of(place(path)?, Touch::Look);
+                (Act::Path(request), footprint)
+            }
+            Request::SetStat { ref path, .. }
+            | Request::Remove { ref path }
+            | Request::MakeDir { ref path, .. }
+            | Request::RemoveDir { ref path } => {
+                let footprint = Footprint::of(place(path)?, Touch::Change);
+                (Act::Path(request), footprint)
+            }
+            Request::Rename { ref from, ref to } => {
+                let footprint = Footprint::of(place(from)?, Touch::Change);
+                let footprint = footprint.and(place(to)?, Touch::Change);
+                (Act::Path(request), footprint)
+            }
+            Request::Symlink { first, second } => {
+                let (target, link) = match session.links {
+                    LinkOrder::TargetFirst => (first, second),
+                    LinkOrder::LinkFirst => (second, first),
+                };
+                let footprint = Footprint::of(place(&link)?, Touch::Change);
+                (Act::Path(Request::Symlink { first: target, second: link }), footprint)
+            }
+            Request::RealPath { path } => {
+                let shown = shown(&place(&path)?);
+                let mut answer = Answer::names(1);
+                answer.name(&shown, &shown, &Attributes::default());
+                (Act::Answer(Outcome::Packet(answer)), Footprint::none())
+            }
+            Request::Close { ref handle } => {
+                let removed = session.handles.remove(handle);
+                let removed = removed.ok_or_else(|| Refusal::new(FAILURE, "no such handle"))?;
+                let footprint = Footprint::of(removed.path.clone(), Touch::Change);
+                (Act::Handle(removed, request), footprint)
+            }
+            Request::Read { ref handle, length, .. } => {
+                let handle = held(handle)?;
+                cost = (length as usize).min(MAX_DATA);
+                let footprint = Footprint::of(handle.path.clone(), Touch::Look);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::Write { ref handle, offset, ref data } => {
+                let handle = held(handle)?;
+                let touch = match handle.open {
+                    Open::File { appends: false, .. } => {
+                        Touch::Write(offset, offset.saturating_add(data.len() as u64))
+                    }
+                    Open::File { appends: true, .. } | Open::Directory(_) => Touch::Change,
+                };
+                let footprint = Footprint::of(handle.path.clone(), touch);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::Fstat { ref handle } => {
+                let handle = held(handle)?;
+                let footprint = Footprint::of(handle.path.clone(), Touch::Look);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::ReadDir { ref handle } => {
+                let handle = held(handle)?;
+                cost = NAMES;
+                let footprint = Footprint::of(handle.path.clone(), Touch::Look);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::FsetStat { ref handle, .. } => {
+                let handle = held(handle)?;
+                let footprint = Footprint::of(handle.path.clone(), Touch::Change);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::Extended { name, body } => {
+                let (extension, footprint) = extension(session, &name, body)?;
+                (Act::Extended(extension), footprint)
+            }
+            Request::Unknown { kind } => {
+                let message = format!("no request has the number {kind} in version 3");
+                return Err(Refusal::new(UNSUPPORTED, message));
+            }
+        };
+        Ok(Self { act, footprint, cost })
+    }
+
+    pub(super) fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
+    /// Bytes that it may take beside those of its packet.
+    pub(super) fn cost(&self) -> usize {
+        self.cost
+    }
+
+    pub(super) async fn run(self, session: &Session) -> Result<Outcome, Refusal> {
+        match self.act {
+            Act::Refuse(refusal) => Err(refusal),
+            Act::Answer(outcome) => Ok(outcome),
+            Act::Path(request) => files::by_path(session, request).await,
+            Act::Handle(handle, request) => files::by_handle(session, &handle, request).await,
+            Act::Extended(extension) => files::extended(session, extension).await,
+        }
+    }
+}
+
+fn extension(
+    session: &Session,
+    name: &Bytes,
+    body: Bytes,
+) -> Result<(Extension, Footprint), Refusal> {
+    let mut fields = super::packet::Fields::new(body);
+    let short = |_| Refusal::new(super::status::BAD_MESSAGE, "the extended request is cut short");
+    let held = |handle: &Bytes| {
+        session.handles.get(handle).ok_or_else(|| Refusal::new(FAILURE, "no such handle"))
+    };
+    Ok(match std::str::from_utf8(name).unwrap_or_default() {
+        POSIX_RENAME => {
+            let (from, to) = (fields.string().map_err(short)?, fields.string().map_err(short)?);
+            let footprint = Footprint::of(session.backend.resolve(text(&from)?)?, Touch::Change)
+                .and(session.backend.resolve(text(&to)?)?, Touch::Change);
+            (Extension::PosixRename { from, to }, footprint)
+        }
+        STATVFS => {
+            let path = fields.string().map_err(short)?;
+            session.backend.resolve(text(&path)?)?;
+            (Extension::Statvfs, Footprint::none())
+        }
+        FSTATVFS => {
+            held(&fields.string().map_err(short)?)?;
+            (Extension::Statvfs, Footprint::none())
+        }
+        FSYNC => {
+            let handle = held(&fields.string().map_err(short)?)?;
+            let footprint = Footprint::of(handle.path.clone(), Touch::Change);
+            (Extension::Fsync(handle), footprint)
+        }
+        LIMITS => (Extension::Limits, Footprint::none()),
+        _ => {
+            let message = "no extension has this name here";
+            return Err(Refusal::new(UNSUPPORTED, message));
+        }
+    })
+}
