@@ -78,7 +78,8 @@ enum Outcome {
     Packet(Answer),
 }
 
-type Running = Pin<Box<dyn Future<Output = (u64, Reply)> + Send>>;
+/// A request that is worked on: its flight, its lane, its answer.
+type Running = Pin<Box<dyn Future<Output = (u64, Option<u32>, Reply)> + Send>>;
 
 /// How a channel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,9 +125,8 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
     let ended = loop {
         let packet = tokio::select! {
             biased;
-            Some((flight, reply)) = running.next(), if !running.is_empty() => {
-                flights.land(flight);
-                let _ = replies.send(reply);
+            Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
+                send(&replies, flights.land(flight, lane, reply));
                 continue;
             }
             packet = inbox.packet(MAX_PACKET) => packet,
@@ -168,23 +168,30 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
             tokio::select! {
                 biased;
                 permit = &mut permit, if held.is_none() => held = Some(permit),
-                Some((flight, reply)) = running.next(), if !running.is_empty() => {
-                    flights.land(flight);
-                    let _ = replies.send(reply);
+                Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
+                    send(&replies, flights.land(flight, lane, reply));
                 }
             }
         };
-        let flight = flights.start(job.footprint().clone());
+        let lane = job.lane();
+        let flight = flights.start(job.footprint().clone(), lane);
         let session = session.clone();
         running.push(Box::pin(async move {
             let outcome = job.run(&session).await;
-            (flight, reply(id, outcome, permit))
+            (flight, lane, reply(id, outcome, permit))
         }));
     };
-    while let Some((_, reply)) = running.next().await {
-        let _ = replies.send(reply);
+    while let Some((flight, lane, reply)) = running.next().await {
+        send(&replies, flights.land(flight, lane, reply));
     }
     ended
+}
+
+/// Hands answers over to be sent; nobody takes them when the client is gone.
+fn send(replies: &UnboundedSender<Reply>, leaving: Vec<Reply>) {
+    for reply in leaving {
+        let _ = replies.send(reply);
+    }
 }
 
 async fn take(budget: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {

@@ -64,10 +64,8 @@ const TABLE: &[Row] = &[
 
 /// Edges that only tests have: MCP's tools and the SSH server are tried on a real directory with real
 /// commands, while the crates themselves know no kind of workspace.
-const TESTS_MAY_ALSO_USE: &[Row] = &[
-    Row { name: MCP, may_use: &[HOST] },
-    Row { name: REMOTE, may_use: &[LIBRARY] },
-];
+const TESTS_MAY_ALSO_USE: &[Row] =
+    &[Row { name: MCP, may_use: &[HOST] }, Row { name: REMOTE, may_use: &[LIBRARY] }];
 
 /// A workspace member as cargo describes it.
 #[derive(Debug, Default, Clone)]

@@ -129,6 +129,7 @@ impl Handles {
     }
 }
 
-fn number(handle: &[u8]) -> Option<u32> {
+/// The number that a handle is on the wire.
+pub(super) fn number(handle: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(handle.try_into().ok()?))
 }

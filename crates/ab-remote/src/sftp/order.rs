@@ -3,6 +3,11 @@
 //! A client may send many requests before the first is answered, and expects that they take effect
 //! as if one came after the other. That matters only where they touch the same place: then the
 //! later one waits.
+//!
+//! Answers about one handle leave in the order of their requests. Version 3 does not ask for that,
+//! but `scp` relies on it: it cuts a file where the first answer that came out of turn began.
+
+use std::collections::{HashMap, VecDeque};
 
 use ab_core::WsPath;
 
@@ -54,14 +59,21 @@ fn collide(one: &(WsPath, Touch), two: &(WsPath, Touch)) -> bool {
     !together && (one.0.starts_with(&two.0) || two.0.starts_with(&one.0))
 }
 
-/// The requests that are being worked on.
-#[derive(Debug, Default)]
-pub(super) struct Flights {
+/// The requests that are being worked on, and the answers that wait for their turn.
+#[derive(Debug)]
+pub(super) struct Flights<T> {
     under_way: Vec<(u64, Footprint)>,
     next: u64,
+    lanes: HashMap<u32, VecDeque<(u64, Option<T>)>>,
 }
 
-impl Flights {
+impl<T> Default for Flights<T> {
+    fn default() -> Self {
+        Self { under_way: Vec::new(), next: 0, lanes: HashMap::new() }
+    }
+}
+
+impl<T> Flights<T> {
     pub(super) fn len(&self) -> usize {
         self.under_way.len()
     }
@@ -70,14 +82,32 @@ impl Flights {
         !self.under_way.iter().any(|(_, other)| footprint.meets(other))
     }
 
-    pub(super) fn start(&mut self, footprint: Footprint) -> u64 {
+    /// Begins a request; its answer keeps its place in the lane, if it is in one.
+    pub(super) fn start(&mut self, footprint: Footprint, lane: Option<u32>) -> u64 {
         self.next += 1;
         self.under_way.push((self.next, footprint));
+        if let Some(lane) = lane {
+            self.lanes.entry(lane).or_default().push_back((self.next, None));
+        }
         self.next
     }
 
-    pub(super) fn land(&mut self, flight: u64) {
+    /// Ends a request: the answers that can leave now.
+    pub(super) fn land(&mut self, flight: u64, lane: Option<u32>, answer: T) -> Vec<T> {
         self.under_way.retain(|(each, _)| *each != flight);
+        let Some(number) = lane else { return vec![answer] };
+        let Some(lane) = self.lanes.get_mut(&number) else { return vec![answer] };
+        if let Some(place) = lane.iter_mut().find(|place| place.0 == flight) {
+            place.1 = Some(answer);
+        }
+        let mut leaving = Vec::new();
+        while let Some((_, Some(_))) = lane.front() {
+            leaving.extend(lane.pop_front().and_then(|place| place.1));
+        }
+        if lane.is_empty() {
+            self.lanes.remove(&number);
+        }
+        leaving
     }
 }
 
@@ -108,11 +138,23 @@ mod tests {
             (Footprint::none(), at(".", Change), true),
         ] {
             let mut flights = Flights::default();
-            let flight = flights.start(one.clone());
+            let flight = flights.start(one.clone(), None);
             assert_eq!(flights.is_free(&two), together, "{one:?} {two:?}");
-            flights.land(flight);
+            assert_eq!(flights.land(flight, None, 1), [1]);
             assert!(flights.is_free(&two));
             assert_eq!(flights.len(), 0);
         }
+    }
+
+    #[test]
+    fn answers_of_a_handle_leave_in_order() {
+        let mut flights = Flights::default();
+        let [first, second, other, third] =
+            [Some(7), Some(7), Some(8), Some(7)].map(|lane| flights.start(Footprint::none(), lane));
+        assert_eq!(flights.land(second, Some(7), "second"), Vec::<&str>::new());
+        assert_eq!(flights.land(other, Some(8), "other"), ["other"]);
+        assert_eq!(flights.land(first, Some(7), "first"), ["first", "second"]);
+        assert_eq!(flights.land(third, Some(7), "third"), ["third"]);
+        assert!(flights.lanes.is_empty());
     }
 }

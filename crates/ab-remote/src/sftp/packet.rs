@@ -151,6 +151,34 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The handle that the request is about, if it is about one.
+    pub fn handle(&self) -> Option<&Bytes> {
+        match self {
+            Request::Close { handle }
+            | Request::Read { handle, .. }
+            | Request::Write { handle, .. }
+            | Request::Fstat { handle }
+            | Request::FsetStat { handle, .. }
+            | Request::ReadDir { handle } => Some(handle),
+            Request::Open { .. }
+            | Request::Lstat { .. }
+            | Request::SetStat { .. }
+            | Request::OpenDir { .. }
+            | Request::Remove { .. }
+            | Request::MakeDir { .. }
+            | Request::RemoveDir { .. }
+            | Request::RealPath { .. }
+            | Request::Stat { .. }
+            | Request::Rename { .. }
+            | Request::ReadLink { .. }
+            | Request::Symlink { .. }
+            | Request::Extended { .. }
+            | Request::Unknown { .. } => None,
+        }
+    }
+}
+
 /// A packet that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ab_core::WsPath;
 use bytes::Bytes;
 
-use super::handles::{Handle, Open};
+use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
 use super::packet::{Answer, MAX_DATA, Request};
 use super::paths::{shown, text};
@@ -39,6 +39,8 @@ pub(super) struct Job {
     act: Act,
     footprint: Footprint,
     cost: usize,
+    /// The handle that it is about.
+    lane: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -63,11 +65,13 @@ pub(super) enum Extension {
 
 impl Job {
     pub(super) fn refuse(refusal: Refusal) -> Self {
-        Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0 }
+        Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0, lane: None }
     }
 
     pub(super) fn new(session: &Session, request: Request) -> Self {
-        Self::prepare(session, request).unwrap_or_else(Self::refuse)
+        let lane = request.handle().and_then(|handle| number(handle));
+        let job = Self::prepare(session, request).unwrap_or_else(Self::refuse);
+        Self { lane, ..job }
     }
 
     fn prepare(session: &Session, request: Request) -> Result<Self, Refusal> {
@@ -167,11 +171,15 @@ impl Job {
                 return Err(Refusal::new(UNSUPPORTED, message));
             }
         };
-        Ok(Self { act, footprint, cost })
+        Ok(Self { act, footprint, cost, lane: None })
     }
 
     pub(super) fn footprint(&self) -> &Footprint {
         &self.footprint
+    }
+
+    pub(super) fn lane(&self) -> Option<u32> {
+        self.lane
     }
 
     /// Bytes that it may take beside those of its packet.
