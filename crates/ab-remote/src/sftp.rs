@@ -7,6 +7,8 @@
 //! - A channel whose client sends what is no packet ends; one bad request is refused.
 
 mod attributes;
+mod beyond;
+pub mod extended;
 mod files;
 mod handles;
 mod long_name;
@@ -14,11 +16,13 @@ mod order;
 pub mod packet;
 mod paths;
 mod perform;
+mod report;
 mod status;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::Backend;
 use bytes::Bytes;
@@ -29,12 +33,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use attributes::Attributes;
 pub(crate) use handles::Allowance;
-use handles::Handles;
+use handles::{Handle, Handles};
 use order::Flights;
 use packet::{Answer, Id, Incoming, MAX_PACKET, Malformed};
 pub(crate) use paths::LinkOrder;
 use perform::Job;
-use status::{BAD_MESSAGE, Refusal};
+use status::{BAD_MESSAGE, FAILURE, Refusal};
 
 use crate::inbox::Inbox;
 use crate::outlet::Outlet;
@@ -55,11 +59,18 @@ pub(crate) struct Session {
     pub(crate) allowance: Arc<Allowance>,
     pub(crate) links: LinkOrder,
     handles: Handles,
+    /// Whether the client asked to be told exactly why something failed.
+    exact: AtomicBool,
 }
 
 impl Session {
     pub(crate) fn new(backend: Backend, allowance: Arc<Allowance>, links: LinkOrder) -> Self {
-        Self { backend, allowance, links, handles: Handles::default() }
+        let (handles, exact) = (Handles::default(), AtomicBool::new(false));
+        Self { backend, allowance, links, handles, exact }
+    }
+
+    fn handle(&self, handle: &Bytes) -> Result<Arc<Handle>, Refusal> {
+        self.handles.get(handle).ok_or_else(|| Refusal::new(FAILURE, "no such handle"))
     }
 }
 
@@ -178,7 +189,8 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
         let session = session.clone();
         running.push(Box::pin(async move {
             let outcome = job.run(&session).await;
-            (flight, lane, reply(id, outcome, permit))
+            let exact = session.exact.load(Ordering::Acquire);
+            (flight, lane, reply(id, outcome, exact, permit))
         }));
     };
     while let Some((flight, lane, reply)) = running.next().await {
@@ -203,7 +215,12 @@ async fn take(budget: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {
     }
 }
 
-fn reply(id: Id, outcome: Result<Outcome, Refusal>, permit: OwnedSemaphorePermit) -> Reply {
+fn reply(
+    id: Id,
+    outcome: Result<Outcome, Refusal>,
+    exact: bool,
+    permit: OwnedSemaphorePermit,
+) -> Reply {
     let (head, body) = match outcome {
         Ok(Outcome::Done) => (Answer::status(status::OK, "").finish(id), Bytes::new()),
         Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),
@@ -215,7 +232,10 @@ fn reply(id: Id, outcome: Result<Outcome, Refusal>, permit: OwnedSemaphorePermit
             }
         }
         Err(refusal) => {
-            let answer = Answer::status(refusal.code, &refusal.message);
+            let mut answer = Answer::status(refusal.code, &refusal.message);
+            if exact {
+                report::exact(&mut answer, refusal.error.as_ref());
+            }
             (answer.finish(id), Bytes::new())
         }
     };

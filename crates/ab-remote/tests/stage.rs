@@ -17,24 +17,24 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 /// How long a program may take before the test is given up.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub struct Stage {
-    pub directory: TempDir,
-    pub backend: Backend,
-    pub server: Server,
-    pub address: SocketAddr,
+pub(crate) struct Stage {
+    pub(crate) directory: TempDir,
+    pub(crate) backend: Backend,
+    pub(crate) server: Server,
+    pub(crate) address: SocketAddr,
     /// How connections ended, in that order.
-    pub ended: Arc<Mutex<Vec<Ended>>>,
+    pub(crate) ended: Arc<Mutex<Vec<Ended>>>,
     listening: JoinHandle<std::io::Result<()>>,
 }
 
 impl Stage {
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with(|_| {}, |_| {}).await
     }
 
-    pub async fn with(
+    pub(crate) async fn with(
         local: impl FnOnce(&mut LocalConfig),
         settings: impl FnOnce(&mut Settings),
     ) -> Self {
@@ -48,7 +48,7 @@ impl Stage {
         Self::over(directory, backend, settings).await
     }
 
-    pub async fn over(
+    pub(crate) async fn over(
         directory: TempDir,
         backend: Backend,
         adjust: impl FnOnce(&mut Settings),
@@ -83,17 +83,17 @@ impl Stage {
     }
 
     /// A path in the workspace, on the disk.
-    pub fn path(&self, below: &str) -> PathBuf {
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
         self.directory.path().join("ws").join(below)
     }
 
     /// A path outside of it, for what clients have.
-    pub fn here(&self, below: &str) -> PathBuf {
+    pub(crate) fn here(&self, below: &str) -> PathBuf {
         self.directory.path().join("here").join(below)
     }
 
     /// The options that every program of OpenSSH is given.
-    pub fn options(&self) -> Vec<String> {
+    pub(crate) fn options(&self) -> Vec<String> {
         let keys = self.directory.path().join("keys");
         let mut options = vec!["-F".to_owned(), "none".to_owned()];
         for option in [
@@ -112,7 +112,7 @@ impl Stage {
     }
 
     /// One of OpenSSH's programs, with its options and no input.
-    pub fn program(&self, name: &str) -> Command {
+    pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(name);
         command.args(self.options()).current_dir(self.here("")).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -120,25 +120,25 @@ impl Stage {
     }
 
     /// `ssh` with a command.
-    pub async fn ssh(&self, line: &str) -> Output {
+    pub(crate) async fn ssh(&self, line: &str) -> Output {
         finish(self.program("ssh").args(["agent@127.0.0.1", line])).await
     }
 
     /// `sftp` with a batch of commands, which must all succeed.
-    pub async fn sftp(&self, batch: &str) -> String {
+    pub(crate) async fn sftp(&self, batch: &str) -> String {
         let output = self.sftp_with(&[], batch).await;
         assert!(output.status.success(), "{batch}\n{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    pub async fn sftp_with(&self, more: &[&str], batch: &str) -> Output {
+    pub(crate) async fn sftp_with(&self, more: &[&str], batch: &str) -> Output {
         let mut command = self.program("sftp");
         command.args(more).args(["-b", "-", "agent@127.0.0.1"]);
         fed(&mut command, batch.as_bytes()).await
     }
 
     /// Ends the server; everything must end with it.
-    pub async fn end(self) {
+    pub(crate) async fn end(self) {
         within(self.server.shut_down()).await;
         within(self.listening).await.unwrap().unwrap();
         assert_eq!(self.server.connections(), 0);
@@ -146,16 +146,16 @@ impl Stage {
     }
 }
 
-pub async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("took too long")
 }
 
-pub async fn finish(command: &mut Command) -> Output {
+pub(crate) async fn finish(command: &mut Command) -> Output {
     within(command.output()).await.unwrap()
 }
 
 /// Runs a program with input.
-pub async fn fed(command: &mut Command, input: &[u8]) -> Output {
+pub(crate) async fn fed(command: &mut Command, input: &[u8]) -> Output {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let feeding = async move {
@@ -167,16 +167,16 @@ pub async fn fed(command: &mut Command, input: &[u8]) -> Output {
 }
 
 /// A program that goes on while the test does something else.
-pub fn start(command: &mut Command) -> Child {
+pub(crate) fn start(command: &mut Command) -> Child {
     command.stdin(Stdio::piped()).spawn().unwrap()
 }
 
-pub fn text(bytes: &[u8]) -> &str {
+pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 /// Whether a program is to be found.
-pub fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).is_file())
 }

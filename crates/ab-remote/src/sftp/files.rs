@@ -11,20 +11,17 @@ use ab_core::{Backend, Kind, WsPath};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::attributes::seconds;
-use super::handles::{Directory, Handle, MAX_HANDLES, MAX_LISTED, Open};
+use super::handles::{Directory, Handle, MAX_LISTED, Open};
 use super::long_name::{Times, long_name};
-use super::packet::{Answer, MAX_DATA, MAX_PACKET, Request, flags};
+use super::packet::{Answer, MAX_DATA, Request, flags};
 use super::paths::{link_text, text};
-use super::perform::{Extension, NAMES};
+use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal};
 use super::{Attributes, Outcome, Session};
 
 /// Bits that new files and directories do not get, whatever a client asks for: most ask for
 /// everything and rely on the server's umask.
 const UMASK: u32 = 0o022;
-/// Bytes of a block, as far as clients are told.
-const BLOCK: u64 = 4096;
-const LONGEST_NAME: u64 = 255;
 
 type Done = Result<Outcome, Refusal>;
 
@@ -125,42 +122,9 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
             stat(&session.backend, &path, Links::Follow).await
         }
         (Open::Directory(_), _) => Err(Refusal::new(FAILURE, "the handle is of a directory")),
+        (Open::Process(process), Request::Write { data, .. }) => process.write(data).await,
+        (Open::Process(_), _) => Err(Refusal::new(FAILURE, "the handle is of a process")),
         (Open::File { .. }, _) => Err(Refusal::new(FAILURE, "the handle is of a file")),
-    }
-}
-
-pub(super) async fn extended(session: &Session, extension: Extension) -> Done {
-    match extension {
-        Extension::PosixRename { from, to } => {
-            let options = RenameOptions { overwrite: Overwrite::Replace };
-            session.backend.rename_with(text(&from)?, text(&to)?, options).await?;
-            Ok(Outcome::Done)
-        }
-        Extension::Statvfs => {
-            let space = session.backend.space().await?;
-            let free = space.available / BLOCK;
-            let mut answer = Answer::extended();
-            for value in
-                [BLOCK, BLOCK, space.total / BLOCK, free, free, 0, 0, 0, 0, 0, LONGEST_NAME]
-            {
-                answer.u64(value);
-            }
-            Ok(Outcome::Packet(answer))
-        }
-        Extension::Fsync(handle) => match &handle.open {
-            Open::File { file, .. } => {
-                file.sync().await?;
-                Ok(Outcome::Done)
-            }
-            Open::Directory(_) => Err(Refusal::new(FAILURE, "the handle is of a directory")),
-        },
-        Extension::Limits => {
-            let mut answer = Answer::extended();
-            for value in [MAX_PACKET, MAX_DATA, MAX_DATA, MAX_HANDLES] {
-                answer.u64(value as u64);
-            }
-            Ok(Outcome::Packet(answer))
-        }
     }
 }
 
@@ -261,7 +225,7 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     let mut answer = Answer::names(0);
     let mut count = 0;
     let now = seconds(SystemTime::now());
-    while answer.len() < NAMES - 1024 {
+    while answer.len() < NAMES_SIZE - 1024 {
         let Some(entry) = entries.next() else { break };
         count += u32::from(add_name(&mut answer, &entry, now));
     }

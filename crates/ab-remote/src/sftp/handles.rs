@@ -10,6 +10,7 @@ use ab_core::driver::File;
 use ab_core::metadata::Entry;
 use tokio::sync::Mutex as AsyncMutex;
 
+use super::beyond::Attached;
 use super::status::{FAILURE, Refusal};
 
 /// Files and directories that one connection may hold open.
@@ -87,6 +88,7 @@ pub(super) struct Handle {
 pub(super) enum Open {
     File { file: Box<dyn File>, appends: bool },
     Directory(AsyncMutex<Directory>),
+    Process(Attached),
 }
 
 /// How far a directory was read.
@@ -122,6 +124,12 @@ impl Handles {
 
     pub(super) fn remove(&self, handle: &[u8]) -> Option<Arc<Handle>> {
         self.lock().remove(&number(handle)?)
+    }
+
+    /// How many of them are processes.
+    pub(super) fn attached(&self) -> usize {
+        let open = self.lock();
+        open.values().filter(|handle| matches!(handle.open, Open::Process(_))).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Handle>>> {

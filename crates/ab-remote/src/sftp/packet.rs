@@ -396,7 +396,16 @@ impl Answer {
 
     /// Sets the count of a [`names`](Self::names) packet after its names were added.
     pub(super) fn set_count(&mut self, count: u32) {
-        self.packet[9..13].copy_from_slice(&count.to_be_bytes());
+        self.set_u32(9, count);
+    }
+
+    /// Sets a number that was put before, `at` bytes from the beginning.
+    pub(super) fn set_u32(&mut self, at: usize, value: u32) {
+        self.packet[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    pub(super) fn set_u8(&mut self, at: usize, value: u8) {
+        self.packet[at] = value;
     }
 
     /// The packet with its length, as the answer to a request.

@@ -5,33 +5,25 @@ use std::sync::Arc;
 use ab_core::WsPath;
 use bytes::Bytes;
 
+use super::extended::{Extended, Misread, NAMES};
 use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
 use super::packet::{Answer, MAX_DATA, Request};
 use super::paths::{shown, text};
-use super::status::{FAILURE, Refusal, UNSUPPORTED};
-use super::{Attributes, LinkOrder, Outcome, Session, files};
+use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
+use super::{Attributes, LinkOrder, Outcome, Session, beyond, files};
 
 /// A packet of names is not filled beyond this.
-pub(super) const NAMES: usize = 64 * 1024;
+pub(super) const NAMES_SIZE: usize = 64 * 1024;
 
 /// The first packet: the version, and what there is beside it.
 pub(super) fn greeting() -> Answer {
     let mut answer = Answer::version();
-    for (name, version) in EXTENSIONS {
+    for (name, version) in NAMES {
         answer.string(name.as_bytes()).string(version.as_bytes());
     }
     answer
 }
-
-const EXTENSIONS: &[(&str, &str)] =
-    &[(POSIX_RENAME, "1"), (STATVFS, "2"), (FSTATVFS, "2"), (FSYNC, "1"), (LIMITS, "1")];
-
-const POSIX_RENAME: &str = "posix-rename@openssh.com";
-const STATVFS: &str = "statvfs@openssh.com";
-const FSTATVFS: &str = "fstatvfs@openssh.com";
-const FSYNC: &str = "fsync@openssh.com";
-const LIMITS: &str = "limits@openssh.com";
 
 /// A request, ready to be done.
 #[derive(Debug)]
@@ -51,16 +43,7 @@ enum Act {
     Answer(Outcome),
     Path(Request),
     Handle(Arc<Handle>, Request),
-    Extended(Extension),
-}
-
-/// What others added to version 3, and we speak.
-#[derive(Debug)]
-pub(super) enum Extension {
-    PosixRename { from: Bytes, to: Bytes },
-    Statvfs,
-    Fsync(Arc<Handle>),
-    Limits,
+    Extended(Extended),
 }
 
 impl Job {
@@ -77,9 +60,7 @@ impl Job {
     fn prepare(session: &Session, request: Request) -> Result<Self, Refusal> {
         let place =
             |name: &Bytes| -> Result<WsPath, Refusal> { Ok(session.backend.resolve(text(name)?)?) };
-        let held = |handle: &Bytes| {
-            session.handles.get(handle).ok_or_else(|| Refusal::new(FAILURE, "no such handle"))
-        };
+        let held = |handle: &Bytes| session.handle(handle);
         let mut cost = 0;
         let (act, footprint) = match request {
             Request::Open { ref path, flags, .. } => {
@@ -126,7 +107,12 @@ impl Job {
             Request::Close { ref handle } => {
                 let removed = session.handles.remove(handle);
                 let removed = removed.ok_or_else(|| Refusal::new(FAILURE, "no such handle"))?;
-                let footprint = Footprint::of(removed.path.clone(), Touch::Change);
+                let footprint = match removed.open {
+                    Open::File { .. } | Open::Directory(_) => {
+                        Footprint::of(removed.path.clone(), Touch::Change)
+                    }
+                    Open::Process(_) => Footprint::none(),
+                };
                 (Act::Handle(removed, request), footprint)
             }
             Request::Read { ref handle, length, .. } => {
@@ -142,6 +128,7 @@ impl Job {
                         Touch::Write(offset, offset.saturating_add(data.len() as u64))
                     }
                     Open::File { appends: true, .. } | Open::Directory(_) => Touch::Change,
+                    Open::Process(_) => Touch::Look,
                 };
                 let footprint = Footprint::of(handle.path.clone(), touch);
                 (Act::Handle(handle, request), footprint)
@@ -153,7 +140,7 @@ impl Job {
             }
             Request::ReadDir { ref handle } => {
                 let handle = held(handle)?;
-                cost = NAMES;
+                cost = NAMES_SIZE;
                 let footprint = Footprint::of(handle.path.clone(), Touch::Look);
                 (Act::Handle(handle, request), footprint)
             }
@@ -163,8 +150,10 @@ impl Job {
                 (Act::Handle(handle, request), footprint)
             }
             Request::Extended { name, body } => {
-                let (extension, footprint) = extension(session, &name, body)?;
-                (Act::Extended(extension), footprint)
+                let extended = Extended::decode(&name, body).map_err(misread)?;
+                cost = beyond::cost(&extended);
+                let footprint = beyond::footprint(session, &extended)?;
+                (Act::Extended(extended), footprint)
             }
             Request::Unknown { kind } => {
                 let message = format!("no request has the number {kind} in version 3");
@@ -193,46 +182,17 @@ impl Job {
             Act::Answer(outcome) => Ok(outcome),
             Act::Path(request) => files::by_path(session, request).await,
             Act::Handle(handle, request) => files::by_handle(session, &handle, request).await,
-            Act::Extended(extension) => files::extended(session, extension).await,
+            Act::Extended(extended) => beyond::perform(session, extended).await,
         }
     }
 }
 
-fn extension(
-    session: &Session,
-    name: &Bytes,
-    body: Bytes,
-) -> Result<(Extension, Footprint), Refusal> {
-    let mut fields = super::packet::Fields::new(body);
-    let short = |_| Refusal::new(super::status::BAD_MESSAGE, "the extended request is cut short");
-    let held = |handle: &Bytes| {
-        session.handles.get(handle).ok_or_else(|| Refusal::new(FAILURE, "no such handle"))
-    };
-    Ok(match std::str::from_utf8(name).unwrap_or_default() {
-        POSIX_RENAME => {
-            let (from, to) = (fields.string().map_err(short)?, fields.string().map_err(short)?);
-            let footprint = Footprint::of(session.backend.resolve(text(&from)?)?, Touch::Change)
-                .and(session.backend.resolve(text(&to)?)?, Touch::Change);
-            (Extension::PosixRename { from, to }, footprint)
+fn misread(misread: Misread) -> Refusal {
+    match misread {
+        Misread::UnknownName => Refusal::new(UNSUPPORTED, "no extension has this name here"),
+        Misread::Short => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
+        Misread::Senseless => {
+            Refusal::new(BAD_MESSAGE, "a field of the extended request means nothing")
         }
-        STATVFS => {
-            let path = fields.string().map_err(short)?;
-            session.backend.resolve(text(&path)?)?;
-            (Extension::Statvfs, Footprint::none())
-        }
-        FSTATVFS => {
-            held(&fields.string().map_err(short)?)?;
-            (Extension::Statvfs, Footprint::none())
-        }
-        FSYNC => {
-            let handle = held(&fields.string().map_err(short)?)?;
-            let footprint = Footprint::of(handle.path.clone(), Touch::Change);
-            (Extension::Fsync(handle), footprint)
-        }
-        LIMITS => (Extension::Limits, Footprint::none()),
-        _ => {
-            let message = "no extension has this name here";
-            return Err(Refusal::new(UNSUPPORTED, message));
-        }
-    })
+    }
 }

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 use crate::stage::{PATIENCE, Stage, fed, finish, start, text, within};
 
 /// Holds a lock for as long as the command lives, and says so.
-pub const HOLD: &str = "exec 9>lock; flock 9; echo started; exec sleep 1000";
+pub(crate) const HOLD: &str = "exec 9>lock; flock 9; echo started; exec sleep 1000";
 
 /// Waits until nobody holds the lock of [`HOLD`].
-pub async fn released(stage: &Stage) {
+pub(crate) async fn released(stage: &Stage) {
     let options = ExecOptions { timeout: Some(Duration::from_secs(30)), ..ExecOptions::default() };
     stage.backend.exec_with("exec 9>lock; flock 9", options).await.unwrap();
 }

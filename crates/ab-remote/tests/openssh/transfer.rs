@@ -275,7 +275,7 @@ async fn large_files_come_and_go() {
     }
     println!("get {SIZE} MiB: {:?}, put {PART} MiB: {:?}", took[0], took[1]);
     let same =
-        std::process::Command::new("cmp").args([stage.path("large"), stage.path("again")]).status();
+        std::process::Command::new("cmp").args([stage.here("part"), stage.path("part")]).status();
     assert!(same.unwrap().success());
     let same =
         std::process::Command::new("cmp").args([stage.path("large"), stage.here("large")]).status();
