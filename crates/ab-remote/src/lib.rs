@@ -7,6 +7,7 @@
 //! - Nothing here opens a file or starts a program; the backend does, with its guards and walls.
 
 pub mod auth;
+mod backlog;
 mod command;
 mod cut;
 mod host_key;

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::auth::Access;
+use crate::backlog::Backlog;
 use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
 use connection::Connection;
@@ -147,7 +148,7 @@ impl Server {
             return Ended::ShutDown;
         }
         let _counted = Counted::new(&self.shared.connections);
-        let (stream, scissors) = Cuttable::new(stream);
+        let (stream, scissors) = Cuttable::new(Backlog::new(stream));
         let tasks = Tasks::default();
         let mut leash = Leash { scissors, tasks: tasks.clone() };
         let (known, mut logins) = watch::channel(false);
