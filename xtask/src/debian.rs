@@ -45,6 +45,24 @@ const PACKAGES: &[Package] = &[
         why: "tests that mount run in a mount namespace of their own",
         need: Need::Required,
     },
+    Package {
+        name: "openssh-client",
+        program: "ssh-keygen",
+        why: "its `ssh`, `sftp` and `scp` are what our SSH server is tried with",
+        need: Need::Required,
+    },
+    Package {
+        name: "rsync",
+        program: "rsync",
+        why: "it is run over our SSH server, both ways",
+        need: Need::Optional,
+    },
+    Package {
+        name: "sshfs",
+        program: "sshfs",
+        why: "a workspace is mounted by it",
+        need: Need::Optional,
+    },
 ];
 
 /// Makes sure that the packages are there, or says which are not.

@@ -20,8 +20,6 @@ pub(crate) const HOLD_BACK: usize = 1024 * 1024;
 pub(crate) const HELD_WINDOW: u32 = 2;
 /// Unread bytes of a connection that it does not survive: several full windows.
 pub(crate) const MAX_UNREAD: usize = 64 * 1024 * 1024;
-/// Memory that a buffer grows by at least.
-const GROWTH: usize = 64 * 1024;
 
 /// How much of a connection's input is unread.
 #[derive(Debug, Default)]
@@ -73,6 +71,8 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     unread: BytesMut,
+    /// How long it will be once the packet that is waited for is there.
+    expected: usize,
     ended: bool,
 }
 
@@ -92,8 +92,11 @@ impl Inbox {
         if state.ended {
             return;
         }
-        if state.unread.capacity() - state.unread.len() < bytes.len() {
-            state.unread.reserve(bytes.len().max(GROWTH));
+        let length = state.unread.len();
+        if state.unread.capacity() - length < bytes.len() {
+            // A packet gets its memory at once; whatever else grows by doubling.
+            let more = state.expected.saturating_sub(length).max(length);
+            state.unread.reserve(bytes.len().max(more));
         }
         state.unread.extend_from_slice(bytes);
         drop(state);
@@ -123,7 +126,7 @@ impl Inbox {
                 let mut state = self.lock();
                 if !state.unread.is_empty() {
                     let length = state.unread.len().min(most);
-                    return Some(self.taken(state.unread.split_to(length)));
+                    return Some(self.taken(&mut state, length));
                 }
                 if state.ended {
                     return None;
@@ -146,10 +149,11 @@ impl Inbox {
                     }
                     let whole = 4 + length as usize;
                     if state.unread.len() >= whole {
-                        let mut packet = self.taken(state.unread.split_to(whole));
+                        let mut packet = self.taken(&mut state, whole);
                         let _ = packet.split_to(4);
                         return Ok(Some(packet));
                     }
+                    state.expected = whole;
                 }
                 if state.ended {
                     return Ok(None);
@@ -159,9 +163,15 @@ impl Inbox {
         }
     }
 
-    fn taken(&self, bytes: BytesMut) -> Bytes {
-        self.gauge.take(bytes.len());
-        bytes.freeze()
+    fn taken(&self, state: &mut State, length: usize) -> Bytes {
+        let bytes = state.unread.split_to(length).freeze();
+        state.expected = 0;
+        if state.unread.is_empty() {
+            // An idle channel keeps no memory for what it once was sent.
+            state.unread = BytesMut::new();
+        }
+        self.gauge.take(length);
+        bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

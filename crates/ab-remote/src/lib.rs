@@ -21,5 +21,5 @@ pub mod websocket;
 
 pub use auth::{Access, Users};
 pub use host_key::{HostKey, Origin};
-pub use listener::{Listening, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, listen};
+pub use listener::{Listening, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, Observer, listen};
 pub use server::{Ended, Server, Settings};

@@ -18,13 +18,16 @@ pub const MAX_UNAUTHENTICATED: usize = 64;
 /// How long to wait when the system has no more sockets to give.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
+/// Hears how a connection ended.
+pub type Observer = Arc<dyn Fn(SocketAddr, &Ended) + Send + Sync>;
+
 /// What a listener may have at a time, and who hears of its connections.
 #[derive(Clone)]
 pub struct Listening {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     /// Told of each connection that ended.
-    pub ended: Arc<dyn Fn(SocketAddr, &Ended) + Send + Sync>,
+    pub ended: Observer,
 }
 
 impl Default for Listening {

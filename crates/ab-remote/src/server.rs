@@ -73,7 +73,7 @@ pub struct Server {
 struct Shared {
     backend: Backend,
     config: Arc<Config>,
-    settings: Settings,
+    settings: Arc<Settings>,
     /// Whether the server still serves.
     open: watch::Sender<bool>,
     /// How many connections there are.
@@ -113,7 +113,7 @@ impl Server {
         let shared = Shared {
             backend,
             config,
-            settings,
+            settings: Arc::new(settings),
             open: watch::Sender::new(true),
             connections: watch::Sender::new(0),
         };

@@ -82,7 +82,7 @@ type Done = Result<(), Failure>;
 /// One client.
 pub(super) struct Connection {
     backend: Backend,
-    settings: Settings,
+    settings: Arc<Settings>,
     tasks: Tasks,
     login: watch::Sender<bool>,
     gauge: Arc<Gauge>,
@@ -112,7 +112,7 @@ struct Busy {
 impl Connection {
     pub(super) fn new(
         backend: Backend,
-        settings: Settings,
+        settings: Arc<Settings>,
         tasks: Tasks,
         login: watch::Sender<bool>,
     ) -> Self {

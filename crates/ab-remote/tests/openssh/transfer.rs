@@ -215,7 +215,7 @@ async fn rsync_copies_trees_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sshfs_mounts_it() {
+async fn mounts_by_sshfs() {
     if !has("sshfs") || !has("unshare") || File::open("/dev/fuse").is_err() {
         host::cannot_run("sshfs", "there is no sshfs, no unshare or no FUSE");
         return;
@@ -248,7 +248,7 @@ async fn sshfs_mounts_it() {
 /// More than any queue on the way holds: a server that waits for window before it reads on hangs
 /// here, since the client's window adjustments are behind its requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn large_files_come_and_go() {
+async fn slow_large_files_come_and_go() {
     const MIB: usize = 1024 * 1024;
     const SIZE: usize = 1024;
     const PART: usize = 256;
