@@ -56,6 +56,7 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "sudo",
         program: "sudo",
+        proof: &[],
         why: "attempts to get out of sandboxes go through it; without it they go through su",
         need: Need::Optional,
     },
@@ -65,6 +66,27 @@ const PACKAGES: &[Package] = &[
         proof: &[],
         why: "tests that mount run in a mount namespace of their own",
         need: Need::Required,
+    },
+    Package {
+        name: "openssh-client",
+        program: "ssh-keygen",
+        proof: &[],
+        why: "its `ssh`, `sftp` and `scp` are what our SSH server is tried with",
+        need: Need::Required,
+    },
+    Package {
+        name: "rsync",
+        program: "rsync",
+        proof: &[],
+        why: "it is run over our SSH server, both ways",
+        need: Need::Optional,
+    },
+    Package {
+        name: "sshfs",
+        program: "sshfs",
+        proof: &[],
+        why: "a workspace is mounted by it",
+        need: Need::Optional,
     },
 ];
 

@@ -11,6 +11,7 @@ pub mod confines;
 pub mod driver;
 pub mod edit;
 pub mod effective;
+pub mod environment;
 pub mod error;
 pub mod guard;
 mod guarded;
