@@ -102,6 +102,7 @@ async fn a_search_is_one_round_trip() {
         pattern: Bytes::from("t.o"),
         regex: true,
         any_case: true,
+        over_lines: false,
         before: 0,
         after: 0,
         answer: TextAnswer::Lines,

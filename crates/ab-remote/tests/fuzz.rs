@@ -99,11 +99,12 @@ fn search() -> impl Strategy<Value = Extended> {
     let names = (bytes(), any::<bool>())
         .prop_map(|(glob, directories)| Wanted::Names { glob, directories });
     let answer = select(vec![TextAnswer::Lines, TextAnswer::Files, TextAnswer::Counts]);
-    let text = (bytes(), any::<[bool; 2]>(), any::<[u32; 2]>(), answer).prop_map(
-        |(pattern, [regex, any_case], [before, after], answer)| Wanted::Text {
+    let text = (bytes(), any::<[bool; 3]>(), any::<[u32; 2]>(), answer).prop_map(
+        |(pattern, [regex, any_case, over_lines], [before, after], answer)| Wanted::Text {
             pattern,
             regex,
             any_case,
+            over_lines,
             before,
             after,
             answer,

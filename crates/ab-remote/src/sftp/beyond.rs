@@ -7,7 +7,7 @@ use std::time::Duration;
 use ab_core::options::{Detail, Links, ListOptions, Overwrite, RenameOptions, StatOptions};
 use ab_core::process::{Control, Process, ProcessId};
 use ab_core::search::{
-    self, Case, IgnoreFiles, Kinds, Query, SearchLimits, Syntax, TextQuery, Visibility,
+    self, Case, IgnoreFiles, Kinds, Query, SearchLimits, Span, Syntax, TextQuery, Visibility,
 };
 use bytes::Bytes;
 use tokio::sync::Mutex as AsyncMutex;
@@ -159,11 +159,12 @@ fn query(session: &Session, wanted: &Search) -> Result<Query, Refusal> {
             glob: exactly(glob)?.to_owned(),
             kinds: if *directories { Kinds::All } else { Kinds::Files },
         },
-        Wanted::Text { pattern, regex, any_case, before, after, answer } => {
+        Wanted::Text { pattern, regex, any_case, over_lines, before, after, answer } => {
             search::Wanted::Text(TextQuery {
                 pattern: exactly(pattern)?.to_owned(),
                 syntax: if *regex { Syntax::Regex } else { Syntax::Literal },
                 case: if *any_case { Case::Insensitive } else { Case::Sensitive },
+                span: if *over_lines { Span::Lines } else { Span::Line },
                 before: *before as usize,
                 after: *after as usize,
                 answer: match answer {

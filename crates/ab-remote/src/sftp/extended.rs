@@ -18,7 +18,7 @@
 //! | `control` | handle, `u8` 0 signal, 1 size, 2 end of input, `u32`, `u32` | OK |
 //!
 //! - query: `u8` 0, glob, `u8` 1 with directories; or `u8` 1, pattern, `u8` 1 for a regular
-//!   expression, `u8` 1 for any case, `u32` lines before, `u32` after, `u8` 0 lines, 1 files, 2 counts
+//!   expression, `u8` 1 for any case, `u8` 1 for matches over line ends, `u32` lines before, `u32` after, `u8` 0 lines, 1 files, 2 counts
 //! - description: `u8` kind (0 file, 1 directory, 2 link, 3 other), `u64` size, `u64` seconds and
 //!   `u32` nanoseconds of the change, `u32` mode or all ones, 16 bytes of version
 //! - entry: path, `u8` kind, `u8` 1 if a description follows
@@ -78,6 +78,7 @@ pub enum Wanted {
         pattern: Bytes,
         regex: bool,
         any_case: bool,
+        over_lines: bool,
         before: u32,
         after: u32,
         answer: TextAnswer,
@@ -252,6 +253,7 @@ impl Search {
                 pattern: fields.string()?,
                 regex: yes(fields)?,
                 any_case: yes(fields)?,
+                over_lines: yes(fields)?,
                 before: fields.u32()?,
                 after: fields.u32()?,
                 answer: match fields.u8()? {
@@ -284,11 +286,12 @@ impl Search {
                 put(out, glob);
                 out.put_u8((*directories).into());
             }
-            Wanted::Text { pattern, regex, any_case, before, after, answer } => {
+            Wanted::Text { pattern, regex, any_case, over_lines, before, after, answer } => {
                 out.put_u8(1);
                 put(out, pattern);
                 out.put_u8((*regex).into());
                 out.put_u8((*any_case).into());
+                out.put_u8((*over_lines).into());
                 out.put_u32(*before);
                 out.put_u32(*after);
                 out.put_u8(match answer {
