@@ -145,7 +145,10 @@ impl Stream for Shared {
 impl Sink<Message> for Shared {
     type Error = axum::Error;
 
-    fn poll_ready(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), axum::Error>> {
+    fn poll_ready(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), axum::Error>> {
         self.lock().poll_ready_unpin(context)
     }
 
@@ -153,11 +156,17 @@ impl Sink<Message> for Shared {
         self.lock().start_send_unpin(message)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), axum::Error>> {
+    fn poll_flush(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), axum::Error>> {
         self.lock().poll_flush_unpin(context)
     }
 
-    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), axum::Error>> {
+    fn poll_close(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), axum::Error>> {
         self.lock().poll_flush_unpin(context)
     }
 }
