@@ -192,10 +192,7 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--conventional-ssh", "--ssh-port", "x"]), "--ssh-port"),
         (with(&["--conventional-ssh", "--ssh-public-key", "nonsense"]), "public keys"),
         (with(&["--conventional-ssh", "--ssh-authorized-keys", "missing"]), "missing"),
-        (
-            with(&["--conventional-ssh", "--host", "0.0.0.0", "--no-auth"]),
-            "there are no users",
-        ),
+        (with(&["--conventional-ssh", "--host", "0.0.0.0", "--no-auth"]), "there are no users"),
         (vec!["daemon".to_owned(), "--rootDir".to_owned(), file.to_owned()], "root"),
     ] {
         let ran = stage.run(&arguments);
