@@ -1,6 +1,7 @@
 //! Programs of others, beside the built binary: the scripts they run are in this folder.
 
 mod clients;
+mod conformance;
 mod daemon;
 mod inspector;
 mod official;

@@ -17,10 +17,20 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Returns once it has said where it listens.
+    /// For those who have the token.
     pub(super) fn start(stage: &Stage) -> Daemon {
+        Daemon::start_with(stage, &["--auth-token", TOKEN])
+    }
+
+    /// For everybody on this host.
+    pub(super) fn start_open(stage: &Stage) -> Daemon {
+        Daemon::start_with(stage, &[])
+    }
+
+    /// Returns once it has said where it listens.
+    fn start_with(stage: &Stage, flags: &[&str]) -> Daemon {
         let mut command = stage.command(BINARY);
-        command.args(["daemon", "--port", "0", "--auth-token", TOKEN, "--rootDir"]);
+        command.args(["daemon", "--port", "0"]).args(flags).arg("--rootDir");
         command.arg(stage.root()).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
