@@ -134,3 +134,29 @@ fn a_workspace_that_is_not_there_is_told_on_standard_error() {
     let stage = Stage::new();
     stage.run(&["mcp", "--root", "nowhere"]).expect_error(1, "error: ");
 }
+
+#[test]
+fn a_hundred_megabytes_are_refused_and_the_next_call_is_answered() {
+    let stage = Stage::with(&[("a.txt", "still here")]);
+    let mut session = Session::start(&stage, &[]);
+    let head = r#"{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{"name":"write_file","arguments":{"path":"b","content":""#;
+    session.input.write_all(head.as_bytes()).unwrap();
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..100 {
+        session.input.write_all(&piece).unwrap();
+    }
+    session.input.write_all(b"\"}}}\n").unwrap();
+    let mut line = String::new();
+    session.output.read_line(&mut line).unwrap();
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("a message may have up to "), "{answer}");
+    assert_eq!(session.text("read_text_file", json!({ "path": "a.txt" })), "still here");
+    let status = format!("/proc/{}/status", session.child.id());
+    let status = std::fs::read_to_string(status).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 256 * 1024, "{peak} kB");
+    assert!(!stage.path("b").exists());
+    session.end();
+}

@@ -52,11 +52,13 @@ const REVISION_UNSAID: &str = "2025-03-26";
 pub struct HttpSettings {
     /// Bytes of one body.
     pub max_body: usize,
+    /// Serve what the official conformance suite calls by name, beside the tools.
+    pub conformance_fixtures: bool,
 }
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { max_body: DEFAULT_BODY }
+        Self { max_body: DEFAULT_BODY, conformance_fixtures: false }
     }
 }
 
@@ -74,7 +76,10 @@ pub struct Endpoint {
 impl Endpoint {
     /// `backend` says which tools there are; each request brings a view of it.
     pub fn new(backend: &Backend, settings: &HttpSettings) -> Endpoint {
-        let server = Server::of_requests(backend);
+        let server = match settings.conformance_fixtures {
+            true => Server::of_requests(backend).with_fixtures(),
+            false => Server::of_requests(backend),
+        };
         let closing = CancellationToken::new();
         let config = || {
             StreamableHttpServerConfig::default()
@@ -142,6 +147,7 @@ impl Endpoint {
         }
         if direct::is_plain(&parts)
             && let Some(call) = direct::Call::parse(text)
+            && !self.server.is_fixture(call.tool())
         {
             let server = self.server.over(backend);
             return Ok(told(StatusCode::OK, &call.answer(&server).await));

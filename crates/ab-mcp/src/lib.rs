@@ -12,6 +12,7 @@ mod bounds;
 mod catalog;
 mod client;
 mod failure;
+mod fixtures;
 mod http;
 mod lines;
 mod nearest;

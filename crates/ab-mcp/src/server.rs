@@ -6,17 +6,23 @@ use std::sync::Arc;
 use ab_core::Backend;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult,
-    ErrorCode, ErrorData, Implementation, ListToolsResult, PaginatedRequestParams,
-    ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
+    ConstString, CustomRequest, CustomResult, ErrorCode, ErrorData, GetPromptRequestMethod,
+    GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestMethod, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SetLevelRequestMethod, SubscribeRequestMethod,
+    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestMethod,
+    UnsubscribeRequestParams,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
 use crate::bounds::CALLS_AT_ONCE;
 use crate::catalog::{self, Name};
 use crate::failure::Failure;
+use crate::fixtures::Fixtures;
 use crate::lines::Gone;
 use crate::progress::Progress;
 use crate::tools::Outcome;
@@ -33,6 +39,7 @@ pub struct Server {
     tools: Arc<[(Name, Tool)]>,
     slots: Arc<Semaphore>,
     gone: Option<Gone>,
+    fixtures: Option<Arc<Fixtures>>,
 }
 
 /// Which workspace a call is about.
@@ -55,7 +62,14 @@ impl Server {
     }
 
     fn assembled(workspace: Workspace, tools: Arc<[(Name, Tool)]>) -> Server {
-        Server { workspace, tools, slots: Arc::new(Semaphore::new(CALLS_AT_ONCE)), gone: None }
+        let slots = Arc::new(Semaphore::new(CALLS_AT_ONCE));
+        Server { workspace, tools, slots, gone: None, fixtures: None }
+    }
+
+    /// With what the conformance suite calls by name, beside the tools.
+    pub(crate) fn with_fixtures(mut self) -> Server {
+        self.fixtures = Some(Arc::new(Fixtures::new()));
+        self
     }
 
     /// The same tools and bounds over `backend`.
@@ -65,7 +79,18 @@ impl Server {
 
     /// The tools that are listed.
     pub fn tools(&self) -> impl Iterator<Item = &Tool> {
-        self.tools.iter().map(|(_, tool)| tool)
+        let fixtures = self.fixtures.iter().flat_map(|fixtures| fixtures.tools());
+        self.tools.iter().map(|(_, tool)| tool).chain(fixtures)
+    }
+
+    /// Whether a tool of this name is none of the workspace.
+    pub(crate) fn is_fixture(&self, name: &str) -> bool {
+        self.fixtures.as_ref().is_some_and(|fixtures| fixtures.has_tool(name))
+    }
+
+    /// The fixtures, or what a request is answered that only they could answer.
+    fn fixtures<M: ConstString>(&self) -> Result<&Fixtures, ErrorData> {
+        self.fixtures.as_deref().ok_or_else(ErrorData::method_not_found::<M>)
     }
 
     /// For one connection, whose end is the end of its calls.
@@ -123,6 +148,21 @@ impl Server {
         }
     }
 
+    /// Whether a method is one of ours, in revisions with or without a handshake.
+    fn answers(&self, method: &str, handshake: bool) -> bool {
+        let fixtures = self.fixtures.is_some();
+        match method {
+            "tools/call" | "tools/list" | "server/discover" => true,
+            "initialize" | "ping" => handshake,
+            "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+                handshake && fixtures
+            }
+            "subscriptions/listen" => !handshake && fixtures,
+            "completion/complete" | "prompts/get" | "resources/read" => fixtures,
+            _ => false,
+        }
+    }
+
     /// Waits until nobody wants the answer any more.
     async fn abandoned(&self, context: &RequestContext<RoleServer>) {
         let gone = async {
@@ -140,7 +180,10 @@ impl Server {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = match &self.fixtures {
+            Some(_) => Fixtures::capabilities(),
+            None => ServerCapabilities::builder().enable_tools().build(),
+        };
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("agent-backend", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
@@ -166,36 +209,144 @@ impl ServerHandler for Server {
         let token = context.meta.get_progress_token();
         let progress = token.map(|token| Progress::new(context.peer.clone(), token));
         let server = self.of_request(&context);
+        let call = async {
+            match &self.fixtures {
+                Some(fixtures) if fixtures.has_tool(&request.name) => {
+                    Box::pin(fixtures.call(request, &context)).await
+                }
+                _ => Ok(server.called(request, progress).await?.into()),
+            }
+        };
         // Work that is let go of ends, and so does its process.
         tokio::select! {
-            result = server.called(request, progress) => Ok(result?.into()),
+            result = call => result,
             () = self.abandoned(&context) => {
                 Err(ErrorData::internal_error("the call was cancelled", None))
             }
         }
     }
 
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let prompts = self.fixtures.as_ref().map(|_| Fixtures::prompts());
+        Ok(ListPromptsResult::with_all_items(prompts.unwrap_or_default()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        self.fixtures::<GetPromptRequestMethod>()?.prompt(&request, &context)
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        match &self.fixtures {
+            Some(_) => Fixtures::complete(&request),
+            None => Ok(CompleteResult::default()),
+        }
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let resources = self.fixtures.as_ref().map(|_| Fixtures::resources());
+        Ok(ListResourcesResult::with_all_items(resources.unwrap_or_default()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let templates = self.fixtures.as_ref().map(|_| Fixtures::templates());
+        Ok(ListResourceTemplatesResult::with_all_items(templates.unwrap_or_default()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        self.fixtures::<ReadResourceRequestMethod>()?;
+        Ok(Fixtures::read(&request.uri)?.into())
+    }
+
+    /// No resource ever changes, so nobody has to be remembered.
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.fixtures::<SubscribeRequestMethod>()?;
+        Fixtures::read(&request.uri).map(drop)
+    }
+
+    async fn unsubscribe(
+        &self,
+        _request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.fixtures::<UnsubscribeRequestMethod>().map(drop)
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        self.fixtures.as_ref().map(|_| requested.supported_by(&Fixtures::capabilities()))
+    }
+
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        if let Some(fixtures) = &self.fixtures {
+            fixtures.listen(subscription).await;
+        }
+        Ok(())
+    }
+
+    #[expect(deprecated, reason = "the revisions that have it are still served")]
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.fixtures::<SetLevelRequestMethod>()?.set_level(request.level, &context)
+    }
+
     /// What rmcp could not read as a request of the method it names ends here as well.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method: String = request.method.chars().take(100).collect();
         let method = ab_core::error::printable(&method);
-        Err(match method.as_str() {
-            "initialize" | "ping" | "tools/call" | "tools/list" | "server/discover" => {
-                ErrorData::invalid_params(
-                    format!("{method}: params are missing or of the wrong type"),
-                    None,
-                )
-            }
-            _ => {
+        Err(match self.answers(&method, has_handshake(&context)) {
+            true => ErrorData::invalid_params(
+                format!("{method}: params are missing or of the wrong type"),
+                None,
+            ),
+            false => {
                 let message = format!("unknown method: {method}");
                 ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
             }
         })
     }
+}
+
+/// Whether the request is of a revision before 2026-07-28.
+pub(crate) fn has_handshake(context: &RequestContext<RoleServer>) -> bool {
+    let version = context.protocol_version();
+    version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
 impl fmt::Debug for Server {

@@ -128,7 +128,8 @@ fn fuzz_http() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let backend = Backend::new(Memory::new());
     runtime.block_on(backend.write("a.txt", "one\n")).unwrap();
-    let endpoint = Endpoint::new(&backend, &HttpSettings { max_body: 4096 });
+    let endpoint =
+        Endpoint::new(&backend, &HttpSettings { max_body: 4096, ..HttpSettings::default() });
     fuzz::run("fuzz_http", (body(), revision()), |(body, revision)| {
         let mut request = Request::post("/mcp")
             .header("accept", "application/json, text/event-stream")

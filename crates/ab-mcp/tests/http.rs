@@ -2,121 +2,18 @@
 
 use std::convert::Infallible;
 
-use ab_core::{Backend, Kind, ScopeOptions};
-use ab_mcp::{Endpoint, HttpSettings};
+use ab_core::{Kind, ScopeOptions};
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE};
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http::header::ALLOW;
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 
 use crate::caller::Place;
-
-struct Port {
-    place: Place,
-    endpoint: Endpoint,
-}
-
-struct Got {
-    status: StatusCode,
-    kind: String,
-    session: Option<String>,
-    body: Bytes,
-}
-
-impl Got {
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{:?}", self.body))
-    }
-
-    /// The message of an error.
-    fn error(&self) -> (StatusCode, i64, String) {
-        let value = self.json();
-        let message = value["error"]["message"].as_str().unwrap_or_default().to_owned();
-        (self.status, value["error"]["code"].as_i64().unwrap_or_default(), message)
-    }
-
-    /// The messages of a stream.
-    fn events(&self) -> Vec<Value> {
-        let text = String::from_utf8_lossy(&self.body).into_owned();
-        let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-        data.filter_map(|data| serde_json::from_str(data.trim()).ok()).collect()
-    }
-}
-
-impl Port {
-    fn over(place: Place) -> Port {
-        let endpoint = Endpoint::new(&place.backend, &HttpSettings { max_body: 100_000 });
-        Port { place, endpoint }
-    }
-
-    async fn memory() -> Port {
-        let port = Port::over(Place::memory());
-        port.place.fill(&[("a.txt", "one\ntwo\n")]).await;
-        port
-    }
-
-    fn request(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
-        Request::post("http://localhost/mcp")
-            .header(ACCEPT, "application/json, text/event-stream")
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body.into()))
-            .unwrap()
-    }
-
-    async fn send(&self, request: Request<Full<Bytes>>) -> Got {
-        self.send_about(self.place.backend.clone(), request).await
-    }
-
-    async fn send_about(&self, backend: Backend, request: Request<Full<Bytes>>) -> Got {
-        let answer = self.endpoint.handle(backend, request).await;
-        let header = |name: &str| {
-            let value = answer.headers().get(name)?.to_str().ok()?;
-            Some(value.to_owned())
-        };
-        let (status, kind) = (answer.status(), header("content-type").unwrap_or_default());
-        let session = header("mcp-session-id");
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        Got { status, kind, session, body }
-    }
-
-    async fn post(&self, message: Value) -> Got {
-        self.send(Port::request(message.to_string())).await
-    }
-
-    async fn post_as(&self, revision: &'static str, message: Value) -> Got {
-        let mut request = Port::request(message.to_string());
-        let revision = http::HeaderValue::from_static(revision);
-        request.headers_mut().insert("mcp-protocol-version", revision);
-        self.send(request).await
-    }
-}
+use crate::port::{Port, call, initialize, modern};
 
 fn read(id: u64) -> Value {
     call(id, "read_text_file", json!({ "path": "a.txt" }))
-}
-
-fn call(id: u64, tool: &str, arguments: Value) -> Value {
-    let params = json!({ "name": tool, "arguments": arguments });
-    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
-}
-
-fn initialize(revision: &str) -> Value {
-    json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": revision,
-        "capabilities": {},
-        "clientInfo": { "name": "test", "version": "1" },
-    } })
-}
-
-/// The same request in the new era, which says on each request what a handshake said once.
-fn modern(mut message: Value) -> Value {
-    message["params"]["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    message
 }
 
 #[tokio::test]
@@ -144,22 +41,11 @@ async fn both_eras_are_served_at_one_address() {
         assert_eq!(value["result"]["protocolVersion"], revision, "{value}");
         assert_eq!(value["result"]["serverInfo"]["name"], "agent-backend");
     }
-    let mut discover = Port::request(
-        modern(json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {} }))
-            .to_string(),
-    );
-    let headers = discover.headers_mut();
-    headers.insert("mcp-protocol-version", http::HeaderValue::from_static("2026-07-28"));
-    headers.insert("mcp-method", http::HeaderValue::from_static("server/discover"));
-    let value = port.send(discover).await.json();
+    let discover = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {} });
+    let value = port.post_modern(modern(discover)).await.json();
     let versions = value["result"]["supportedVersions"].to_string();
     assert!(versions.contains("2026-07-28") && versions.contains("2025-11-25"), "{value}");
-    let mut calling = Port::request(modern(read(2)).to_string());
-    let headers = calling.headers_mut();
-    headers.insert("mcp-protocol-version", http::HeaderValue::from_static("2026-07-28"));
-    headers.insert("mcp-method", http::HeaderValue::from_static("tools/call"));
-    headers.insert("mcp-name", http::HeaderValue::from_static("read_text_file"));
-    let got = port.send(calling).await;
+    let got = port.post_modern(modern(read(2))).await;
     assert_eq!((got.status, got.session.clone()), (StatusCode::OK, None));
     assert_eq!(got.json()["result"]["content"][0]["text"], "one\ntwo\n", "{:?}", got.body);
 }
@@ -409,4 +295,19 @@ async fn a_caller_that_goes_away_ends_its_command() {
         }
         port.place.backend.rm("pid", ab_core::options::RemoveOptions::default()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn what_the_new_era_removed_is_unknown_to_it_however_it_is_asked() {
+    let port = Port::memory().await;
+    let ask = |method: &str| json!({ "jsonrpc": "2.0", "id": 5, "method": method, "params": {} });
+    for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "made/up"] {
+        let got = port.post_modern(modern(ask(method))).await;
+        let (status, code, message) = got.error();
+        assert_eq!((status, code), (StatusCode::NOT_FOUND, -32601), "{method}: {message}");
+        assert_eq!(got.json()["id"], 5, "{method}");
+    }
+    // Where there is such a method, its params are what is wrong.
+    assert_eq!(port.post(ask("initialize")).await.error().1, -32602);
+    assert_eq!(port.post_modern(modern(ask("tools/call"))).await.error().1, -32602);
 }

@@ -33,7 +33,11 @@ pub(crate) fn guarded() -> Gate {
 }
 
 pub(crate) fn serves(backend: &Backend) -> Served {
-    Served::new(backend.clone(), ROOT, &HttpSettings { max_body: 1_000_000 })
+    Served::new(
+        backend.clone(),
+        ROOT,
+        &HttpSettings { max_body: 1_000_000, ..HttpSettings::default() },
+    )
 }
 
 pub(crate) fn serves_scope(backend: &Backend) -> Served {

@@ -17,18 +17,13 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// For those who have the token.
+    /// With a token.
     pub(super) fn start(stage: &Stage) -> Daemon {
-        Daemon::start_with(stage, &["--auth-token", TOKEN])
-    }
-
-    /// For everybody on this host.
-    pub(super) fn start_open(stage: &Stage) -> Daemon {
-        Daemon::start_with(stage, &[])
+        Daemon::with(stage, &["--auth-token", TOKEN])
     }
 
     /// Returns once it has said where it listens.
-    fn start_with(stage: &Stage, flags: &[&str]) -> Daemon {
+    pub(super) fn with(stage: &Stage, flags: &[&str]) -> Daemon {
         let mut command = stage.command(BINARY);
         command.args(["daemon", "--port", "0"]).args(flags).arg("--rootDir");
         command.arg(stage.root()).stdin(Stdio::null()).stderr(Stdio::piped());

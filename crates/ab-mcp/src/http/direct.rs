@@ -68,6 +68,10 @@ impl Call {
         Call { id, request }
     }
 
+    pub(crate) fn tool(&self) -> &str {
+        &self.request.name
+    }
+
     pub(crate) fn parse(text: &[u8]) -> Option<Call> {
         let message: Message<'_> = serde_json::from_slice(text).ok()?;
         let Message { jsonrpc, id, method, params, result, error } = message;

@@ -1,0 +1,150 @@
+//! What the official conformance suite calls by name, beside the tools of the workspace.
+//!
+//! The suite knows the tools, resources and prompts of a reference server, not ours. With these in
+//! place its scenarios meet the code that everybody meets: the same server, endpoint and protocol.
+//! None of them touches a workspace, and a server that was not asked for them has nothing of this.
+
+mod content;
+mod listeners;
+mod prompts;
+mod resources;
+mod rounds;
+mod talk;
+
+use std::hash::{BuildHasher, RandomState};
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
+    ContentBlock, ErrorData, GetPromptRequestParams, GetPromptResponse, JsonObject, Prompt,
+    ReadResourceResult, RequestStateCodec, Resource, ResourceTemplate, ServerCapabilities, Tool,
+};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
+use serde_json::Value;
+
+use listeners::Listeners;
+
+/// One red pixel, as PNG.
+const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg==";
+
+/// The fixtures, and what they remember for as long as the server lives.
+#[derive(Debug)]
+pub(crate) struct Fixtures {
+    tools: Vec<Tool>,
+    listeners: Listeners,
+    level: talk::Threshold,
+    states: RequestStateCodec,
+}
+
+impl Fixtures {
+    pub(crate) fn new() -> Fixtures {
+        // States are good for as long as this process is. They guard nothing but themselves, so the
+        // randomness that guards hash tables will do.
+        let seed = RandomState::new();
+        let key = (0..4u8).flat_map(|part| seed.hash_one(part).to_le_bytes());
+        Fixtures {
+            tools: [content::tools(), talk::tools(), rounds::tools()].concat(),
+            listeners: Listeners::default(),
+            level: talk::Threshold::default(),
+            states: RequestStateCodec::new_unchecked(key.collect::<Vec<u8>>()),
+        }
+    }
+
+    #[expect(deprecated, reason = "the revisions that have logging are still served")]
+    pub(crate) fn capabilities() -> ServerCapabilities {
+        ServerCapabilities::builder()
+            .enable_completions()
+            .enable_logging()
+            .enable_prompts()
+            .enable_prompts_list_changed()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .build()
+    }
+
+    pub(crate) fn tools(&self) -> &[Tool] {
+        &self.tools
+    }
+
+    pub(crate) fn has_tool(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.name == name)
+    }
+
+    pub(crate) async fn call(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.clone().unwrap_or_default();
+        if let Some(result) = content::call(&request.name, &arguments) {
+            return Ok(result?.into());
+        }
+        if let Some(result) = self.talk(&request.name, &arguments, context).await {
+            return Ok(result?.into());
+        }
+        self.rounds(&request, context)
+    }
+
+    pub(crate) fn resources() -> Vec<Resource> {
+        resources::all()
+    }
+
+    pub(crate) fn templates() -> Vec<ResourceTemplate> {
+        vec![resources::template()]
+    }
+
+    pub(crate) fn read(uri: &str) -> Result<ReadResourceResult, ErrorData> {
+        resources::read(uri)
+    }
+
+    pub(crate) fn prompts() -> Vec<Prompt> {
+        prompts::all()
+    }
+
+    pub(crate) fn prompt(
+        &self,
+        request: &GetPromptRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        match request.name.as_str() {
+            rounds::PROMPT => self.rounds_of_prompt(request, context),
+            name => Ok(prompts::get(name, request.arguments.as_ref())?.into()),
+        }
+    }
+
+    pub(crate) fn complete(request: &CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
+        prompts::complete(request)
+    }
+
+    /// Tells the subscriber of changes until it is gone.
+    pub(crate) async fn listen(&self, subscription: SubscriptionContext) {
+        self.listeners.keep(subscription).await;
+    }
+}
+
+/// A tool with these properties, all of them required.
+fn tool(name: &'static str, description: &'static str, properties: Value) -> Tool {
+    let required = properties.as_object().into_iter().flat_map(JsonObject::keys);
+    let required = required.cloned().collect::<Vec<_>>();
+    let mut schema = JsonObject::new();
+    schema.insert("type".to_owned(), "object".into());
+    schema.insert("properties".to_owned(), properties);
+    if !required.is_empty() {
+        schema.insert("required".to_owned(), required.into());
+    }
+    Tool::new(name, description, schema)
+}
+
+fn said(text: impl Into<String>) -> CallToolResult {
+    CallToolResult::success(vec![ContentBlock::text(text)])
+}
+
+fn failed(text: impl Into<String>) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(text)])
+}
+
+/// The text at `pointer`, or nothing.
+fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
