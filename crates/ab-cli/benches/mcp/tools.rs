@@ -67,7 +67,7 @@ impl Both {
     }
 }
 
-/// One call, made again and again on one connection.
+/// One call, made again and again.
 #[derive(Debug)]
 struct Caller {
     connection: Connection,
@@ -85,6 +85,7 @@ impl Caller {
     }
 
     async fn rate(&mut self, calls: usize) -> f64 {
+        self.connection.open_again().await;
         let mut times = Vec::new();
         for _ in 0..calls {
             let asked = Instant::now();
