@@ -21,9 +21,25 @@ const MOST: usize = 4;
 const ROUND: Duration = Duration::from_millis(20);
 
 enum Order {
-    Start(Box<Image>, oneshot::Sender<Result<Started, Failed>>),
+    Start(Box<Image>, oneshot::Sender<Result<Newborn, Failed>>),
     /// One that was killed, and whose parent we are.
     Bury(OwnedFd),
+}
+
+/// One that runs and that nobody has taken over. Whoever wanted it may go away at any time, also
+/// when the answer is already on its way: what is let go of ends, with its group.
+struct Newborn(Option<Started>);
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        let Some(started) = self.0.take() else { return };
+        if let Some(group) = rustix::process::Pid::from_raw(started.pid) {
+            // Until it is waited for, its number is its own.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        kill(&started.handle);
+        bury(started.handle);
+    }
 }
 
 /// Starts a program on a thread that never ends.
@@ -32,7 +48,7 @@ pub(crate) async fn start(image: Image) -> Result<Started, std::io::Error> {
     let lost = || std::io::Error::other("the thread that starts processes is gone");
     spawner()?.send(Order::Start(Box::new(image), answer)).map_err(|_| lost())?;
     match answered.await.map_err(|_| lost())? {
-        Ok(started) => Ok(started),
+        Ok(mut newborn) => newborn.0.take().ok_or_else(lost),
         Err(failed) => {
             Err(std::io::Error::new(std::io::Error::from(failed.errno).kind(), FailedStart(failed)))
         }
@@ -97,11 +113,7 @@ fn work(orders: &Receiver<Order>) {
         match order {
             Ok(Order::Start(image, answer)) => {
                 let started = child::start(&image, &mut stack);
-                if let Err(Ok(started)) = answer.send(started) {
-                    // Whoever wanted it has gone away.
-                    kill(&started.handle);
-                    dead.push(started.handle);
-                }
+                drop(answer.send(started.map(|started| Newborn(Some(started)))));
             }
             Ok(Order::Bury(handle)) => dead.push(handle),
             Err(RecvTimeoutError::Timeout) => {}
