@@ -54,11 +54,39 @@ const PACKAGES: &[Package] = &[
         need: Need::Optional,
     },
     Package {
+        name: "sudo",
+        program: "sudo",
+        proof: &[],
+        why: "attempts to get out of sandboxes go through it; without it they go through su",
+        need: Need::Optional,
+    },
+    Package {
         name: "util-linux",
         program: "unshare",
         proof: &[],
         why: "tests that mount run in a mount namespace of their own",
         need: Need::Required,
+    },
+    Package {
+        name: "openssh-client",
+        program: "ssh-keygen",
+        proof: &[],
+        why: "its `ssh`, `sftp` and `scp` are what our SSH server is tried with",
+        need: Need::Required,
+    },
+    Package {
+        name: "rsync",
+        program: "rsync",
+        proof: &[],
+        why: "it is run over our SSH server, both ways",
+        need: Need::Optional,
+    },
+    Package {
+        name: "sshfs",
+        program: "sshfs",
+        proof: &[],
+        why: "a workspace is mounted by it",
+        need: Need::Optional,
     },
 ];
 

@@ -22,7 +22,8 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Daemon {
         let mut command = stage.command(BINARY);
-        command.args(["daemon", "--port", "0"]).args(arguments);
+        command.args(["daemon", "--port", "0", "--ssh-host-key"]);
+        command.arg(stage.outside("host_key")).args(arguments);
         Daemon::spawn(command)
     }
 
@@ -96,9 +97,11 @@ fn it_says_in_one_line_what_it_serves_and_ends_in_good_order() {
     let start = format!("agent-backend serves {root} at http://127.0.0.1:");
     assert!(daemon.notice.starts_with(&start), "{}", daemon.notice);
     let isolation = stage.json(&["exec", "--explain", "--json"])["isolation"].clone();
-    let end =
-        format!("/mcp, isolation {}, safety guarded, no token\n", isolation.as_str().unwrap());
-    assert!(daemon.notice.ends_with(&end), "{} {end}", daemon.notice);
+    let rest = format!(
+        "/mcp, isolation {}, safety guarded, no token, SSH at /ssh (SHA256:",
+        isolation.as_str().unwrap()
+    );
+    assert!(daemon.notice.contains(&rest), "{} {rest}", daemon.notice);
     let (status, health) = daemon.ask("GET", "/health", &[], "");
     let health: Value = serde_json::from_str(&health).unwrap();
     assert_eq!((status, &health["status"], &health["rootDir"]), (200, &json!("ok"), &json!(root)));
@@ -184,6 +187,12 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--log-level", "loud"]), "one of error"),
         (with(&["--max-body", "lots"]), "lots"),
         (with(&["--backend", "cloud"]), "cloud"),
+        (with(&["--ssh-users", "a:b"]), "--conventional-ssh"),
+        (with(&["--conventional-ssh", "--ssh-users", "a"]), "has no ':'"),
+        (with(&["--conventional-ssh", "--ssh-port", "x"]), "--ssh-port"),
+        (with(&["--conventional-ssh", "--ssh-public-key", "nonsense"]), "public keys"),
+        (with(&["--conventional-ssh", "--ssh-authorized-keys", "missing"]), "missing"),
+        (with(&["--conventional-ssh", "--host", "0.0.0.0", "--no-auth"]), "there are no users"),
         (vec!["daemon".to_owned(), "--rootDir".to_owned(), file.to_owned()], "root"),
     ] {
         let ran = stage.run(&arguments);
@@ -218,6 +227,7 @@ fn the_token_comes_by_flag_file_or_environment_and_is_shown_nowhere() {
     let file = file.to_str().unwrap();
     let mut by_environment = stage.command(BINARY);
     by_environment.args(["daemon", "--port", "0", "--rootDir", ".", "--isolation", "none"]);
+    by_environment.arg("--ssh-host-key").arg(stage.outside("host_key"));
     by_environment.env("AGENT_BACKEND_AUTH_TOKEN", SECRET).env("AUTH_TOKEN", SECRET);
     let plain = ["--rootDir", ".", "--isolation", "none", "--safety", "off"];
     let daemons = [
@@ -228,7 +238,7 @@ fn the_token_comes_by_flag_file_or_environment_and_is_shown_nowhere() {
     let shown = format!("Bearer {SECRET}");
     let shown = ("authorization", shown.as_str());
     for daemon in daemons {
-        assert!(daemon.notice.ends_with("token required\n"), "{}", daemon.notice);
+        assert!(daemon.notice.contains(", token required"), "{}", daemon.notice);
         let env = json!({ "command": "env" });
         let (status, refused) = daemon.call("exec", env.clone(), &[]);
         assert_eq!((status, &refused["error"]), (401, &json!("Unauthorized")));
@@ -377,6 +387,13 @@ fn help_names_every_flag_of_the_contract() {
         "--backend",
         "--allowed-host",
         "--allowed-origin",
+        "--disable-ssh-ws",
+        "--ssh-host-key",
+        "--conventional-ssh",
+        "--ssh-port",
+        "--ssh-users",
+        "--ssh-public-key",
+        "--ssh-authorized-keys",
     ] {
         assert!(help.contains(flag), "{flag}");
     }

@@ -1,6 +1,9 @@
 //! The table of attempts to get out, made with the built binary in every isolation, without the
 //! policy: what is tried here are the walls.
 
+mod paths;
+mod tool;
+
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::effective::{Strength, Subject};
-use ab_testkit::escapes::{self, Ground, Outcome, Said, Surface, Wish};
+use ab_testkit::escapes::{self, Attempt, Ground, Outcome, Said, Surface, Wish};
 use ab_testkit::host::cannot_run;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
@@ -31,8 +34,13 @@ impl Binary {
     }
 
     fn command(&self, ground: &Ground, wishes: &[Wish]) -> Command {
+        self.of("exec", ground, wishes)
+    }
+
+    /// A subcommand that takes the flags of walls.
+    fn of(&self, subcommand: &str, ground: &Ground, wishes: &[Wish]) -> Command {
         let mut command = command(BINARY, &ground.workspace());
-        command.args(["exec", "--profile", "off", "--isolation", self.mode]);
+        command.args([subcommand, "--profile", "off", "--isolation", self.mode]);
         command.env("ESCAPE_SECRET", ground.secret());
         for wish in wishes {
             match wish {
@@ -95,18 +103,22 @@ pub(crate) fn stands(mode: &str) -> bool {
 }
 
 fn make_all(mode: &'static str) {
+    make(mode, escapes::all(), &Binary::new(mode));
+}
+
+/// Makes attempts in a mode, where it can be had.
+fn make(mode: &str, attempts: impl Iterator<Item = &'static Attempt>, surface: &dyn Surface) {
     if !stands(mode) {
         return;
     }
     if !Command::new("python3").arg("-V").output().is_ok_and(|out| out.status.success()) {
         return cannot_run("attempts to get out", "there is no python3");
     }
-    let binary = Binary::new(mode);
     let mut wrong = Vec::new();
     let mut allowed = 0;
-    for attempt in escapes::all() {
+    for attempt in attempts {
         let base = tempfile::tempdir().unwrap();
-        match escapes::make(attempt, &binary, &Ground::new(base.path())) {
+        match escapes::make(attempt, surface, &Ground::new(base.path())) {
             Ok(Outcome::Blocked) => {}
             Ok(_) => allowed += 1,
             Err(cause) => wrong.push(cause),

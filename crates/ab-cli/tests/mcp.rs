@@ -1,7 +1,7 @@
 //! `mcp`: the built binary as an MCP client starts it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -16,13 +16,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    fn start(stage: &Stage, arguments: &[&str]) -> Session {
+    pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Session {
         Session::begin(stage, &[&["mcp"], arguments].concat())
     }
 
     pub(crate) fn begin(stage: &Stage, arguments: &[&str]) -> Session {
         let mut command = stage.command(BINARY);
         command.args(arguments);
+        Session::of(command)
+    }
+
+    /// With the server that this starts.
+    pub(crate) fn of(mut command: Command) -> Session {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().unwrap();
         let input = child.stdin.take().unwrap();
@@ -128,4 +133,30 @@ fn what_was_started_in_the_background_ends_with_the_client() {
 fn a_workspace_that_is_not_there_is_told_on_standard_error() {
     let stage = Stage::new();
     stage.run(&["mcp", "--root", "nowhere"]).expect_error(1, "error: ");
+}
+
+#[test]
+fn a_hundred_megabytes_are_refused_and_the_next_call_is_answered() {
+    let stage = Stage::with(&[("a.txt", "still here")]);
+    let mut session = Session::start(&stage, &[]);
+    let head = r#"{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{"name":"write_file","arguments":{"path":"b","content":""#;
+    session.input.write_all(head.as_bytes()).unwrap();
+    let piece = vec![b'x'; 1 << 20];
+    for _ in 0..100 {
+        session.input.write_all(&piece).unwrap();
+    }
+    session.input.write_all(b"\"}}}\n").unwrap();
+    let mut line = String::new();
+    session.output.read_line(&mut line).unwrap();
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.starts_with("a message may have up to "), "{answer}");
+    assert_eq!(session.text("read_text_file", json!({ "path": "a.txt" })), "still here");
+    let status = format!("/proc/{}/status", session.child.id());
+    let status = std::fs::read_to_string(status).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 256 * 1024, "{peak} kB");
+    assert!(!stage.path("b").exists());
+    session.end();
 }

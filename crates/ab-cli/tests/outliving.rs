@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use ab_testkit::host::cannot_run;
+use serde_json::Value;
 
 use crate::escapes::stands;
 use crate::stage::{BINARY, Stage};
@@ -28,11 +30,65 @@ fn held(stage: &Stage, name: &str) -> usize {
     handles.flatten().flatten().filter(|handle| file(&handle.path()) == wanted).count()
 }
 
-/// The kernel ends a namespace after the last to wait for it has been told.
-fn wait_until_gone(stage: &Stage, name: &str) {
-    while held(stage, name) > 0 {
+/// Longer than anything here takes on a busy host.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for what comes by itself.
+fn comes(what: &str, is_there: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_there() {
+        assert!(start.elapsed() < PATIENCE, "{what} never came");
         std::thread::yield_now();
     }
+}
+
+/// The kernel ends a namespace after the last to wait for it has been told.
+fn wait_until_gone(stage: &Stage, name: &str) {
+    comes("the end of all of them", || held(stage, name) == 0);
+}
+
+/// Control groups that a process has made.
+fn groups_of(pid: u32) -> Vec<PathBuf> {
+    fn look(directory: &Path, mark: &str, found: &mut Vec<PathBuf>) {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        for entry in entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match name.starts_with("agent-backend-") {
+                true if name.contains(mark) => found.push(entry.path()),
+                true => {}
+                false => look(&entry.path(), mark, found),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    look(Path::new("/sys/fs/cgroup"), &format!("-{pid}-"), &mut found);
+    found
+}
+
+/// The watchdog of a process, by its mark.
+fn watchdogs_of(pid: u32) -> Vec<u32> {
+    let mark = format!("AGENT_BACKEND_PROCESS=watchdog-{pid}");
+    let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable == mark.as_bytes()).then_some(number)
+    });
+    processes.collect()
+}
+
+/// Whether a limit of processes makes a group here, and something ends it when we are killed.
+fn groups_end_with_us(stage: &Stage, mode: &str) -> bool {
+    let flags = ["exec", "--profile", "off", "--isolation", mode, "--processes", "64"];
+    let policy = stage.json(&[&flags[..], &["--explain", "--json"]].concat());
+    let controls = policy["controls"].as_array().unwrap();
+    let orphans = controls.iter().find(|it| it["control"] == "orphans").unwrap();
+    let mechanism = orphans["mechanism"].as_str().unwrap();
+    let grouped = mechanism.contains("control group") && mechanism.contains("watchdog");
+    if !grouped {
+        cannot_run("commands in control groups", orphans["in_force"].as_str().unwrap());
+    }
+    grouped
 }
 
 fn start(stage: &Stage, flags: &[&str], line: &str) -> Child {
@@ -97,6 +153,88 @@ fn nothing_outlives_the_one_that_started_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until_gone(&stage, "alive");
+}
+
+#[test]
+fn nothing_in_a_group_outlives_the_one_that_started_it() {
+    for mode in ["landlock", "software", "none"].into_iter().filter(|mode| stands(mode)) {
+        let stage = Stage::new();
+        if !groups_end_with_us(&stage, mode) {
+            continue;
+        }
+        let temporary = stage.outside("temporary");
+        fs::create_dir(&temporary).unwrap();
+        let mut command = stage.command(BINARY);
+        command.args(["exec", "--profile", "off", "--isolation", mode, "--processes", "64", "--"]);
+        command.arg(format!("{HIDERS} read x < never")).env("TMPDIR", &temporary);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap();
+        let mut there = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
+        assert_eq!(&there, b"there\n", "{mode}");
+        assert!(held(&stage, "alive") > 0, "the oracle sees them");
+        assert!(!groups_of(child.id()).is_empty(), "{mode}: the oracle sees the group");
+        assert_eq!(watchdogs_of(child.id()).len(), 1, "{mode}");
+        let lent = fs::read_dir(&temporary).unwrap().count();
+        assert_eq!(lent, usize::from(mode == "landlock"), "{mode}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until_gone(&stage, "alive");
+        comes("the end of the watchdog", || watchdogs_of(child.id()).is_empty());
+        assert_eq!(groups_of(child.id()), Vec::<PathBuf>::new(), "{mode}");
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "{mode}");
+    }
+}
+
+#[test]
+fn the_watchdog_goes_with_a_process_that_ends_by_itself() {
+    let stage = Stage::new();
+    if !groups_end_with_us(&stage, "none") {
+        return;
+    }
+    let mut child = start(&stage, &["--isolation", "none", "--processes", "64"], "echo ran");
+    let mut said = String::new();
+    child.stdout.as_mut().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((said.as_str(), child.wait().unwrap().success()), ("ran\n", true));
+    comes("the end of the watchdog", || watchdogs_of(child.id()).is_empty());
+    assert_eq!(groups_of(child.id()), Vec::<PathBuf>::new());
+    // Where no group is made, nobody is needed.
+    let line = "mkfifo never; echo there; read x < never";
+    let mut child = start(&stage, &["--isolation", "none"], line);
+    let mut there = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
+    assert!(watchdogs_of(child.id()).is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_is_said_of_orphans_is_what_holds() {
+    let stage = Stage::new();
+    let controls = |mode: &str, limits: &[&str]| {
+        let flags = ["exec", "--profile", "off", "--isolation", mode, "--explain", "--json"];
+        stage.json(&[&flags[..], limits].concat())["controls"].as_array().unwrap().clone()
+    };
+    let named = |controls: &[Value], name: &str| {
+        controls.iter().find(|it| it["control"] == name).unwrap().clone()
+    };
+    if !groups_end_with_us(&stage, "none") {
+        return;
+    }
+    let grouped = named(&controls("none", &["--memory", "1G"]), "orphans");
+    assert_eq!(grouped["holds"], "advisory", "a command could leave its group: {grouped}");
+    let free = named(&controls("none", &[]), "orphans");
+    assert!(free["in_force"].as_str().unwrap().starts_with("best effort"), "{free}");
+    if stands("landlock") {
+        let told = controls("landlock", &["--processes", "64"]);
+        // Who can signal others can end the watchdog, and who owns the groups can lock it out.
+        let root = rustix::process::geteuid().is_root();
+        let expect =
+            if root { named(&told, "processes")["holds"].clone() } else { "advisory".into() };
+        assert_eq!(named(&told, "orphans")["holds"], expect);
+        let free = named(&controls("landlock", &[]), "orphans");
+        assert_eq!(free["holds"], "advisory", "{free}");
+    }
 }
 
 #[test]

@@ -32,6 +32,14 @@ fn glob(stage: &Stage, arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn a_match_over_lines_is_found_when_asked() {
+    let stage = Stage::with(&[("a.rs", "fn a(\n  b: u8,\n) {}\n")]);
+    assert_eq!(stage.run(&["fs", "grep", "-e", r"a\(.*\)"]).code, 1);
+    let found = stage.out(&["fs", "grep", "-U", "-e", r"a\(.*\)"]);
+    assert_eq!(found, "a.rs:1:fn a(\na.rs:2:  b: u8,\na.rs:3:) {}\n");
+}
+
+#[test]
 fn glob_finds_names_from_the_root_of_the_workspace() {
     let stage = project();
     assert_eq!(glob(&stage, &["*.rs"]), ["src/deep/er.rs", "src/lib.rs", "target/out.rs"]);

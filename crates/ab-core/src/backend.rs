@@ -383,6 +383,11 @@ impl File for LivingFile {
         self.inner.stat().await
     }
 
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        self.life.check(Verb::SetAttributes)?;
+        self.inner.set_attributes(attributes).await
+    }
+
     async fn sync(&self) -> Result<()> {
         self.life.check(Verb::Write)?;
         self.inner.sync().await

@@ -317,6 +317,7 @@ pub trait File: fmt::Debug + Send + Sync {
     /// # Behaviour
     /// - `open::writes_at_offsets`: any order, growing the file
     /// - `open::read_only_refuses_writes`: a handle without write access is `PermissionDenied`
+    /// - `open::appends_when_told`: a handle that writes at the end does so whatever the offset
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()>;
 
     /// Cuts or extends the file.
@@ -330,6 +331,13 @@ pub trait File: fmt::Debug + Send + Sync {
     /// # Behaviour
     /// - `open::describes_itself`: size and version follow what was written
     async fn stat(&self) -> Result<Stat>;
+
+    /// Changes permission bits and times of the open file, which must be open for writing.
+    ///
+    /// # Behaviour
+    /// - `open::attributes_are_of_the_file`: it is the file that was opened, whatever its name is
+    ///   now
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat>;
 
     /// Makes what was written survive loss of power, where the driver can.
     ///

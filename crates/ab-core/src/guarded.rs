@@ -19,8 +19,8 @@ use crate::error::Result;
 use crate::guard::{Entry, Guard};
 use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, Reach, ReadOptions, RemoveOptions, RenameOptions,
-    StatOptions, WriteMode, WriteOptions,
+    Attributes, ListOptions, OpenOptions, Placement, Reach, ReadOptions, RemoveOptions,
+    RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Exit, Process, ProcessId, ProcessInfo};
@@ -174,6 +174,7 @@ impl LongPassage {
 /// An open file that reports to the guards how large it gets and, at its end, how much went by.
 struct GuardedFile {
     inner: Box<dyn File>,
+    placement: Placement,
     passage: LongPassage,
 }
 
@@ -199,7 +200,11 @@ impl File for GuardedFile {
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
         let length = bytes.len();
-        self.passage.grow(offset.saturating_add(length as u64))?;
+        let start = match self.placement {
+            Placement::AsGiven => offset,
+            Placement::End => self.inner.stat().await?.size,
+        };
+        self.passage.grow(start.saturating_add(length as u64))?;
         self.inner.write_at(offset, bytes).await?;
         self.passage.count(length);
         Ok(())
@@ -212,6 +217,10 @@ impl File for GuardedFile {
 
     async fn stat(&self) -> Result<Stat> {
         self.inner.stat().await
+    }
+
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        self.inner.set_attributes(attributes).await
     }
 
     async fn sync(&self) -> Result<()> {
@@ -266,7 +275,10 @@ impl Driver for Guarded {
         let call = Call { modifies, ..self.call(Verb::Open, path) };
         let passage = self.enter(&call).await?;
         match self.inner.open(path, options).await {
-            Ok(inner) => Ok(Box::new(GuardedFile { inner, passage: passage.detach() })),
+            Ok(inner) => {
+                let (placement, passage) = (options.placement, passage.detach());
+                Ok(Box::new(GuardedFile { inner, placement, passage }))
+            }
             Err(error) => passage.ends(Err(error), nothing),
         }
     }

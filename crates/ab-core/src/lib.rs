@@ -7,9 +7,11 @@
 pub mod approval;
 pub mod backend;
 pub mod call;
+pub mod confines;
 pub mod driver;
 pub mod edit;
 pub mod effective;
+pub mod environment;
 pub mod error;
 pub mod guard;
 mod guarded;
@@ -35,6 +37,7 @@ pub use backend::{
     TextWindow,
 };
 pub use call::{Actor, Call, Outcome, Verb};
+pub use confines::{Confines, Screen};
 pub use driver::{BackendKind, Capabilities, Driver, File, Info};
 pub use edit::{Edit, EditOptions, Edited};
 pub use effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};

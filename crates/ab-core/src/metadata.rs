@@ -51,6 +51,11 @@ impl Version {
         Self(value)
     }
 
+    /// The value, for a wire.
+    pub fn bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
     /// Reads what [`Display`](fmt::Display) wrote.
     pub fn parse(text: &str) -> Option<Self> {
         let valid = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());

@@ -141,11 +141,22 @@ pub enum Existing {
     Truncate,
 }
 
+/// Where the writes of an open file go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// To the offset that comes with them.
+    #[default]
+    AsGiven,
+    /// To the end as it is then, whatever their offset.
+    End,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     pub access: Access,
     pub create: Creation,
     pub existing: Existing,
+    pub placement: Placement,
     /// Permission bits of a new file.
     pub permissions: Option<u32>,
 }

@@ -135,6 +135,10 @@ impl File for ScopedFile {
         shown(&self.prefix, self.inner.stat().await)
     }
 
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        shown(&self.prefix, self.inner.set_attributes(attributes).await)
+    }
+
     async fn sync(&self) -> Result<()> {
         shown(&self.prefix, self.inner.sync().await)
     }

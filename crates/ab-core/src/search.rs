@@ -4,6 +4,7 @@
 //! with [`selection`], [`text`] and [`answer`]. The same query has the same answer on all of them.
 
 pub mod answer;
+pub mod file_type;
 pub mod glob;
 mod over;
 pub mod selection;
@@ -84,6 +85,7 @@ pub struct TextQuery {
     pub pattern: String,
     pub syntax: Syntax,
     pub case: Case,
+    pub span: Span,
     pub before: usize,
     pub after: usize,
     pub answer: Answer,
@@ -96,6 +98,7 @@ impl TextQuery {
             pattern: pattern.to_owned(),
             syntax: Syntax::Literal,
             case: Case::Sensitive,
+            span: Span::Line,
             before: 0,
             after: 0,
             answer: Answer::Lines,
@@ -115,6 +118,15 @@ pub enum Case {
     #[default]
     Sensitive,
     Insensitive,
+}
+
+/// How far a match may reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Span {
+    #[default]
+    Line,
+    /// Over line ends; a dot matches them too. A file is then held in memory whole.
+    Lines,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -216,6 +216,7 @@ const READ_WRITE: OpenOptions = OpenOptions {
     access: Access::ReadWrite,
     create: Creation::IfMissing,
     existing: Existing::Keep,
+    placement: ab_core::options::Placement::AsGiven,
     permissions: None,
 };
 

@@ -13,7 +13,7 @@ mod settings;
 mod standing;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ab_core::Verb;
 use ab_core::effective::EffectivePolicy;
@@ -52,6 +52,7 @@ struct Launched {
     running: Running,
     channels: Channels,
     remains: Remains,
+    wall: Option<Duration>,
 }
 
 /// What must outlive a command, and go with it.
@@ -80,7 +81,9 @@ impl Runner {
         if request.lifetime == Lifetime::Detached {
             self.table.has_room().map_err(named)?;
         }
-        let launched = self.launch(shared, &standing, &request, &place).await.map_err(named)?;
+        let limits = request.limits.tightened(self.settings.limits);
+        let launched = self.launch(shared, &standing, &request, limits, &place).await;
+        let launched = launched.map_err(named)?;
         Ok(match request.lifetime {
             Lifetime::Owned => self.held(launched, &request, place),
             Lifetime::Detached => self.staying(launched, &request, place, line)?,
@@ -114,20 +117,17 @@ impl Runner {
         Ok(found.clone())
     }
 
-    fn limits(&self, request: &ExecRequest) -> ExecLimits {
-        request.limits.tightened(self.settings.limits)
-    }
-
     /// Starts the command behind the walls of `standing`.
     async fn launch(
         &self,
         shared: &Arc<Shared>,
         standing: &Arc<standing::Standing>,
         request: &ExecRequest,
+        limits: ExecLimits,
         place: &Place,
     ) -> Result<Launched> {
         let cookie = self.table.cookie(place);
-        let scene = scene::open(shared, request, standing.isolation, self.limits(request)).await?;
+        let scene = scene::open(shared, request, standing.isolation, limits).await?;
         let dressed = self.wardrobe.dress(&self.settings, standing, request, &scene, &cookie)?;
         let dress::Dressed { image, reach, channels, temporary } = dressed;
         let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
@@ -135,21 +135,16 @@ impl Runner {
         let (group, placeholders) = scene.into_remains();
         let running = Running::new(started, reach, group, cookie);
         let running = running.map_err(|error| unstarted(&error))?;
-        Ok(Launched { running, channels, remains: Remains { placeholders, temporary } })
+        let remains = Remains { placeholders, temporary };
+        Ok(Launched { running, channels, remains, wall: limits.wall })
     }
 
     /// A process that ends with whoever holds it.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
-        let Launched { running, channels, remains } = launched;
+        let Launched { running, channels, remains, wall } = launched;
         let (process, feed) = Process::channel(self.table.id(&place), request.stdin);
         let Feed { output, stdin, control, ending, leash } = feed;
-        let reins = Reins {
-            stdin,
-            control,
-            leash: Some(leash),
-            stop: self.table.stop(),
-            wall: self.limits(request).wall,
-        };
+        let reins = Reins { stdin, control, leash: Some(leash), stop: self.table.stop(), wall };
         tokio::spawn(async move {
             let exit = supervise(running, channels, Sink::Reader(output), reins).await;
             given_back(remains).await;
@@ -167,7 +162,7 @@ impl Runner {
         place: Place,
         line: String,
     ) -> Result<Process> {
-        let Launched { running, channels, remains } = launched;
+        let Launched { running, channels, remains, wall } = launched;
         let id = self.table.id(&place);
         let (process, feed) = Process::channel(id.clone(), request.stdin);
         let Feed { stdin, control, ending, .. } = feed;
@@ -188,13 +183,7 @@ impl Runner {
                 ending: process.ending().clone(),
             },
         );
-        let reins = Reins {
-            stdin,
-            control,
-            leash: None,
-            stop: self.table.stop(),
-            wall: self.limits(request).wall,
-        };
+        let reins = Reins { stdin, control, leash: None, stop: self.table.stop(), wall };
         let table = self.table.clone();
         tokio::spawn(async move {
             let sink = Sink::Spool(spool.clone());

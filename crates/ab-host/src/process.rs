@@ -1,6 +1,7 @@
 //! Processes of the host: how they start, what they say, and how they end.
 
 pub(crate) mod child;
+pub(crate) mod incarnation;
 pub(crate) mod readiness;
 pub(crate) mod running;
 pub(crate) mod spawner;
@@ -9,3 +10,4 @@ pub(crate) mod strays;
 pub(crate) mod stream;
 pub(crate) mod supervise;
 pub(crate) mod table;
+pub(crate) mod watchdog;

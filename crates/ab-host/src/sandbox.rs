@@ -4,4 +4,3 @@ pub(crate) mod bwrap;
 pub(crate) mod environment;
 pub(crate) mod landlock;
 pub(crate) mod seccomp;
-pub(crate) mod software;

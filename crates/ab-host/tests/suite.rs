@@ -87,7 +87,8 @@ async fn beside_a_mount() -> World {
 /// A workspace whose commands run behind other walls than the strongest.
 fn behind(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let keep = tempfile::tempdir().unwrap();
-    let exec = ExecSettings { isolation, ..ExecSettings::default() };
+    let screen = Some(ab_policy::screen as ab_core::Screen);
+    let exec = ExecSettings { isolation, screen, ..ExecSettings::default() };
     let local = Local::open(keep.path(), LocalOptions { exec, ..LocalOptions::default() });
     (keep, Backend::new(local.unwrap()))
 }

@@ -90,3 +90,32 @@ async fn text_is_found_in_files() {
         }
     }
 }
+
+#[tokio::test]
+async fn matches_over_lines_and_files_of_a_type_are_found_when_asked() {
+    for place in Place::each(&FILES).await {
+        let caller = place.call().await;
+        for (arguments, expect) in [
+            (
+                json!({ "pattern": "main.*helper", "multiline": true }),
+                "src/main.rs:1:fn main() {\nsrc/main.rs:2:    helper();",
+            ),
+            (json!({ "pattern": "(?i)helper", "type": "md" }), "README.md:1:Call Helper."),
+            (
+                json!({ "pattern": "main.*helper", "multiline": true, "outputMode": "count" }),
+                "src/main.rs:1",
+            ),
+        ] {
+            assert_eq!(caller.text("grep", arguments.clone()).await, expect, "{arguments}");
+        }
+        for (arguments, says) in [
+            (
+                json!({ "pattern": "x", "type": "nope" }),
+                "no such type of files: 'nope'; choose files with glob",
+            ),
+            (json!({ "pattern": "x", "type": "md", "glob": "*" }), "give glob or type, not both"),
+        ] {
+            assert_eq!(caller.refusal("grep", arguments).await, says);
+        }
+    }
+}

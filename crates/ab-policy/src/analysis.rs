@@ -9,6 +9,7 @@ mod files;
 mod functions;
 mod git;
 mod programs;
+mod screen;
 mod shells;
 mod simple;
 mod state;
@@ -16,6 +17,7 @@ mod walk;
 mod wrappers;
 
 pub use effect::Effect;
+pub use screen::screen;
 
 use crate::place::{Place, Scene};
 use crate::shell::{self, Dialect, Problem};

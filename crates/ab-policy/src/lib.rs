@@ -16,7 +16,7 @@ mod profile;
 pub mod rules;
 mod shell;
 
-pub use analysis::{Analysis, Effect, analyse};
+pub use analysis::{Analysis, Effect, analyse, screen};
 pub use corpus::{Case, Corpus, CorpusHome, Miss};
 pub use guard::CommandGuard;
 pub use place::{Home, Place, Scene};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ab_core::Verdict;
-use ab_policy::{Effect, Policy, Profile, analyse, example_scene};
+use ab_core::{Confines, Verdict};
+use ab_policy::{Effect, Policy, Profile, analyse, example_scene, screen};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -157,6 +157,31 @@ fn fuzz_policy() {
         // A backslash at the end, which is no command, would join the lines.
         if !lost {
             prop_assert_eq!(guarded.judge(&after, &scene).verdict, Verdict::Deny);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn fuzz_screen() {
+    let roots = ["/workspace".to_owned()];
+    let confines = Confines { roots: &roots, cwd: "", readable: &["/usr", "/bin"] };
+    let scene = example_scene();
+    fuzz::run("fuzz_screen", text(), |text| {
+        let started = Instant::now();
+        let passes = screen(&text, &confines).is_ok();
+        prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
+        let unclear = |effect: Effect| matches!(effect, Effect::Unparsable | Effect::OverLimit);
+        let lost = analyse(&text, &scene).findings.iter().any(|found| unclear(found.effect));
+        prop_assert!(!(lost && passes), "passes though it cannot be understood");
+        // Nothing hides what stands before or after it.
+        let way_out = "cat /etc/passwd";
+        let (before, after) = (format!("{way_out}\n{text}"), format!("{text}\n{way_out}"));
+        prop_assert!(screen(&before, &confines).is_err());
+        if !lost {
+            prop_assert!(screen(&after, &confines).is_err());
+            let inside = format!("(\n{text}\n)\n");
+            prop_assert!(passes || screen(&inside, &confines).is_err(), "hidden by a subshell");
         }
         Ok(())
     });

@@ -6,4 +6,5 @@ mod corpus;
 mod fuzz;
 mod guard;
 mod rules;
+mod screen;
 mod shell;

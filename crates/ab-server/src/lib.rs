@@ -16,6 +16,6 @@ mod wire;
 pub use gate::{Gate, Token};
 pub use port::{Bounds, Port, Running};
 pub use routes::openapi;
-pub use routes::workspace::{Served, Transports};
+pub use routes::workspace::Served;
 pub use tls::{Tls, TlsFailure};
 pub use wire::{Control, EffectivePolicy};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ab_core::EffectivePolicy;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections::{self, Connections};
@@ -65,6 +66,7 @@ impl Port {
     /// Serves whoever connects, until it is closed.
     pub fn open(self, listener: TcpListener) -> io::Result<Running> {
         let address = listener.local_addr()?;
+        let grace = self.bounds.grace;
         let closing = CancellationToken::new();
         let router = routes::all(self.served.clone(), self.gate);
         let connections =
@@ -76,7 +78,7 @@ impl Port {
                 tracing::warn!(%error, "cannot say what is in force for commands");
             }
         });
-        Ok(Running { address, closing, serving, finding_out, served: self.served })
+        Ok(Running { address, closing, serving, finding_out, served: self.served, grace })
     }
 }
 
@@ -88,6 +90,7 @@ pub struct Running {
     serving: JoinHandle<()>,
     finding_out: JoinHandle<()>,
     served: Arc<Served>,
+    grace: Duration,
 }
 
 impl Running {
@@ -104,7 +107,8 @@ impl Running {
     /// and cuts the rest off.
     pub async fn close(self) {
         self.closing.cancel();
-        self.served.mcp.close();
+        // What cannot say goodbye within the grace has none to say it to.
+        let _ = timeout(self.grace, self.served.close()).await;
         self.finding_out.abort();
         let _ = self.finding_out.await;
         // It ends by itself within the grace; a panic in it was told already.

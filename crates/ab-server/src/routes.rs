@@ -5,6 +5,7 @@
 
 mod health;
 mod mcp;
+mod ssh;
 pub(crate) mod workspace;
 
 use std::sync::Arc;
@@ -32,7 +33,8 @@ use workspace::Served;
     ),
     tags(
         (name = "port", description = "The port itself"),
-        (name = "mcp", description = "The workspace as tools, by the Model Context Protocol")
+        (name = "mcp", description = "The workspace as tools, by the Model Context Protocol"),
+        (name = "ssh", description = "The workspace by SSH")
     )
 )]
 struct Api;
@@ -45,6 +47,7 @@ pub fn openapi() -> Description {
 fn described() -> OpenApiRouter<Arc<Served>> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(health::show))
+        .routes(routes!(ssh::connect))
         .routes(routes!(mcp::call, mcp::listen, mcp::end))
         .routes(routes!(describe))
 }

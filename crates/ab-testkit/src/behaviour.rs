@@ -133,6 +133,8 @@ macro_rules! behaviour_suite {
             ],
             open: [
                 a_directory_is_refused,
+                appends_when_told,
+                attributes_are_of_the_file,
                 concurrent_writers_keep_apart,
                 create_always_refuses_existing,
                 creates_with_parents,

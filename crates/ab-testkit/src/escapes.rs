@@ -11,6 +11,7 @@ mod files;
 mod ground;
 mod kernel;
 mod reach;
+mod rights;
 
 use ab_core::effective::{Strength, Subject};
 
@@ -94,7 +95,8 @@ pub enum Outcome {
 
 /// Every attempt of the table.
 pub fn all() -> impl Iterator<Item = &'static Attempt> {
-    files::ATTEMPTS.iter().chain(kernel::ATTEMPTS).chain(reach::ATTEMPTS)
+    let ways = files::ATTEMPTS.iter().chain(kernel::ATTEMPTS).chain(reach::ATTEMPTS);
+    ways.chain(rights::ATTEMPTS)
 }
 
 /// Makes one attempt on fresh ground, and judges it.

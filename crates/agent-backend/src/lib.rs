@@ -45,12 +45,12 @@ use ab_core::process::ExecLimits;
 
 pub use ab_core::{
     Actor, Answer, Approver, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable,
-    Code, Content, Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry, Error,
-    ExecOptions, ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind, LineRange,
-    Listing, Memory, MemoryOptions, Network, Outcome, PathRules, Question, Recipe, Result, Said,
-    ScopeOptions, Stat, Status, StatusChange, Strength, Subject, Subscription, TextWindow, TrackId,
-    Verb, Version, WsPath, backend, call, driver, edit, effective, error, guard, metadata, options,
-    path, process, search, status,
+    Code, Confines, Content, Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry,
+    Error, ExecOptions, ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind,
+    LineRange, Listing, Memory, MemoryOptions, Network, Outcome, PathRules, Question, Recipe,
+    Result, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject,
+    Subscription, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver, edit,
+    effective, error, guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
     ExecSettings, Local, LocalOptions, MissingRoot, Resolution, SANDBOX_ROOT, Shell, Spooling,
@@ -67,7 +67,9 @@ pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
 pub fn local_with(config: LocalConfig) -> Result<Backend> {
     let mut assembly = config.assembly;
     assembly.recipe = recipe(&config.root, &config.options);
-    let driver = Local::open(&config.root, config.options)?;
+    let mut options = config.options;
+    options.exec.screen.get_or_insert(ab_policy::screen);
+    let driver = Local::open(&config.root, options)?;
     assembly.guards.policy.extend(config.policy.guard(&driver.info().root_aliases)?);
     Ok(Backend::assemble(Arc::new(driver), assembly))
 }

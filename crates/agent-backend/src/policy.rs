@@ -6,6 +6,7 @@ use ab_core::{Approver, DenyAll, Guard, Result};
 
 pub use ab_policy::{
     CommandGuard, Corpus, Home, Judgement, Policy, Profile, Rule, RuleFile, Scene, built_in_rules,
+    screen,
 };
 
 /// The judge of commands. Without a change: `guarded`, no rules of one's own, nobody to ask.

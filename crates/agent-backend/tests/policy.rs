@@ -35,6 +35,20 @@ async fn dangerous_commands_are_prevented_by_default() {
 }
 
 #[tokio::test]
+async fn software_looks_at_words_whatever_the_profile() {
+    let root = tempfile::tempdir().unwrap();
+    let mut config = config(root.path()).prevent_dangerous(false);
+    config.options.exec.isolation = Isolation::Software;
+    let backend = agent_backend::local_with(config).unwrap();
+    backend.exec("cat < /dev/null > made; cat ~/made").await.unwrap();
+    for line in ["cat /etc/hostname", "ls ..", "cat 'made", "bash -c \"cat ../$X\""] {
+        let error = failure(backend.exec(line).await, Kind::Denied);
+        assert_eq!((error.code(), error.command()), (Code::UnsafeCommand, Some(line)));
+    }
+    backend.destroy().await.unwrap();
+}
+
+#[tokio::test]
 async fn prevention_can_be_switched_off() {
     let root = tempfile::tempdir().unwrap();
     let off = agent_backend::local_with(config(root.path()).prevent_dangerous(false)).unwrap();

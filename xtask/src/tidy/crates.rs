@@ -62,9 +62,14 @@ const TABLE: &[Row] = &[
     Row { name: XTASK, may_use: &[] },
 ];
 
-/// Edges that only tests have: the tools of MCP are tried on a real directory with real commands, while
-/// the crate itself knows no kind of workspace.
-const TESTS_MAY_ALSO_USE: &[Row] = &[Row { name: MCP, may_use: &[HOST] }];
+/// Edges that only tests have: MCP's tools and the SSH server are tried on a real directory with real
+/// commands, while the crates themselves know no kind of workspace; and commands in software's isolation
+/// are looked at by the analysis that users have, while the crate itself knows no shell.
+const TESTS_MAY_ALSO_USE: &[Row] = &[
+    Row { name: MCP, may_use: &[HOST] },
+    Row { name: REMOTE, may_use: &[LIBRARY] },
+    Row { name: HOST, may_use: &[POLICY] },
+];
 
 /// A workspace member as cargo describes it.
 #[derive(Debug, Default, Clone)]

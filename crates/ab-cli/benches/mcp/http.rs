@@ -25,15 +25,20 @@ pub(crate) fn request(port: u16, tool: &str, arguments: &Value) -> Vec<u8> {
 
 #[derive(Debug)]
 pub(crate) struct Connection {
+    port: u16,
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Connection {
     pub(crate) async fn open(port: u16) -> Connection {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        Connection { stream, buffer: Vec::with_capacity(64 * 1024) }
+        let buffer = Vec::with_capacity(64 * 1024);
+        Connection { port, stream: connected(port).await, buffer }
+    }
+
+    /// The peer ends a connection that is idle for five seconds; the room for answers stays.
+    pub(crate) async fn open_again(&mut self) {
+        self.stream = connected(self.port).await;
     }
 
     /// Sends a request and reads its answer to the end; the body as it came.
@@ -58,6 +63,12 @@ impl Connection {
         assert!(self.buffer.starts_with(b"HTTP/1.1 200 "), "{}", shown(&self.buffer));
         &self.buffer[head..]
     }
+}
+
+async fn connected(port: u16) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
 }
 
 /// Where a body ends.

@@ -35,9 +35,10 @@ pub(crate) async fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
 
     // The peer refuses as much with 413.
     let write = json!({ "path": "written.txt", "content": text(10 << 20) });
+    let mut caller = Caller::new(&both.ours, "write_file", &write, "written.txt").await;
     let mut speeds = Vec::new();
     for _ in 0..ROUNDS {
-        speeds.push(10.0 * 1.048_576 * both.rate(Who::Ours, "write_file", &write, "written").await);
+        speeds.push(10.0 * 1.048_576 * caller.rate(CALLS_OF_OURS).await);
     }
     table.alone("HTTP, write_file of 10 MiB", "MB/s", Bar::AtLeast(200.0), &speeds);
 
@@ -53,32 +54,45 @@ struct Both {
 }
 
 impl Both {
-    /// Calls a second of both, in turn, after one that does not count.
+    /// Calls a second of both, in turn, after one of each that does not count.
     async fn rates(&self, tool: &str, arguments: &Value, says: &str) -> Pair {
+        let mut ours = Caller::new(&self.ours, tool, arguments, says).await;
+        let mut npm = Caller::new(&self.npm, tool, arguments, says).await;
         let mut pair = Pair::default();
-        self.rate(Who::Ours, tool, arguments, says).await;
-        self.rate(Who::Npm, tool, arguments, says).await;
         for _ in 0..ROUNDS {
-            pair.ours.push(self.rate(Who::Ours, tool, arguments, says).await);
-            pair.peer.push(self.rate(Who::Npm, tool, arguments, says).await);
+            pair.ours.push(ours.rate(CALLS_OF_OURS).await);
+            pair.peer.push(npm.rate(1).await);
         }
         pair
     }
+}
 
-    async fn rate(&self, who: Who, tool: &str, arguments: &Value, says: &str) -> f64 {
-        let (daemon, calls) = match who {
-            Who::Ours => (&self.ours, CALLS_OF_OURS),
-            Who::Npm | Who::Official => (&self.npm, 1),
-        };
+/// One call, made again and again.
+#[derive(Debug)]
+struct Caller {
+    connection: Connection,
+    request: Vec<u8>,
+    says: Vec<u8>,
+}
+
+impl Caller {
+    async fn new(daemon: &Daemon, tool: &str, arguments: &Value, says: &str) -> Caller {
         let request = request(daemon.port, tool, arguments);
-        let mut connection = Connection::open(daemon.port).await;
+        let connection = Connection::open(daemon.port).await;
+        let mut caller = Caller { connection, request, says: says.as_bytes().to_vec() };
+        caller.rate(1).await;
+        caller
+    }
+
+    async fn rate(&mut self, calls: usize) -> f64 {
+        self.connection.open_again().await;
         let mut times = Vec::new();
         for _ in 0..calls {
             let asked = Instant::now();
-            let body = connection.ask(&request).await;
+            let body = self.connection.ask(&self.request).await;
             times.push(asked.elapsed().as_secs_f64());
             succeeded(body);
-            assert!(position(body, says.as_bytes()).is_some(), "{tool} answers {says}");
+            assert!(position(body, &self.says).is_some(), "the answer is about something else");
         }
         1.0 / median(times)
     }

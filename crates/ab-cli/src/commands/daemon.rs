@@ -3,6 +3,7 @@
 mod access;
 mod logs;
 mod notice;
+mod ssh;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,21 +22,24 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use access::Access;
 use logs::LogFormat;
+use ssh::Ssh;
 
 const EXAMPLES: &str = "\
 Examples:
   agent-backend daemon --rootDir ./project
   agent-backend daemon --rootDir /srv/work --host 0.0.0.0 --auth-token-file token.txt
   agent-backend daemon --rootDir ./project --local-only
+  agent-backend daemon --rootDir ./project --conventional-ssh --ssh-port 2222
   curl http://127.0.0.1:3001/health
 
-MCP clients reach the workspace at http://HOST:PORT/mcp. Logs go to standard error. An interrupt or
+MCP clients reach the workspace at http://HOST:PORT/mcp, agent-backend clients also at
+ws://HOST:PORT/ssh, and plain ssh through agent-backend ssh-proxy or --conventional-ssh. Logs go to standard error. An interrupt or
 a request to terminate lets what is being answered come to its end, and exits with 0; flags that
 make no sense exit with 1.";
 
 /// Serve a workspace over the network, or over standard input and output
 ///
-/// MCP over HTTP at /mcp and a health check at /health. Flags and headers are those of the daemon
+/// MCP over HTTP at /mcp, SSH over WebSockets at /ssh, and a health check at /health. Flags and headers are those of the daemon
 /// that agent-backend clients already know.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -74,6 +78,9 @@ pub(crate) struct Daemon {
 
     #[command(flatten)]
     commands: Commands,
+
+    #[command(flatten)]
+    ssh: Ssh,
 
     /// How log lines are written
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
@@ -174,15 +181,23 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         }
     })?;
     let encrypted = tls.is_some();
+    let beside = daemon.ssh.open(&backend, host).await?;
+    if let Some(ssh) = &beside.socket {
+        served = served.with_ssh(ssh.clone());
+    }
+    let known = notice::Known::of(&beside, encrypted);
+    served = served.beside_ssh(known.ssh.is_some());
     let opened = Port::new(served, gate).with_tls(tls).open(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
-    let told = notice::tell(&daemon, &opened, encrypted).await;
+    let beside = beside.serve();
+    let told = notice::tell(&daemon, &opened, &known).await;
     if told.is_ok() {
         signals.first().await;
         tracing::info!("closing");
     }
     let ended = async {
         opened.close().await;
+        beside.close().await;
         backend.destroy().await
     };
     tokio::select! {

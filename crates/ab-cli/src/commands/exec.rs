@@ -263,18 +263,22 @@ impl Exec {
         self.env.iter().map(pair).collect()
     }
 
+    /// The workspace is opened for this command alone, so its limits are those of all commands.
+    fn settings(&self) -> ExecSettings {
+        let Limits { cpu, memory, processes, file_size, open_files, .. } = self.limits;
+        let limits = ExecLimits { wall: None, cpu, memory, processes, file_size, open_files };
+        ExecSettings { limits, ..self.walls.settings() }
+    }
+
     fn options(&self) -> Result<ExecOptions, Failure> {
-        let Limits { timeout, cpu, memory, processes, file_size, open_files, max_output } =
-            self.limits;
         let cwd = self.cwd.as_deref().map(path_text).transpose()?;
         let mut options = ExecOptions {
             cwd: cwd.map(str::to_owned),
             env: self.environment()?,
-            timeout,
-            limits: ExecLimits { wall: None, cpu, memory, processes, file_size, open_files },
+            timeout: self.limits.timeout,
             ..ExecOptions::default()
         };
-        if let Some(bytes) = max_output {
+        if let Some(bytes) = self.limits.max_output {
             options.max_output = usize::try_from(bytes).unwrap_or(usize::MAX);
         }
         Ok(options)
@@ -282,7 +286,7 @@ impl Exec {
 }
 
 pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
-    let backend = exec.workspace.open_with(exec.walls.settings(), exec.rules.policy(terminal)?)?;
+    let backend = exec.workspace.open_with(exec.settings(), exec.rules.policy(terminal)?)?;
     let restrictions = exec.walls.restrictions(&backend)?;
     let handle = match restrictions.is_empty() {
         true => backend.clone(),

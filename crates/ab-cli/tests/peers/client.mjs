@@ -14,8 +14,8 @@ const require = createRequire(`${process.env.AB_PEERS}/npm/`);
 const generations = { 1: first, 2: second };
 const sdk = generations[generation]();
 // Before 2026-07-28 a call over HTTP is cancelled by a message of its own, which cannot say whose call
-// it means where there are no sessions: there a caller cancels by leaving.
-const leaves = generation === "1" && kind === "--http";
+// it means outside of a session: there a caller cancels by leaving.
+const leaves = generation === "1" && kind === "--http" && !place[0].includes("session=");
 const { calls } = JSON.parse(readFileSync(new URL("calls.json", import.meta.url)));
 
 function first() {

@@ -18,8 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 MODE, KIND, *PLACE = sys.argv[1:]
 # Before 2026-07-28 a call over HTTP is cancelled by a message of its own, which cannot say whose call
-# it means where there are no sessions: there a caller cancels by leaving.
-LEAVES = MODE == "legacy" and KIND == "--http"
+# it means outside of a session: there a caller cancels by leaving.
+LEAVES = MODE == "legacy" and KIND == "--http" and "session=" not in PLACE[0]
 CALLS = json.loads(Path(__file__).with_name("calls.json").read_text())["calls"]
 
 

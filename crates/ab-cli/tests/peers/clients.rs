@@ -68,11 +68,22 @@ fn over_stdio(client: Client) {
 
 #[track_caller]
 fn over_http(client: Client) {
+    at(client, "");
+}
+
+/// Where messages belong together, since the client asked for it.
+#[track_caller]
+fn in_a_session(client: Client) {
+    at(client, "?session=true");
+}
+
+#[track_caller]
+fn at(client: Client, query: &str) {
     let Some(peers) = Peers::find("the official clients") else { return };
     let stage = workspace();
     let daemon = Daemon::start(&stage);
     let mut command = client.command(&peers);
-    command.args(["--http", &daemon.url, TOKEN]);
+    command.args(["--http", &format!("{}{query}", daemon.url), TOKEN]);
     calls_every_tool(client, &stage, command);
     daemon.end();
 }
@@ -90,6 +101,11 @@ fn typescript_2_calls_every_tool_over_stdio() {
 #[test]
 fn typescript_1_calls_every_tool_over_http() {
     over_http(Client::TypeScript1);
+}
+
+#[test]
+fn typescript_1_calls_every_tool_in_a_session() {
+    in_a_session(Client::TypeScript1);
 }
 
 #[test]
@@ -115,4 +131,9 @@ fn python_calls_every_tool_over_http_after_a_handshake() {
 #[test]
 fn python_calls_every_tool_over_http_without_one() {
     over_http(Client::PythonStateless);
+}
+
+#[test]
+fn python_calls_every_tool_in_a_session() {
+    in_a_session(Client::PythonHandshake);
 }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::metadata::{Entry, FileKind, Problem, Truncated};
 use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
 use crate::search::{
-    Answer, Case, Found, IgnoreFiles, Kinds, Match, Query, SearchLimits, Syntax, TextQuery,
+    Answer, Case, Found, IgnoreFiles, Kinds, Match, Query, SearchLimits, Span, Syntax, TextQuery,
     Visibility, Wanted,
 };
 
@@ -43,6 +43,7 @@ pub struct GrepOptions {
     pub root: String,
     pub syntax: Syntax,
     pub case: Case,
+    pub span: Span,
     /// Lines to show before and after each match.
     pub before: usize,
     pub after: usize,
@@ -61,6 +62,7 @@ impl Default for GrepOptions {
             root: ".".to_owned(),
             syntax: Syntax::default(),
             case: Case::default(),
+            span: Span::default(),
             before: 0,
             after: 0,
             answer: Answer::default(),
@@ -141,6 +143,7 @@ impl Backend {
             pattern: pattern.to_owned(),
             syntax: options.syntax,
             case: options.case,
+            span: options.span,
             before: options.before,
             after: options.after,
             answer: options.answer,

@@ -18,7 +18,7 @@ use crate::metadata::{
 };
 use crate::options::{
     Access, Attributes, Creation, Detail, Existing, ListOptions, Missing, OpenOptions, Overwrite,
-    Reach, ReadOptions, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
+    Placement, Reach, ReadOptions, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 
@@ -225,7 +225,12 @@ impl Store {
                 node
             }
         };
-        let file = MemoryFile { node: existing, path: path.clone(), access: options.access };
+        let file = MemoryFile {
+            node: existing,
+            path: path.clone(),
+            access: options.access,
+            placement: options.placement,
+        };
         if options.existing == Existing::Truncate && options.access.writes() {
             file.change(|_| 0, |_| {})?;
         }
@@ -234,23 +239,13 @@ impl Store {
 
     pub(super) fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
         let verb = Verb::SetAttributes;
-        if attributes.mode.is_some_and(|mode| mode > 0o777) {
-            let message = "only permission bits up to 777 can be set";
-            return Err(Error::on(verb, path, Kind::Invalid, message));
-        }
+        check_mode(path, attributes)?;
         match self.find(verb, path)? {
             Place::Dir => {
                 let message = "directories in memory are only where keys are";
                 Err(Error::on(verb, path, Kind::Unsupported, message))
             }
-            Place::File(node) => {
-                let mut state = node.lock();
-                let stat = &mut state.stat;
-                stat.mode = attributes.mode.or(stat.mode);
-                stat.modified = attributes.modified.unwrap_or(stat.modified);
-                stat.accessed = attributes.accessed.or(stat.accessed);
-                Ok(stat.clone())
-            }
+            Place::File(node) => Ok(node.describe(attributes)),
         }
     }
 
@@ -445,6 +440,15 @@ impl Node {
         Self { room, state: Mutex::new(State { bytes, stat, linked: true }) }
     }
 
+    fn describe(&self, attributes: Attributes) -> Stat {
+        let mut state = self.lock();
+        let stat = &mut state.stat;
+        stat.mode = attributes.mode.or(stat.mode);
+        stat.modified = attributes.modified.unwrap_or(stat.modified);
+        stat.accessed = attributes.accessed.or(stat.accessed);
+        stat.clone()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -489,11 +493,20 @@ fn exists(verb: Verb, path: &WsPath) -> Error {
     Error::on(verb, path, Kind::AlreadyExists, "something is there already")
 }
 
+fn check_mode(path: &WsPath, attributes: Attributes) -> Result<()> {
+    if attributes.mode.is_some_and(|mode| mode > 0o777) {
+        let message = "only permission bits up to 777 can be set";
+        return Err(Error::on(Verb::SetAttributes, path, Kind::Invalid, message));
+    }
+    Ok(())
+}
+
 /// An open file.
 pub(super) struct MemoryFile {
     node: Arc<Node>,
     path: WsPath,
     access: Access,
+    placement: Placement,
 }
 
 impl MemoryFile {
@@ -560,6 +573,16 @@ impl File for MemoryFile {
             // As on a disk: where nothing is written, no gap before it is filled.
             return Ok(());
         }
+        if self.placement == Placement::End {
+            let added = self.sized(bytes.len() as u64)?;
+            return self.change(
+                |current| current.saturating_add(added),
+                |buffer| {
+                    let start = buffer.len() - added;
+                    buffer[start..].copy_from_slice(&bytes);
+                },
+            );
+        }
         let end = self.sized(offset.saturating_add(bytes.len() as u64))?;
         self.change(
             |current| current.max(end),
@@ -574,6 +597,20 @@ impl File for MemoryFile {
 
     async fn stat(&self) -> Result<Stat> {
         Ok(self.node.lock().stat.clone())
+    }
+
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        if !self.access.writes() {
+            let message = "the file is open for reading only";
+            return Err(Error::on(
+                Verb::SetAttributes,
+                &self.path,
+                Kind::PermissionDenied,
+                message,
+            ));
+        }
+        check_mode(&self.path, attributes)?;
+        Ok(self.node.describe(attributes))
     }
 
     async fn sync(&self) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::driver::{Driver, File};
 use crate::error::{Error, Result};
 use crate::life::Life;
 use crate::metadata::{Listing, Problem, Stat};
+use crate::options::Attributes;
 use crate::path::WsPath;
 
 /// The base or a mount.
@@ -115,6 +116,10 @@ impl File for MountedFile {
 
     async fn stat(&self) -> Result<Stat> {
         self.shown(self.inner.stat().await)
+    }
+
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        self.shown(self.inner.set_attributes(attributes).await)
     }
 
     async fn sync(&self) -> Result<()> {

@@ -385,6 +385,10 @@ impl File for NamedFile {
         self.shown(self.inner.stat().await)
     }
 
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        self.shown(self.inner.set_attributes(attributes).await)
+    }
+
     async fn sync(&self) -> Result<()> {
         self.shown(self.inner.sync().await)
     }

@@ -9,7 +9,7 @@ use grep_searcher::{
     SinkMatch,
 };
 
-use super::{Answer, Case, LineRole, Query, Syntax, TextQuery};
+use super::{Answer, Case, LineRole, Query, Span, Syntax, TextQuery};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 
@@ -70,7 +70,7 @@ impl TextSearch {
         if text.before > MAX_CONTEXT || text.after > MAX_CONTEXT {
             return Err(refused(format!("more than {MAX_CONTEXT} lines of context")));
         }
-        if text.pattern.contains('\n') {
+        if text.span == Span::Line && text.pattern.contains('\n') {
             return Err(refused(
                 "a line break never matches: lines are searched one by one".into(),
             ));
@@ -79,7 +79,9 @@ impl TextSearch {
             .fixed_strings(text.syntax == Syntax::Literal)
             .case_insensitive(text.case == Case::Insensitive)
             .multi_line(true)
-            .crlf(true)
+            .dot_matches_new_line(text.span == Span::Lines)
+            // With it, nothing matches a line end.
+            .crlf(text.span == Span::Line)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
             .build(&text.pattern)
@@ -97,6 +99,7 @@ impl TextSearch {
             SearcherBuilder::new()
                 .line_terminator(LineTerminator::crlf())
                 .line_number(true)
+                .multi_line(self.query.span == Span::Lines)
                 .before_context(context(self.query.before))
                 .after_context(context(self.query.after))
                 .binary_detection(BinaryDetection::quit(0))
@@ -159,7 +162,10 @@ impl Sink for Collector {
             Answer::Files => Ok(false),
             Answer::Counts => Ok(true),
             Answer::Lines => {
-                self.keep(found.line_number(), found.bytes(), LineRole::Match);
+                for (line, bytes) in (0..).zip(found.lines()) {
+                    let line = found.line_number().map(|first| first + line);
+                    self.keep(line, bytes, LineRole::Match);
+                }
                 Ok(self.hits.count < self.most as u64)
             }
         }
@@ -209,6 +215,23 @@ mod tests {
         let end = TextQuery { syntax: Syntax::Regex, ..TextQuery::literal("(?i)b$") };
         let whole = [(1, "a.b".into()), (2, "axb".into()), (3, "A.B".into())];
         assert_eq!(lines(end, text), whole, "every line has an end, before LF or CR LF");
+    }
+
+    #[test]
+    fn a_match_may_reach_over_line_ends_when_asked() {
+        let text = "fn a(\n  b: u8,\n) {}\nfn c() {}\r\nx\n";
+        let lines_only = TextQuery { syntax: Syntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
+        assert_eq!(lines(lines_only.clone(), text), []);
+        let over = TextQuery { span: Span::Lines, ..lines_only };
+        let expect = [(1, "fn a(".into()), (2, "  b: u8,".into()), (3, ") {}".into())];
+        assert_eq!(lines(over.clone(), text), expect);
+        let hits = search(TextQuery { answer: Answer::Counts, ..over }, text.as_bytes()).unwrap();
+        assert_eq!(hits.count, 1);
+        let literal = TextQuery { span: Span::Lines, ..TextQuery::literal("u8,\n)") };
+        assert_eq!(lines(literal, text), [(2, "  b: u8,".into()), (3, ") {}".into())]);
+        let everything =
+            TextQuery { span: Span::Lines, syntax: Syntax::Regex, ..TextQuery::literal("fn c.*") };
+        assert_eq!(lines(everything, text), [(4, "fn c() {}".into()), (5, "x".into())]);
     }
 
     #[test]

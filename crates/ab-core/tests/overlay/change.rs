@@ -17,6 +17,7 @@ const WRITE: OpenOptions = OpenOptions {
     access: Access::ReadWrite,
     create: Creation::Never,
     existing: Existing::Keep,
+    placement: ab_core::options::Placement::AsGiven,
     permissions: None,
 };
 const LONG: usize = 1024 * 1024;

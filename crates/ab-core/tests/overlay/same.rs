@@ -71,6 +71,7 @@ async fn perform(backend: &Backend, operation: &Operation, text: &str) -> Result
                 access: Access::ReadWrite,
                 create: *create,
                 existing: *existing,
+                placement: ab_core::options::Placement::AsGiven,
                 permissions: None,
             };
             let file = backend.open(path, options).await?;

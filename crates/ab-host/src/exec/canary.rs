@@ -113,7 +113,8 @@ async fn run(
 ) -> Result<HashMap<String, String>, String> {
     let standing = Arc::new(standing.clone());
     let place = runner.table.enter().map_err(|error| error.message().to_owned())?;
-    let launched = runner.launch(shared, &standing, &request, &place).await;
+    // Not those of the settings: too little memory or time for it says nothing about walls.
+    let launched = runner.launch(shared, &standing, &request, request.limits, &place).await;
     let launched = launched.map_err(|error| error.message().to_owned())?;
     let mut process = runner.held(launched, &request, place);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

@@ -6,26 +6,26 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_core::WsPath;
+use ab_core::confines::Confines;
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{Access, Command, ExecRequest};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
-use super::ends::{Ends, ends};
+use super::ends::{Ends, ends, piped};
 use super::scene::{Scene, identity_of};
 use super::settings::ExecSettings;
 use super::standing::{Bwrap, Standing};
 use super::{Reach, unstarted};
 use crate::facilities::program::is_program;
-use crate::process::child::{Image, Privileges, Rlimit, Terminal};
+use crate::process::child::{Bond, Devices, Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
 use crate::process::supervise::Channels;
+use crate::process::{incarnation, watchdog};
 use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, LocalSockets, Walls};
-use crate::sandbox::software;
 
 /// Longest single argument that the kernel takes, less than which there is room for a name.
 const LONGEST_ARGUMENT: usize = 120 * 1024;
@@ -114,11 +114,14 @@ impl Wardrobe {
         theirs.extend(long);
         let mut image = Image {
             program: CString::default(),
+            executable: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             directory: scene.cwd.try_clone().map_err(|error| unstarted(&error))?,
+            devices: Devices::Shared,
             handles: Vec::new(),
             terminal,
+            bond: Bond::EndsWithUs,
             ignored: &[],
             rlimits: rlimits(scene),
             groups: Vec::new(),
@@ -132,6 +135,11 @@ impl Wardrobe {
                 let Some(bwrap) = &standing.bwrap else { return Err(unplanned()) };
                 words = sandboxed(bwrap, settings, request, scene, words, &mut theirs)?;
                 image.directory = root_directory()?;
+                if bwrap.fixes_devices {
+                    let null_input = request.terminal.is_none() && !piped(request);
+                    image.devices = Devices::Fixed { null_input };
+                }
+                image.executable = bwrap.copy.as_deref().map(copied).transpose()?;
                 image.privileges = if bwrap.setuid { Privileges::Keep } else { Privileges::NoNew };
                 image.ruleset = bwrap.scopes.clone();
                 match terminal {
@@ -151,18 +159,13 @@ impl Wardrobe {
                 image.filter = Some(filter.map_err(unavailable)?);
             }
             Isolation::Software => {
-                let line = request.command.line();
-                let cwd = request.cwd.strip_prefix(&request.cwd.fence());
+                let Some(screen) = settings.screen else { return Err(unplanned()) };
                 // Without a sandbox its path is one like any other.
                 let own = |alias: &&String| !alias.starts_with(SANDBOX_ROOT);
                 let roots: Vec<String> = scene.aliases.iter().filter(own).cloned().collect();
-                let place = software::Place {
-                    roots: &roots,
-                    fence: &WsPath::root(),
-                    cwd: &cwd.unwrap_or_else(WsPath::root),
-                    readable: bwrap::SYSTEM,
-                };
-                software::screen(&line, &place)?;
+                let confines =
+                    Confines { roots: &roots, cwd: &scene.cwd_below, readable: bwrap::SYSTEM };
+                screen(&request.command.line(), &confines)?;
             }
             Isolation::Auto | Isolation::None => {}
         }
@@ -276,6 +279,24 @@ fn found(program: &str, path: &str) -> Result<String> {
         let message = format!("no program '{program}' on the path");
         Error::new(Code::ExecError, Kind::NotFound, message)
     })
+}
+
+/// A file for one start of the sandbox's program. Its first process has no root of ours, but it is
+/// what it was executed from: by way of `/proc/1/exe` a command that runs as that file's owner could
+/// change its mode on the host, read-only mounts or not.
+fn copied(program: &[u8]) -> Result<OwnedFd> {
+    let made = |flags| rustix::fs::memfd_create("bwrap", flags);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Older kernels do not know that flag, and need none.
+    let copy = made(flags | MemfdFlags::EXEC).or_else(|_| made(flags));
+    let whole = copy.map_err(std::io::Error::from).and_then(|copy| {
+        let mut file = std::fs::File::from(copy);
+        std::io::Write::write_all(&mut file, program)?;
+        let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(OwnedFd::from(file))
+    });
+    whole.map_err(|error| unavailable(format!("bwrap cannot be run from a copy: {error}")))
 }
 
 fn written(bytes: &[u8]) -> std::io::Result<OwnedFd> {
@@ -441,8 +462,18 @@ fn temporary(settings: &ExecSettings) -> Result<Temporary> {
     };
     use std::hash::{BuildHasher, Hasher};
     use std::os::unix::fs::DirBuilderExt;
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    let path = settings.temporary.join(format!("agent-backend-{random:016x}"));
+    let name = match settings.always_groups() {
+        // Removed by the watchdog, if we cannot: it has ended everybody who could still use it.
+        true => {
+            watchdog::clears(&settings.temporary);
+            incarnation::next_name()
+        }
+        false => {
+            let random = std::hash::RandomState::new().build_hasher().finish();
+            format!("agent-backend-{random:016x}")
+        }
+    };
+    let path = settings.temporary.join(name);
     std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(explained)?;
     match crate::jail::open_host_dir(&path) {
         Ok(handle) => Ok(Temporary { path, handle }),

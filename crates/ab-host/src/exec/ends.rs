@@ -91,7 +91,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
     })
 }
 
-fn piped(request: &ExecRequest) -> bool {
+pub(super) fn piped(request: &ExecRequest) -> bool {
     request.stdin == Stdin::Piped
 }
 

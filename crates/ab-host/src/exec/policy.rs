@@ -3,8 +3,9 @@
 use ab_core::effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
 
 use super::settings::ExecSettings;
-use super::standing::Standing;
+use super::standing::{Standing, owns_devices};
 use crate::limits::cgroup::{Groups, Wanted};
+use crate::process::watchdog;
 use crate::sandbox::landlock;
 
 pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> EffectivePolicy {
@@ -26,6 +27,8 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
 
 /// What limits all processes of a command together.
 const GROUP: &str = "control group";
+const GROUP_AND_WATCHDOG: &str = "control group, and a watchdog that outlives this process";
+const BEST_EFFORT: &str = "best effort: the process group, and what still carries its mark";
 
 struct Walls<'a> {
     settings: &'a ExecSettings,
@@ -86,7 +89,14 @@ impl Walls<'_> {
     }
 
     fn attributes(&self) -> Control {
+        let fixed = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.fixes_devices);
         let given = match self.isolation() {
+            Isolation::Bwrap if owns_devices() && !fixed => (
+                Strength::Advisory,
+                "files outside do not exist for commands, but modes and times of devices such as \
+                 /dev/null can be changed, since no mounts for them can be made",
+                "mount namespace of bwrap",
+            ),
             Isolation::Bwrap => (
                 Strength::Enforced,
                 "files outside do not exist for commands",
@@ -186,20 +196,65 @@ impl Walls<'_> {
     }
 
     fn orphans(&self) -> Control {
-        let given = match self.isolation() {
-            Isolation::Bwrap => (
+        if self.isolation() == Isolation::Bwrap {
+            let given = (
                 Strength::Enforced,
                 "everything ends with its command, and with this process",
                 "pid namespace of bwrap",
+            );
+            return self.control(Subject::Orphans, "none", given);
+        }
+        // What a command could do about it: leave its group, end the watchdog, or lock it out of the
+        // group, whose modes it may change where it is of the same user; root is not locked out.
+        let held = self.isolation() == Isolation::Landlock
+            && landlock::version() >= Some(landlock::SCOPES)
+            && rustix::process::geteuid().is_root();
+        let (strength, in_force, mechanism) = match (self.grouped(), self.settings.always_groups())
+        {
+            (Ok(()), true) if held => (
+                Strength::Enforced,
+                "everything ends with its command, and with this process".to_owned(),
+                GROUP_AND_WATCHDOG,
             ),
-            _ => (
+            (Ok(()), true) => (
                 Strength::Advisory,
-                "best effort: the process group, and what still carries its mark; all of it where \
-                 a limit puts it into a control group, unless this process is killed first",
+                "everything ends with its command, and with this process, unless it takes itself \
+                 out of its control group, or keeps the watchdog from it"
+                    .to_owned(),
+                GROUP_AND_WATCHDOG,
+            ),
+            (Ok(()), false) => (
+                Strength::Advisory,
+                format!(
+                    "{BEST_EFFORT}; everything, also when this process is killed, where a limit of \
+                     memory or processes puts it into a control group"
+                ),
                 "process group",
             ),
+            (Err(cause), _) => {
+                (Strength::Advisory, format!("{BEST_EFFORT}; {cause}"), "process group")
+            }
         };
-        self.control(Subject::Orphans, "none", given)
+        let control = self.control(Subject::Orphans, "none", (strength, &in_force, mechanism));
+        let proof = "a group with the limits was made, and the watchdog runs".to_owned();
+        Control { proof: (strength == Strength::Enforced).then_some(proof), ..control }
+    }
+
+    /// Whether a group ends with its command and with us; or why not.
+    fn grouped(&self) -> Result<(), String> {
+        let groups = Groups::find();
+        let limits = &self.settings.limits;
+        let wanted = match self.settings.always_groups() {
+            true => Wanted { memory: limits.memory, processes: limits.processes },
+            false => Wanted { memory: None, processes: Some(100) },
+        };
+        groups.make(&wanted).map_err(|lack| lack.cause)?;
+        watchdog::stand(&groups.parents()).map_err(|error| {
+            format!(
+                "a control group ends with its command, and not when this process is killed: no \
+                 watchdog: {error}"
+            )
+        })
     }
 
     fn kernel(&self) -> Control {

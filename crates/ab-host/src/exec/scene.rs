@@ -12,11 +12,13 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::placeholder::Placeholder;
+use super::settings::needs_group;
 use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Jail, Missing, Spot, open_host_dir};
 use crate::limits::cgroup::{self, Group, Groups, Wanted};
 use crate::local::Shared;
+use crate::process::watchdog;
 use crate::sandbox::bwrap::{Cover, With};
 
 static SWEPT: std::sync::Once = std::sync::Once::new();
@@ -96,7 +98,7 @@ pub(super) async fn open(
     limits: ExecLimits,
 ) -> Result<Scene> {
     let plain = request.restrictions.is_empty() && request.layout.neighbours.is_empty();
-    if plain && limits.memory.is_none() && limits.processes.is_none() {
+    if plain && !needs_group(&limits) {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
         if let (Some(own), Some(cwd)) = (cached(&request.cwd.fence()), cached(&request.cwd)) {
             return opened(shared, request, isolation, limits, (own, cwd));
@@ -148,13 +150,8 @@ fn opened(
         true => alias.clone(),
         false => format!("{}/{fence}", alias.trim_end_matches('/')),
     };
-    let wanted = Wanted { memory: limits.memory, processes: limits.processes };
-    let group = match limits.memory.is_some() || limits.processes.is_some() {
-        true => {
-            // What processes that were killed have left.
-            SWEPT.call_once(cgroup::sweep);
-            Groups::find().make(&wanted).ok()
-        }
+    let group = match needs_group(&limits) {
+        true => grouped(&limits),
         false => None,
     };
     Ok(Scene {
@@ -166,6 +163,18 @@ fn opened(
         limits,
         group,
     })
+}
+
+/// A group with the limits, and somebody to end it when we cannot; nothing where none can be made.
+fn grouped(limits: &ExecLimits) -> Option<Group> {
+    // What processes that were killed together with their watchdog have left.
+    SWEPT.call_once(cgroup::sweep);
+    let groups = Groups::find();
+    let wanted = Wanted { memory: limits.memory, processes: limits.processes };
+    let group = groups.make(&wanted).ok()?;
+    // Without one the group still has its limits; what then holds is said by the policy.
+    let _ = watchdog::stand(&groups.parents());
+    Some(group)
 }
 
 /// The name that a directory has on the host now.

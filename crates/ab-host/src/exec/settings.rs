@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ab_core::confines::Screen;
 use ab_core::effective::{Isolation, Network};
 use ab_core::process::ExecLimits;
 
@@ -66,6 +67,22 @@ pub struct ExecSettings {
     pub bwrap: Option<PathBuf>,
     /// Where temporary files are made: spools, and the `TMPDIR` of commands under Landlock.
     pub temporary: PathBuf,
+    /// Looks at the words of command lines, which is all that isolation `software` is. Without one
+    /// that isolation does not work.
+    pub screen: Option<Screen>,
+}
+
+impl ExecSettings {
+    /// Whether every command has a limit for which a control group is made.
+    pub(crate) fn always_groups(&self) -> bool {
+        needs_group(&self.limits)
+    }
+}
+
+/// Whether a limit is for all processes of a command together. Only such a limit makes a control
+/// group: one for every command would cost each of them several directories.
+pub(crate) fn needs_group(limits: &ExecLimits) -> bool {
+    limits.memory.is_some() || limits.processes.is_some()
 }
 
 impl Default for ExecSettings {
@@ -80,6 +97,7 @@ impl Default for ExecSettings {
             toolchains: Vec::new(),
             bwrap: None,
             temporary: PathBuf::from(TEMPORARY),
+            screen: None,
         }
     }
 }

@@ -15,8 +15,12 @@ use super::settings::{ExecSettings, SYSTEM_PATH, Shell};
 use super::{Runner, canary};
 use crate::facilities::program::is_program;
 use crate::local::Shared;
+use crate::process::child::can_fix_devices;
 use crate::sandbox::bwrap::{self, SystemPlace};
 use crate::sandbox::landlock;
+
+/// Bytes of a program that is taken for bwrap; one that holds all its libraries has less.
+const LARGEST_BWRAP: u64 = 32 * 1024 * 1024;
 
 /// What commands of a driver run with.
 #[derive(Clone, Debug)]
@@ -35,7 +39,11 @@ pub(super) struct Standing {
 pub(super) struct Bwrap {
     pub(super) path: PathBuf,
     pub(super) setuid: bool,
+    /// The program itself, where commands run as a user who may change its file.
+    pub(super) copy: Option<Arc<[u8]>>,
     pub(super) system: Arc<[SystemPlace]>,
+    /// Whether the host's devices must be kept from commands that run as their owner, and can be.
+    pub(super) fixes_devices: bool,
     /// Rules against signals to, and sockets without a path of, others; where the kernel has them.
     pub(super) scopes: Option<Arc<OwnedFd>>,
     /// Whether `env` can give ignored signals back to a command on a terminal.
@@ -104,7 +112,8 @@ fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String
         Some(format!("{}@{:?}", path.display(), found.modified().ok()))
     });
     let root = shared.aliases.first();
-    format!("{isolation} {} {boot} {user} {binary:?} {root:?}", settings.network)
+    let screened = settings.screen.is_some();
+    format!("{isolation} {} {boot} {user} {binary:?} {root:?} {screened}", settings.network)
 }
 
 async fn attempt(
@@ -119,7 +128,13 @@ async fn attempt(
             landlock::version().ok_or("the kernel has no Landlock, or it is not switched on")?;
             None
         }
-        Isolation::Software | Isolation::None | Isolation::Auto => return Ok((None, None)),
+        Isolation::Software => {
+            runner.settings.screen.ok_or(
+                "nothing was given that looks at command lines (the setting 'screen' of the driver)",
+            )?;
+            return Ok((None, None));
+        }
+        Isolation::None | Isolation::Auto => return Ok((None, None)),
     };
     let mut standing =
         Standing { isolation, shell: shell.to_owned(), bwrap, proof: None, fallen: Vec::new() };
@@ -142,8 +157,56 @@ fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwra
     let setuid = bwrap::is_setuid(&path);
     // One that changes its user may not be kept from new privileges, which rules need.
     let scopes = if setuid { None } else { landlock::scopes()?.map(Arc::new) };
-    Ok(Bwrap { path, setuid, system: bwrap::system().into(), scopes, restores_signals: false })
+    let copy = copy(&path, setuid)?;
+    // Where that cannot be had, what it means is said by the policy.
+    let fixes_devices = owns_devices() && *FIXES_DEVICES;
+    let system = bwrap::system().into();
+    Ok(Bwrap { path, setuid, copy, fixes_devices, system, scopes, restores_signals: false })
 }
+
+static FIXES_DEVICES: LazyLock<bool> = LazyLock::new(can_fix_devices);
+
+/// Whether commands run as the owner of the host's devices.
+pub(super) fn owns_devices() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata("/dev/null").map(|found| found.uid());
+    owner.is_ok_and(|owner| owner == rustix::process::geteuid().as_raw())
+}
+
+/// What to run instead of the file at `path`. Others than its owner can do nothing to it, and some
+/// hosts grant namespaces to that very file.
+fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, String> {
+    use std::os::unix::fs::MetadataExt;
+    let failed = |error: std::io::Error| format!("{} cannot be read: {error}", path.display());
+    let found = path.metadata().map_err(failed)?;
+    let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    let user = rustix::process::geteuid();
+    let ours = found.uid() == user.as_raw() || writable;
+    // A copy does not change its user, which only root needs not.
+    if !ours || (setuid && !user.is_root()) {
+        return Ok(None);
+    }
+    if found.len() > LARGEST_BWRAP {
+        return Err(format!("{} is larger than any bwrap", path.display()));
+    }
+    // Workspaces of one process share one copy.
+    let key = (found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec());
+    let mut last = LAST_COPY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, copy)) = last.as_ref().filter(|(of, _)| *of == key) {
+        return Ok(Some(copy.clone()));
+    }
+    let program: Arc<[u8]> = std::fs::read(path).map_err(failed)?.into();
+    if program.starts_with(b"#!") {
+        return Err(format!("{} is a script; the program itself is needed", path.display()));
+    }
+    *last = Some((key, program.clone()));
+    Ok(Some(program))
+}
+
+/// Which file it is, and in which state.
+type FileKey = (u64, u64, u64, i64, i64);
+
+static LAST_COPY: Mutex<Option<(FileKey, Arc<[u8]>)>> = Mutex::new(None);
 
 fn bwrap_path(settings: &ExecSettings) -> Option<PathBuf> {
     match &settings.bwrap {

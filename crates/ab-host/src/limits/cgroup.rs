@@ -15,20 +15,16 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::hierarchy::{Hierarchy, mounted, own_group, refused};
 use crate::facilities::Lack;
+use crate::process::incarnation;
 use directory::{Directory, PAUSE, TRIES, Version, groups_in};
 use wanted::Limit;
 
 pub(crate) use wanted::Wanted;
-
-/// Names of groups: this, our process, a number.
-const NAME_PREFIX: &str = "agent-backend-";
 
 /// Where groups can be made on this host.
 #[derive(Debug)]
@@ -60,6 +56,11 @@ impl Groups {
             Site { hierarchy, parents }
         };
         Groups { sites: mounted(mounts).into_iter().map(site).collect() }
+    }
+
+    /// Every group in which [`Groups::make`] may make others.
+    pub(crate) fn parents(&self) -> Vec<&Path> {
+        self.sites.iter().flat_map(|site| &site.parents).map(PathBuf::as_path).collect()
     }
 
     /// Makes an empty group with the limits set. Where the second version is mounted, the group is
@@ -172,19 +173,8 @@ fn parents(place: &Path, own: &Path) -> Vec<PathBuf> {
 }
 
 fn new_group(parent: &Path) -> io::Result<PathBuf> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut tries = 0;
-    loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let place = parent.join(format!("{NAME_PREFIX}{}-{number}", process::id()));
-        match fs::create_dir(&place) {
-            // Left by a process that had our number, as the first of a container always has.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => {
-                tries += 1;
-            }
-            made => return made.map(|()| place),
-        }
-    }
+    let place = parent.join(incarnation::next_name());
+    fs::create_dir(&place).map(|()| place)
 }
 
 /// A group of one command. Dropping it kills what is inside and removes it, which may block for
@@ -267,10 +257,10 @@ fn oom_kills(events: &str) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Removes empty groups that were left by processes which are gone.
+/// Ends and removes groups that were left by processes which are gone, and their watchdog with them.
 pub(crate) fn sweep() {
     let gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
-    for parent in Groups::find().sites.iter().flat_map(|site| &site.parents) {
+    for parent in Groups::find().parents() {
         sweep_in(parent, gone);
     }
 }
@@ -285,18 +275,11 @@ fn abandoned(group: &Path) {
 
 fn sweep_in(parent: &Path, gone: impl Fn(u32) -> bool) {
     for group in groups_in(parent) {
-        let maker = group.file_name().and_then(|name| maker(name.to_str()?));
+        let maker = group.file_name().and_then(|name| incarnation::maker(name.to_str()?));
         if maker.is_some_and(&gone) {
             abandoned(&group);
         }
     }
-}
-
-/// The process that made the group called `name`, if it is one of ours.
-fn maker(name: &str) -> Option<u32> {
-    let (pid, number) = name.strip_prefix(NAME_PREFIX)?.split_once('-')?;
-    number.parse::<u64>().ok()?;
-    pid.parse().ok()
 }
 
 #[cfg(test)]
@@ -444,27 +427,17 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_left_are_passed_over() {
-        let parent = tempfile::tempdir().unwrap();
-        let left = |number: u64| format!("{NAME_PREFIX}{}-{number}", process::id());
-        for number in 0..50 {
-            fs::create_dir(parent.path().join(left(number))).unwrap();
-        }
-        let place = new_group(parent.path()).unwrap();
-        assert!(place.is_dir());
-        assert_eq!(groups_in(parent.path()).len(), 51);
-    }
-
-    #[test]
     fn groups_of_the_dead_are_swept() {
         let parent = tempfile::tempdir().unwrap();
-        for name in ["agent-backend-7-0", "agent-backend-8-1", "agent-backend-probe-7-0", "x"] {
+        let ours = incarnation::next_name();
+        let dead = ours.replace(&format!("-{}-", std::process::id()), "-7-");
+        for name in [ours.as_str(), &dead, "agent-backend-probe-7-0", "x"] {
             fs::create_dir(parent.path().join(name)).unwrap();
         }
         sweep_in(parent.path(), |pid| pid == 7);
         let mut left: Vec<_> = groups_in(parent.path());
         left.sort();
-        let expect = ["agent-backend-8-1", "agent-backend-probe-7-0", "x"];
+        let expect = [ours.as_str(), "agent-backend-probe-7-0", "x"];
         assert_eq!(left, expect.map(|name| parent.path().join(name)));
         sweep();
     }

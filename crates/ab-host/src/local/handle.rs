@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
-use ab_core::options::{Access, Creation, Existing, OpenOptions};
+use ab_core::options::{Access, Attributes, Creation, Existing, OpenOptions, Placement};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags, fchmod, fsync, ftruncate, openat};
 use rustix::io::{Errno, pwrite};
 
 use super::write::Keep;
-use super::{Shared, describe, read, write};
+use super::{Shared, describe, place, read, write};
 use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Spot};
@@ -72,7 +72,7 @@ fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Owne
 
 fn create_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(options.permissions.unwrap_or(0o666) & 0o777);
-    let flags = flags(options.access) | OFlags::CREATE | OFlags::EXCL;
+    let flags = flags(options.access, options.placement) | OFlags::CREATE | OFlags::EXCL;
     let fd = openat(&spot.dir, name, flags, mode)?;
     if options.permissions.is_some() {
         // Bits that were asked for are given, whatever the umask of this process is.
@@ -87,7 +87,8 @@ fn is_dir(spot: &Spot, name: &str) -> bool {
 
 /// Opens a file that is there. `STALE` means that it had to be unshared: look again.
 fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
-    let fd = openat(&spot.dir, name, flags(options.access), Mode::empty())?;
+    let flags_wanted = flags(options.access, options.placement);
+    let fd = openat(&spot.dir, name, flags_wanted, Mode::empty())?;
     if !options.access.writes() {
         return Ok(fd);
     }
@@ -101,7 +102,8 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
             Existing::Keep => Keep::Content,
             Existing::Truncate => Keep::Nothing,
         };
-        let source = openat(&spot.dir, name, flags(Access::Read), Mode::empty())?;
+        let source =
+            openat(&spot.dir, name, flags(Access::Read, Placement::AsGiven), Mode::empty())?;
         write::unshare(spot, name, &source, keep)?;
         return Err(Errno::STALE);
     }
@@ -111,13 +113,18 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
     Ok(fd)
 }
 
-fn flags(access: Access) -> OFlags {
+fn flags(access: Access, placement: Placement) -> OFlags {
+    let end = match placement {
+        Placement::AsGiven => OFlags::empty(),
+        // Linux then takes no notice of a write's offset.
+        Placement::End => OFlags::APPEND,
+    };
     let access = match access {
         Access::Read => OFlags::RDONLY,
         Access::Write => OFlags::WRONLY,
         Access::ReadWrite => OFlags::RDWR,
     };
-    access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC
+    access | end | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
 /// The file that callers hold.
@@ -207,6 +214,18 @@ impl File for LocalFile {
     async fn stat(&self) -> Result<Stat> {
         let described = describe::handle(&self.inner.fd);
         let act = Act::new(Verb::Stat, &self.inner.path);
+        Ok(described.map_err(|errno| act.failed(errno))?.stat)
+    }
+
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        if !self.access.writes() {
+            let message = "the file is open for reading only";
+            return Err(self.refused(Verb::SetAttributes, message));
+        }
+        let act = Act::new(Verb::SetAttributes, &self.inner.path);
+        place::check(act, attributes)?;
+        self.hop(Verb::SetAttributes, move |fd| place::apply(fd, attributes)).await?;
+        let described = describe::handle(&self.inner.fd);
         Ok(described.map_err(|errno| act.failed(errno))?.stat)
     }
 

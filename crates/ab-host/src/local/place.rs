@@ -116,9 +116,7 @@ pub(super) fn set_attributes(
     act: Act<'_>,
     attributes: Attributes,
 ) -> Result<Stat> {
-    if attributes.mode.is_some_and(|mode| mode > 0o777) {
-        return Err(act.error(Kind::Invalid, "only permission bits up to 777 can be set"));
-    }
+    check(act, attributes)?;
     let open = || shared.jail.open(act.path, OFlags::PATH, Final::Follow);
     let mut handle = open().map_err(|fault| act.failed(fault))?;
     let described = describe::handle(&handle).map_err(|errno| act.failed(errno))?;
@@ -137,6 +135,13 @@ pub(super) fn set_attributes(
     Ok(describe::handle(&handle).map_err(|errno| act.failed(errno))?.stat)
 }
 
+pub(super) fn check(act: Act<'_>, attributes: Attributes) -> Result<()> {
+    if attributes.mode.is_some_and(|mode| mode > 0o777) {
+        return Err(act.error(Kind::Invalid, "only permission bits up to 777 can be set"));
+    }
+    Ok(())
+}
+
 /// Attributes belong to the inode: a file that others are linked to gets one of its own first.
 fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
     let spot = shared.jail.spot(act.path, Final::Follow, Missing::Fail);
@@ -153,7 +158,7 @@ fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
 }
 
 /// Changes the very inode that was opened: the name in `/proc` leads to it and to nothing else.
-fn apply(handle: &OwnedFd, attributes: Attributes) -> Result<(), Errno> {
+pub(super) fn apply(handle: &OwnedFd, attributes: Attributes) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     if let Some(mode) = attributes.mode {
         chmod(&path, Mode::from_raw_mode(mode))?;

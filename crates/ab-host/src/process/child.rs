@@ -9,7 +9,7 @@
 
 #![allow(unsafe_code, reason = "clone, and the calls between it and execve, have no safe form")]
 
-use std::ffi::{CString, c_char, c_int, c_ulong, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -32,11 +32,32 @@ pub(crate) enum Privileges {
     Drop,
 }
 
+/// What becomes of the child when we end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bond {
+    /// It is killed, however we ended.
+    EndsWithUs,
+    Outlives,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terminal {
     None,
     /// The first handle becomes the controlling terminal.
     Controlling,
+}
+
+/// How the child sees the host's devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Devices {
+    Shared,
+    /// In mounts of its own, in which they are written to as ever and cannot be changed: who runs as
+    /// root could otherwise take the mode from the host's. So could a handle, so with `null_input`
+    /// the first one becomes the null device of these mounts.
+    /// It starts at the top of them, whatever the image says.
+    Fixed {
+        null_input: bool,
+    },
 }
 
 /// A limit of the kernel on the child and all it starts, each for itself.
@@ -51,12 +72,16 @@ pub(crate) struct Rlimit {
 pub(crate) struct Image {
     /// Absolute, since a search would happen in the child.
     pub(crate) program: CString,
+    /// The file to execute, where it is not the one of that name.
+    pub(crate) executable: Option<OwnedFd>,
     pub(crate) arguments: Vec<CString>,
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: OwnedFd,
+    pub(crate) devices: Devices,
     /// They become 0, 1, 2 and so on; nothing else is open in the child.
     pub(crate) handles: Vec<OwnedFd>,
     pub(crate) terminal: Terminal,
+    pub(crate) bond: Bond,
     /// Signals that start out ignored; all others have their default effect.
     pub(crate) ignored: &'static [c_int],
     pub(crate) rlimits: Vec<Rlimit>,
@@ -82,6 +107,7 @@ pub(crate) enum Step {
     ParentGone,
     Handles,
     Terminal,
+    Devices,
     Directory,
     Groups,
     Limits,
@@ -99,6 +125,7 @@ impl Step {
             Step::ParentGone => "start a process while this one ends",
             Step::Handles => "hand over the process's files",
             Step::Terminal => "give the process its terminal",
+            Step::Devices => "keep the devices of the host as they are",
             Step::Directory => "enter the working directory",
             Step::Groups => "put the process into its control group",
             Step::Limits => "set the process's limits",
@@ -139,6 +166,10 @@ struct Shared<'a> {
     environment: Vec<*const c_char>,
     parent: i32,
     sources: Vec<RawFd>,
+    executable: Option<RawFd>,
+    directory: RawFd,
+    groups: Vec<RawFd>,
+    ruleset: Option<RawFd>,
     failed: Option<(Step, c_int)>,
 }
 
@@ -146,16 +177,25 @@ struct Shared<'a> {
 /// the child would run in the parent's memory.
 pub(crate) fn start(image: &Image, stack: &mut Stack) -> Result<Started, Failed> {
     let failed = |errno| Failed { step: Step::Handles, errno };
-    // Numbers that cannot collide with those that the child's handles get.
-    let raised: Result<Vec<OwnedFd>, Errno> = image
-        .handles
-        .iter()
-        .map(|handle| rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE))
-        .collect();
-    let raised = raised.map_err(failed)?;
-    if raised.len() > FIRST_SOURCE as usize {
+    if image.handles.len() >= FIRST_SOURCE as usize {
         return Err(failed(Errno::MFILE));
     }
+    let mut copies = Vec::new();
+    // Numbers that cannot collide with those that the child's handles get.
+    let mut raised = |handle: &OwnedFd| -> Result<RawFd, Failed> {
+        if handle.as_raw_fd() >= FIRST_SOURCE {
+            return Ok(handle.as_raw_fd());
+        }
+        let copy = rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE).map_err(failed)?;
+        let number = copy.as_raw_fd();
+        copies.push(copy);
+        Ok(number)
+    };
+    let sources = image.handles.iter().map(&mut raised).collect::<Result<_, _>>()?;
+    let executable = image.executable.as_ref().map(&mut raised).transpose()?;
+    let directory = raised(&image.directory)?;
+    let groups = image.groups.iter().map(&mut raised).collect::<Result<_, _>>()?;
+    let ruleset = image.ruleset.as_deref().map(&mut raised).transpose()?;
     let pointers = |texts: &[CString]| -> Vec<*const c_char> {
         texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
     };
@@ -164,7 +204,11 @@ pub(crate) fn start(image: &Image, stack: &mut Stack) -> Result<Started, Failed>
         arguments: pointers(&image.arguments),
         environment: pointers(&image.environment),
         parent: rustix::process::getpid().as_raw_nonzero().get(),
-        sources: raised.iter().map(AsRawFd::as_raw_fd).collect(),
+        sources,
+        executable,
+        directory,
+        groups,
+        ruleset,
         failed: None,
     };
     let mut handle: c_int = -1;
@@ -219,7 +263,9 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
     // SAFETY: plain system calls on numbers and on memory that `start` keeps.
     unsafe {
         holds(libc::setsid(), Step::Session)?;
-        holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
+        if image.bond == Bond::EndsWithUs {
+            holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
+        }
         if libc::getppid() != shared.parent {
             return Err(Step::ParentGone);
         }
@@ -232,9 +278,23 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
         if image.terminal == Terminal::Controlling {
             holds(libc::ioctl(0, libc::TIOCSCTTY, 0), Step::Terminal)?;
         }
-        holds(libc::fchdir(image.directory.as_raw_fd()), Step::Directory)?;
-        for group in &image.groups {
-            let written = libc::write(group.as_raw_fd(), c"0".as_ptr().cast(), 1);
+        if let Devices::Fixed { null_input } = image.devices {
+            if !fix_devices() {
+                return Err(Step::Devices);
+            }
+            if null_input {
+                let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+                holds(null, Step::Devices)?;
+                holds(libc::dup2(null, 0), Step::Devices)?;
+            }
+        }
+        match image.devices {
+            // A handle would lead back to the host's own mounts.
+            Devices::Fixed { .. } => holds(libc::chdir(c"/".as_ptr()), Step::Directory)?,
+            Devices::Shared => holds(libc::fchdir(shared.directory), Step::Directory)?,
+        }
+        for group in &shared.groups {
+            let written = libc::write(*group, c"0".as_ptr().cast(), 1);
             if written != 1 {
                 return Err(Step::Groups);
             }
@@ -245,9 +305,14 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
             holds(set, Step::Limits)?;
         }
         privileges(image.privileges)?;
-        if let Some(ruleset) = &image.ruleset {
+        if let Some(ruleset) = shared.ruleset {
             let restrict = libc::SYS_landlock_restrict_self;
-            held(libc::syscall(restrict, ruleset.as_raw_fd(), 0), Step::Landlock)?;
+            held(libc::syscall(restrict, ruleset, 0), Step::Landlock)?;
+        }
+        if let Some(executable) = shared.executable {
+            // It closes when it is executed.
+            holds(libc::dup3(executable, number, libc::O_CLOEXEC), Step::Handles)?;
+            number += 1;
         }
         let rest = libc::syscall(libc::SYS_close_range, number, c_int::MAX, 0);
         held(rest, Step::Handles)?;
@@ -260,11 +325,17 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
             let set = libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program);
             held(set, Step::Seccomp)?;
         }
-        libc::execve(
-            image.program.as_ptr(),
-            shared.arguments.as_ptr(),
-            shared.environment.as_ptr(),
-        );
+        let (arguments, environment) = (shared.arguments.as_ptr(), shared.environment.as_ptr());
+        match shared.executable {
+            Some(_) => {
+                let (at, nameless) = (number - 1, libc::AT_EMPTY_PATH);
+                let execute = libc::SYS_execveat;
+                libc::syscall(execute, at, c"".as_ptr(), arguments, environment, nameless);
+            }
+            None => {
+                libc::execve(image.program.as_ptr(), arguments, environment);
+            }
+        }
     }
     Err(Step::Execute)
 }
@@ -325,6 +396,51 @@ pub(crate) fn landlock_version() -> Option<i32> {
         libc::syscall(create, ptr::null::<c_void>(), 0, ASK_FOR_VERSION)
     };
     i32::try_from(version).ok().filter(|version| *version > 0)
+}
+
+/// The devices that bwrap takes from the host.
+const DEVICES: [&CStr; 6] =
+    [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
+
+/// Whether a child can be given [`Devices::Fixed`]: tried on a thread, which then ends.
+pub(crate) fn can_fix_devices() -> bool {
+    let builder = std::thread::Builder::new().name("ab-host mounts".to_owned());
+    // SAFETY: the thread does nothing else with what it sees then.
+    let tried = builder.spawn(|| unsafe { fix_devices() });
+    tried.is_ok_and(|tried| tried.join().is_ok_and(|fixed| fixed))
+}
+
+/// Takes the calling thread away from the host's mounts, to a copy of them in which devices are on
+/// read-only mounts.
+///
+/// # Safety
+/// Only in a child that is about to execute, or on a thread that ends: all paths mean the copy then.
+unsafe fn fix_devices() -> bool {
+    #[repr(C)]
+    struct Attributes {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        user_namespace: u64,
+    }
+    const READ_ONLY: u64 = 1;
+
+    let wanted = Attributes { set: READ_ONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    let (nothing, size) = (ptr::null::<c_char>(), size_of::<Attributes>());
+    // SAFETY: the texts are constants; the structure is what the first version of the call reads, and
+    // of the size that is told.
+    unsafe {
+        // Nothing of what follows may reach the host's own mounts.
+        let slaves = libc::MS_REC | libc::MS_SLAVE;
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(nothing, c"/".as_ptr(), nothing, slaves, ptr::null()) == 0
+            && DEVICES.iter().all(|device| {
+                let at = device.as_ptr();
+                let set = libc::SYS_mount_setattr;
+                libc::mount(at, at, nothing, libc::MS_BIND, ptr::null()) == 0
+                    && libc::syscall(set, libc::AT_FDCWD, at, 0, &raw const wanted, size) == 0
+            })
+    }
 }
 
 /// Blocks every signal in the calling thread, for good.

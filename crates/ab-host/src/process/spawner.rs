@@ -21,10 +21,22 @@ const MOST: usize = 4;
 const ROUND: Duration = Duration::from_millis(20);
 
 enum Order {
-    Start(Box<Image>, oneshot::Sender<Result<Newborn, Failed>>),
+    Start(Box<Image>, oneshot::Sender<Answer>),
     /// One that was killed, and whose parent we are.
     Bury(OwnedFd),
 }
+
+/// Starts a program on a thread that never ends.
+pub(crate) async fn start(image: Image) -> Result<Started, std::io::Error> {
+    told(ordered(image)?.await)
+}
+
+/// The same on a thread that may wait, which is none of the runtime's.
+pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
+    told(ordered(image)?.blocking_recv())
+}
+
+type Answer = Result<Newborn, Failed>;
 
 /// One that runs and that nobody has taken over. Whoever wanted it may go away at any time, also
 /// when the answer is already on its way: what is let go of ends, with its group.
@@ -42,17 +54,21 @@ impl Drop for Newborn {
     }
 }
 
-/// Starts a program on a thread that never ends.
-pub(crate) async fn start(image: Image) -> Result<Started, std::io::Error> {
+fn ordered(image: Image) -> std::io::Result<oneshot::Receiver<Answer>> {
     let (answer, answered) = oneshot::channel();
-    let lost = || std::io::Error::other("the thread that starts processes is gone");
     spawner()?.send(Order::Start(Box::new(image), answer)).map_err(|_| lost())?;
-    match answered.await.map_err(|_| lost())? {
-        Ok(mut newborn) => newborn.0.take().ok_or_else(lost),
-        Err(failed) => {
-            Err(std::io::Error::new(std::io::Error::from(failed.errno).kind(), FailedStart(failed)))
-        }
-    }
+    Ok(answered)
+}
+
+fn told(answer: Result<Answer, oneshot::error::RecvError>) -> std::io::Result<Started> {
+    let mut newborn = answer.map_err(|_| lost())?.map_err(|failed| {
+        std::io::Error::new(std::io::Error::from(failed.errno).kind(), FailedStart(failed))
+    })?;
+    newborn.0.take().ok_or_else(lost)
+}
+
+fn lost() -> std::io::Error {
+    std::io::Error::other("the thread that starts processes is gone")
 }
 
 /// Why a start failed, for whoever wants to look at the step.
@@ -128,7 +144,8 @@ fn kill(handle: &OwnedFd) {
     let _ = rustix::process::pidfd_send_signal(handle, rustix::process::Signal::KILL);
 }
 
-fn ended(handle: &OwnedFd) -> bool {
+/// Whether a child has ended; it is not waited for by anyone else then.
+pub(crate) fn ended(handle: &OwnedFd) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::PidFd(handle.as_fd()), options), Ok(None))
 }

@@ -89,13 +89,14 @@ async fn auto_takes_the_strongest_that_works() {
         backend.destroy().await.unwrap();
         policy
     };
+    let screen = Some(ab_policy::screen as ab_core::Screen);
     let best = in_force(ExecSettings::default(), None).await;
     assert_eq!(best.isolation, Some(Isolation::Bwrap));
     // A bwrap that does nothing is no wall; without a place for its files, neither is Landlock.
     let broken = ExecSettings { bwrap: Some("/bin/false".into()), ..ExecSettings::default() };
     let second = in_force(broken.clone(), None).await;
     assert_eq!(second.isolation, Some(Isolation::Landlock));
-    let last = in_force(broken, Some("/proc/nowhere")).await;
+    let last = in_force(ExecSettings { screen, ..broken }, Some("/proc/nowhere")).await;
     assert_eq!(last.isolation, Some(Isolation::Software));
     let files = last.control(ab_core::Subject::Files).unwrap();
     for cause in ["bwrap does not work here", "landlock does not work here"] {

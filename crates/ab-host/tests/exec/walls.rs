@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use ab_core::{Backend, Code, Isolation, Kind, Network, ScopeOptions};
+use ab_core::process::Command;
+use ab_core::{Backend, Code, ExecOptions, Isolation, Kind, Network, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_testkit::commands::said;
 use ab_testkit::expect::failure;
@@ -33,6 +34,71 @@ async fn less_than_the_floor_is_refused() {
         assert!(error.message().contains(floor.as_str()), "{error}");
         ground.leave().await;
     }
+}
+
+#[tokio::test]
+async fn software_without_anything_that_looks_at_lines_is_no_mode() {
+    let open = |isolation| {
+        let workspace = tempfile::tempdir().unwrap();
+        let exec = ExecSettings {
+            isolation,
+            bwrap: Some("/bin/false".into()),
+            // No place for what Landlock's commands are lent.
+            temporary: "/proc/nowhere".into(),
+            ..ExecSettings::default()
+        };
+        let options = LocalOptions { exec, ..LocalOptions::default() };
+        let backend = Backend::new(Local::open(workspace.path(), options).unwrap());
+        (workspace, backend)
+    };
+    // Before and after a driver of the same process that has it.
+    for _ in 0..2 {
+        for isolation in [Isolation::Software, Isolation::Auto] {
+            let (_workspace, backend) = open(isolation);
+            for error in [
+                failure(backend.exec("true").await, Kind::Unavailable),
+                failure(backend.effective_policy().await, Kind::Unavailable),
+            ] {
+                assert_eq!(error.code(), Code::MissingUtilities);
+                let cause = "software: nothing was given that looks at command lines";
+                assert!(error.message().contains(cause), "{error}");
+            }
+        }
+        let ground = Ground::behind(Isolation::Software);
+        said(&ground.backend, "true").await;
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn software_refuses_words_that_lead_out() {
+    let ground = Ground::behind(Isolation::Software);
+    ground.backend.write("inside/file", "in").await.unwrap();
+    ground.backend.write("scope/file", "scoped").await.unwrap();
+    let root = ground.workspace.path().canonicalize().unwrap();
+    let own = format!("cat inside/file {0}/inside/file ~/inside/file", root.display());
+    assert_eq!(said(&ground.backend, &own).await, "ininin");
+    let scope = ground.backend.scope("scope", ScopeOptions::default()).unwrap();
+    assert_eq!(said(&scope, "cat $HOME/file").await, "scoped");
+    let above = format!("cat {}/inside/file", root.display());
+    for (backend, line) in [
+        (&ground.backend, "cat $HOME/../x"),
+        (&ground.backend, "cd inside; cat ../../x"),
+        (&ground.backend, "echo x > /tmp/agent-backend-software-test"),
+        (&ground.backend, "cat 'x"),
+        (&scope, "cat ../inside/file"),
+        (&scope, &above),
+    ] {
+        let error = failure(backend.exec(line).await, Kind::Denied);
+        assert_eq!(error.code(), Code::UnsafeCommand, "{line}: {error}");
+    }
+    let words = ["cat", "../x"].map(str::to_owned).to_vec();
+    let request = ground.backend.request(Command::Argv(words), ExecOptions::default()).unwrap();
+    failure(ground.backend.spawn(request).await, Kind::Denied);
+    // A scope does not learn from an error where the workspace is.
+    let error = failure(scope.exec("cat ~/../x").await, Kind::Denied);
+    assert!(!error.message().contains(root.to_str().unwrap()), "{error}");
+    ground.leave().await;
 }
 
 #[tokio::test]
@@ -202,7 +268,11 @@ async fn processes_of_the_host_are_not_seen() {
     });
     let mut own = String::new();
     std::fs::File::open("/proc/self/comm").unwrap().read_to_string(&mut own).unwrap();
-    let said = said(&ground.backend, "ls /proc | grep -c '^[0-9]'; cat /proc/1/comm").await;
+    let said = said(
+        &ground.backend,
+        "ls /proc | grep -c '^[0-9]'; tr '\\0' '\\n' < /proc/1/cmdline | head -n 1",
+    )
+    .await;
     assert!(said.ends_with("bwrap\n") && !said.contains(&own), "{said}");
     ground.leave().await;
 }

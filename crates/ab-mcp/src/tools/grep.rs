@@ -3,20 +3,23 @@
 use ab_core::backend::GrepOptions;
 use ab_core::error::printable;
 use ab_core::metadata::Truncated;
-use ab_core::search::{Case, Found, LineRole, Match, SearchLimits, Syntax, Visibility};
+use ab_core::search::{
+    Case, Found, LineRole, Match, SearchLimits, Span, Syntax, Visibility, file_type,
+};
 use ab_core::{Backend, Kind};
 
 use super::Outcome;
 use crate::answer::{Answer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_MATCHES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS, RESULT_BYTES};
+use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
     use ab_core::search::Answer as Wanted;
     let pattern = arguments.text("pattern")?;
     let root = arguments.optional_text("path")?.unwrap_or_else(|| ".".to_owned());
-    let include: Vec<String> = arguments.optional_text("glob")?.into_iter().collect();
+    let include = included(&mut arguments)?;
     let exclude = arguments.texts("excludePatterns", MAX_PATTERNS)?;
     let answer = arguments.choice(
         "outputMode",
@@ -34,6 +37,10 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         true => Syntax::Literal,
         false => Syntax::Regex,
     };
+    let span = match arguments.flag("multiline", false)? {
+        true => Span::Lines,
+        false => Span::Line,
+    };
     let around = lines(&mut arguments, "contextAround")?;
     let before = lines(&mut arguments, "contextBefore")?.or(around).unwrap_or(0);
     let after = lines(&mut arguments, "contextAfter")?.or(around).unwrap_or(0);
@@ -45,6 +52,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         root,
         syntax,
         case,
+        span,
         before,
         after,
         answer,
@@ -61,7 +69,22 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     Ok(answered(found, numbered, limit))
 }
 
-fn lines(arguments: &mut Arguments, name: &str) -> Result<Option<usize>, crate::failure::Failure> {
+/// The globs that a file must match one of.
+fn included(arguments: &mut Arguments) -> Result<Vec<String>, Failure> {
+    let glob = arguments.optional_text("glob")?;
+    let Some(kind) = arguments.optional_text("type")? else {
+        return Ok(glob.into_iter().collect());
+    };
+    if glob.is_some() {
+        return Err(Failure::misuse("give glob or type, not both"));
+    }
+    file_type::globs(&kind).ok_or_else(|| {
+        let kind = printable(&kind.chars().take(100).collect::<String>());
+        Failure::misuse(format!("no such type of files: '{kind}'; choose files with glob"))
+    })
+}
+
+fn lines(arguments: &mut Arguments, name: &str) -> Result<Option<usize>, Failure> {
     let lines = arguments.whole(name)?;
     Ok(lines.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX).min(MAX_CONTEXT)))
 }

@@ -1,5 +1,7 @@
 //! A word after expansion: its text, and how much of it is known.
 
+use std::ops::Range;
+
 use crate::place::{Place, Scene};
 
 /// One word as a program would get it.
@@ -11,6 +13,8 @@ pub(super) struct Arg {
     pub(super) known: bool,
     /// Bytes of the text before the first part that is not known.
     pub(super) prefix: usize,
+    /// The parts of the text that are not known, in their order.
+    pub(super) gaps: Vec<Range<usize>>,
     /// Whether an unquoted wildcard may make other words of it.
     pub(super) glob: bool,
     /// Whether it begins with the home directory, which is not the workspace.
@@ -27,7 +31,30 @@ impl Arg {
     }
 
     pub(super) fn unknown(source: &str) -> Self {
-        Self { text: source.to_owned(), ..Self::default() }
+        let mut unknown = Self::default();
+        unknown.push_unknown(source);
+        unknown
+    }
+
+    /// Adds a part that is not known.
+    pub(super) fn push_unknown(&mut self, source: &str) {
+        let start = self.text.len();
+        self.text.push_str(source);
+        self.known = false;
+        self.gaps.push(start..self.text.len());
+    }
+
+    /// The text, with a NUL for each part that is not known.
+    pub(super) fn shape(&self) -> String {
+        let mut shape = String::with_capacity(self.text.len());
+        let mut at = 0;
+        for gap in &self.gaps {
+            shape.push_str(self.text.get(at..gap.start).unwrap_or_default());
+            shape.push('\0');
+            at = gap.end;
+        }
+        shape.push_str(self.text.get(at..).unwrap_or_default());
+        shape
     }
 
     /// The text, when it is certain to be this.
@@ -44,6 +71,12 @@ impl Arg {
         Arg {
             text: self.text.get(bytes..).unwrap_or_default().to_owned(),
             prefix: self.prefix.saturating_sub(bytes),
+            gaps: self
+                .gaps
+                .iter()
+                .filter(|gap| gap.end > bytes)
+                .map(|gap| gap.start.saturating_sub(bytes)..gap.end - bytes)
+                .collect(),
             ..self.clone()
         }
     }

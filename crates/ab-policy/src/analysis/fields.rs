@@ -56,9 +56,10 @@ impl Walk<'_> {
                 Part::Brace(c) => out.bare(c.encode_utf8(&mut [0; 4])),
                 Part::Tilde(user) => self.home(user, state, out),
                 Part::Variable { name, quoted, altered, inner, source } => {
-                    self.inside(inner, context, state);
+                    let given = self.inside(inner, context, state);
                     if *altered {
                         self.alters(name, source, state);
+                        self.screen_altered(name, source, &given, state);
                     }
                     let value = if *altered { None } else { self.value(name, state) };
                     let home = name == "HOME";
@@ -123,10 +124,11 @@ impl Walk<'_> {
         }
     }
 
-    /// Commands that an expansion holds inside; its text does not matter.
-    pub(super) fn inside(&mut self, parts: &[Part], context: &Context, state: &State) {
-        let mut nowhere = Splitter::new(false);
-        self.expand(parts, context, state, &mut nowhere);
+    /// What an expansion holds inside: commands, and words that may become its value.
+    pub(super) fn inside(&mut self, parts: &[Part], context: &Context, state: &State) -> Vec<Arg> {
+        let mut aside = Splitter::new(false);
+        self.expand(parts, context, state, &mut aside);
+        aside.finish()
     }
 
     fn home(&mut self, user: &str, state: &State, out: &mut Splitter) {
@@ -245,8 +247,7 @@ impl Splitter {
 
     fn unknown(&mut self, source: &str, splits: bool) {
         let word = self.current();
-        word.text.push_str(source);
-        word.known = false;
+        word.push_unknown(source);
         word.glob |= splits;
     }
 }

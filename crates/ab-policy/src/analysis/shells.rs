@@ -92,6 +92,9 @@ impl Walk<'_> {
 
     /// Text that a shell of its own runs.
     pub(super) fn shell_code(&mut self, code: &Arg, context: &Context, state: &State) {
+        if code.exact().is_none() {
+            self.screen_code(&code.text, context, state);
+        }
         match code.exact() {
             Some(text) => {
                 self.code(text, context, state.clone());
@@ -181,6 +184,8 @@ impl Walk<'_> {
         match words {
             Some(words) => self.code(&words.join(" "), context, state),
             None => {
+                let words: Vec<&str> = args[1..].iter().map(|arg| arg.text.as_str()).collect();
+                self.screen_code(&words.join(" "), context, &state);
                 if args.iter().any(|arg| arg.fetches) {
                     self.find(Effect::RunsDownload, "eval");
                 }

@@ -33,6 +33,7 @@ impl Walk<'_> {
         }
         if !args.is_empty() {
             self.record(&args, context);
+            self.screen_command(&args, &state);
         } else {
             self.current = None;
         }
@@ -92,7 +93,9 @@ impl Walk<'_> {
     ) -> Option<Arg> {
         let mut last = None;
         for word in &assignment.values {
-            last = Some(self.single(word, context, state));
+            let value = self.single(word, context, state);
+            self.screen_value(&assignment.name, &value, state);
+            last = Some(value);
         }
         last.filter(|_| !assignment.partial && !assignment.array)
     }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use super::argument::Arg;
 use super::effect::Effect;
 use super::functions::Functions;
+use super::screen::Screening;
 use super::state::{Flow, State, join};
 use super::{Analysis, Argument, Executed, Finding, MAX_COMMANDS, MAX_STEPS};
 use crate::place::{Place, Scene};
@@ -33,6 +34,8 @@ pub(super) struct Walk<'a> {
     pub(super) current: Option<usize>,
     pub(super) shadow: usize,
     pub(super) dialect: Dialect,
+    /// What words may name, where that is asked.
+    pub(super) screening: Option<Screening<'a>>,
     steps: usize,
     over: bool,
 }
@@ -76,12 +79,18 @@ impl<'a> Walk<'a> {
             current: None,
             shadow: 0,
             dialect,
+            screening: None,
             steps: 0,
             over: false,
         }
     }
 
     pub(super) fn top(mut self, script: &Script) -> Analysis {
+        self.whole(script);
+        self.out
+    }
+
+    pub(super) fn whole(&mut self, script: &Script) {
         let context = Context { stdin: Stdin::Inherited, forks: false, via: None, depth: 0 };
         let state = State::new(self.scene.start());
         self.script(script, &context, state);
@@ -89,7 +98,6 @@ impl<'a> Walk<'a> {
         if let Some(name) = self.functions.bomb() {
             self.find(Effect::ForkBomb, &name);
         }
-        self.out
     }
 
     pub(super) fn find(&mut self, effect: Effect, detail: &str) {
@@ -261,7 +269,8 @@ impl<'a> Walk<'a> {
             }
             Body::For { name, words, body } => {
                 for word in words {
-                    self.fields(word, context, &state);
+                    let fields = self.fields(word, context, &state);
+                    self.screen_words(&fields, &state);
                 }
                 self.assigned(name, None, &state);
                 self.rounds(state, false, |walk, mut state| {
@@ -290,10 +299,13 @@ impl<'a> Walk<'a> {
                 Flow::same(state)
             }
             Body::Test(words) => {
+                let mut operands = Vec::with_capacity(words.len());
                 for word in words {
                     let operand = self.single(word, context, &state);
                     self.subscript(&operand, &state);
+                    operands.push(operand);
                 }
+                self.screen_test(&operands, &state);
                 Flow::same(state)
             }
             Body::Arithmetic(word) => {
@@ -338,7 +350,9 @@ impl<'a> Walk<'a> {
     pub(super) fn substitution(&mut self, script: &Script, context: &Context, state: &State) {
         let current = self.current;
         let inner = Context { depth: context.depth + 1, via: None, ..context.clone() };
+        let text = self.reads_text(false);
         self.script(script, &inner, state.clone());
+        self.reads_text(text);
         self.current = current;
     }
 
@@ -369,7 +383,11 @@ impl<'a> Walk<'a> {
     ) -> Stdin {
         let mut stdin = context.stdin.clone();
         for redirect in redirects {
+            let is_text = matches!(redirect.kind, RedirectKind::Document | RedirectKind::Text);
+            let text = self.reads_text(is_text);
             let target = self.single(redirect.target(), context, state);
+            self.reads_text(text);
+            self.screen_redirect(redirect.kind, &target, state);
             match redirect.kind {
                 RedirectKind::Document => {
                     stdin = match target.known {

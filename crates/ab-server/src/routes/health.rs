@@ -63,8 +63,8 @@ pub(crate) async fn show(
         root_dir: served.root_dir.clone(),
         transports: Transports {
             mcp: true,
-            ssh_ws: served.transports.ssh_ws,
-            ssh: served.transports.ssh,
+            ssh_ws: served.ssh.is_some(),
+            ssh: served.conventional_ssh,
         },
         effective_policy,
     })

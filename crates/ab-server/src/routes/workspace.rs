@@ -1,32 +1,32 @@
 //! The workspace that the port serves, and the part of it that a request is about.
 
+use std::fmt;
+
 use ab_core::{Backend, EffectivePolicy, Error, ScopeOptions};
 use ab_mcp::{Endpoint, HttpSettings};
+use ab_remote::Server;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use tokio::sync::OnceCell;
+use tokio_util::task::TaskTracker;
 
 use crate::problem::Problem;
 
 const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
 const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
 
-/// What else the daemon serves the workspace by.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Transports {
-    pub ssh_ws: bool,
-    pub ssh: bool,
-}
-
 /// One workspace, ready to be served.
-#[derive(Debug)]
 pub struct Served {
     pub(crate) backend: Backend,
     /// As it was named when the daemon was started.
     pub(crate) root_dir: String,
     /// Whether the daemon was started inside a scope, so that requests cannot choose one.
     pub(crate) scoped: bool,
-    pub(crate) transports: Transports,
+    pub(crate) conventional_ssh: bool,
     pub(crate) mcp: Endpoint,
+    /// By WebSocket, unless that is turned off.
+    pub(crate) ssh: Option<Server>,
+    /// Sockets that left HTTP, until each has ended.
+    pub(crate) sockets: TaskTracker,
     /// What is in force for commands, once that was found out.
     in_force: OnceCell<EffectivePolicy>,
 }
@@ -34,13 +34,14 @@ pub struct Served {
 impl Served {
     pub fn new(backend: Backend, root_dir: impl Into<String>, http: &HttpSettings) -> Served {
         let mcp = Endpoint::new(&backend, http);
-        let transports = Transports::default();
         Served {
             backend,
             root_dir: root_dir.into(),
             scoped: false,
-            transports,
+            conventional_ssh: false,
             mcp,
+            ssh: None,
+            sockets: TaskTracker::new(),
             in_force: OnceCell::new(),
         }
     }
@@ -61,9 +62,26 @@ impl Served {
         self
     }
 
-    pub fn by(mut self, transports: Transports) -> Served {
-        self.transports = transports;
+    /// With SSH over WebSockets.
+    pub fn with_ssh(mut self, ssh: Server) -> Served {
+        self.ssh = Some(ssh);
         self
+    }
+
+    /// Whether the daemon also serves SSH on a port of its own, which is only told here.
+    pub fn beside_ssh(mut self, beside: bool) -> Served {
+        self.conventional_ssh = beside;
+        self
+    }
+
+    /// Ends what is not a request.
+    pub(crate) async fn close(&self) {
+        self.mcp.close();
+        if let Some(ssh) = &self.ssh {
+            ssh.shut_down().await;
+        }
+        self.sockets.close();
+        self.sockets.wait().await;
     }
 
     /// The part that the headers name.
@@ -102,6 +120,12 @@ impl Served {
         let shown = ab_core::error::printable(&named);
         let message = format!("Server is configured for {}, not {shown}", self.root_dir);
         Err(Problem::new(StatusCode::FORBIDDEN, "Root directory mismatch", message))
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("root_dir", &self.root_dir).finish_non_exhaustive()
     }
 }
 

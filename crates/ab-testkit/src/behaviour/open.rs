@@ -1,16 +1,21 @@
 //! Open files: access at offsets, and a handle that outlives its name.
 
-use ab_core::options::{Access, Creation, Existing, OpenOptions, RemoveOptions};
+use std::time::{Duration, SystemTime};
+
+use ab_core::options::{
+    Access, Attributes, Creation, Existing, OpenOptions, Placement, RemoveOptions,
+};
 use ab_core::{Backend, File, FileKind, Kind};
 use bytes::Bytes;
 
 use crate::crowd;
-use crate::expect::{all_different, failure_on, holds, nothing, tree};
+use crate::expect::{all_different, failure, failure_on, holds, nothing, tree};
 
 const READ_WRITE: OpenOptions = OpenOptions {
     access: Access::ReadWrite,
     create: Creation::IfMissing,
     existing: Existing::Keep,
+    placement: Placement::AsGiven,
     permissions: None,
 };
 
@@ -119,6 +124,57 @@ pub async fn writes_at_offsets(backend: &Backend) {
         assert_eq!(read_all(&*file).await, expect, "after {text:?} at {offset}");
         holds(backend, "file", expect).await;
     }
+}
+
+/// A handle that writes at the end does so whatever the offset, and wherever the end went.
+pub async fn appends_when_told(backend: &Backend) {
+    backend.write("log", "one ").await.unwrap();
+    let append = OpenOptions { placement: Placement::End, ..READ_WRITE };
+    let file = backend.open("log", append).await.unwrap();
+    file.write_at(0, Bytes::from("two ")).await.unwrap();
+    holds(backend, "log", "one two ").await;
+    let other = backend.open("log", append).await.unwrap();
+    other.write_at(1, Bytes::from("three ")).await.unwrap();
+    file.write_at(u64::from(u32::MAX), Bytes::from("four")).await.unwrap();
+    holds(backend, "log", "one two three four").await;
+    assert_eq!(file.read_at(4, 3).await.unwrap(), "two");
+    file.set_len(3).await.unwrap();
+    other.write_at(9, Bytes::from("!")).await.unwrap();
+    holds(backend, "log", "one!").await;
+
+    let fresh = OpenOptions { existing: Existing::Truncate, ..append };
+    let file = backend.open("log", fresh).await.unwrap();
+    file.write_at(7, Bytes::from("new")).await.unwrap();
+    holds(backend, "log", "new").await;
+}
+
+/// Attributes are of the file that was opened, whatever its name is now; a handle without write
+/// access changes none.
+pub async fn attributes_are_of_the_file(backend: &Backend) {
+    let file = backend.open("before", READ_WRITE).await.unwrap();
+    backend.rename("before", "after").await.unwrap();
+    backend.write("before", "another").await.unwrap();
+    let other = backend.stat("before").await.unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_001);
+    let times = Attributes { modified: Some(time), accessed: Some(time), mode: None };
+    let set = file.set_attributes(times).await.unwrap();
+    assert_eq!((set.modified, set.accessed), (time, Some(time)));
+    assert_eq!(backend.stat("after").await.unwrap().modified, time);
+    let mode = |bits| Attributes { mode: Some(bits), ..Attributes::default() };
+    match backend.info().capabilities.modes {
+        true => {
+            assert_eq!(file.set_attributes(mode(0o640)).await.unwrap().mode, Some(0o640));
+            assert_eq!(backend.stat("after").await.unwrap().mode, Some(0o640));
+            let failed = file.set_attributes(mode(0o4755)).await;
+            failure(failed, Kind::Invalid);
+        }
+        false => {
+            failure(file.set_attributes(mode(0o640)).await, Kind::Unsupported);
+        }
+    }
+    let reader = backend.open("after", OpenOptions::default()).await.unwrap();
+    failure(reader.set_attributes(times).await, Kind::PermissionDenied);
+    assert_eq!(backend.stat("before").await.unwrap(), other);
 }
 
 /// A handle without write access is `PermissionDenied`.

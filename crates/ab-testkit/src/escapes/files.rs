@@ -87,6 +87,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     writes("a removal", "rm -f @out@/canary; echo tried"),
     writes("a move out", "echo x > f; mv f @out@/taken; echo tried"),
     writes("a move in", "mv @out@/canary f; echo tried"),
+    writes("a move through a link", "ln -s @out@ l; mv l/canary f; echo tried"),
     writes("a hard link to the outside", "echo x > f; ln f @out@/taken; echo tried"),
     writes("through a link", "ln -s @out@/canary l; echo x > l; echo tried"),
     writes("through a link to a directory", "ln -s @out@ l; echo x > l/taken; echo tried"),

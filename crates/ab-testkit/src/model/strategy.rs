@@ -102,7 +102,8 @@ fn open() -> impl Strategy<Value = Operation> {
     );
     (slot(), path(), options).prop_map(|(slot, path, options)| {
         let (access, create, existing, permissions) = options;
-        let options = OpenOptions { access, create, existing, permissions };
+        let options =
+            OpenOptions { access, create, existing, permissions, ..OpenOptions::default() };
         Operation::Open { slot, path, options }
     })
 }

@@ -1,23 +1,56 @@
 //! The one line that says what is served, where, and behind which walls.
 
+use std::net::SocketAddr;
+
 use ab_core::effective::Isolation;
 use ab_server::Running;
 
 use super::Daemon;
 use super::logs::LogFormat;
+use super::ssh::Beside;
 use crate::failure::Failure;
 use crate::terminal::talk;
 
-/// Says it, once it is known that commands can run as they were asked to.
-pub(crate) async fn tell(
-    daemon: &Daemon,
-    opened: &Running,
+/// What is known before the port answers.
+pub(crate) struct Known {
     encrypted: bool,
-) -> Result<(), Failure> {
+    /// Whether there is SSH over WebSockets.
+    socket: bool,
+    /// Where plain SSH listens.
+    pub(crate) ssh: Option<SocketAddr>,
+    fingerprint: Option<String>,
+}
+
+impl Known {
+    pub(crate) fn of(beside: &Beside, encrypted: bool) -> Known {
+        Known {
+            encrypted,
+            socket: beside.socket.is_some(),
+            ssh: beside.address(),
+            fingerprint: beside.fingerprint.clone(),
+        }
+    }
+
+    /// In words, after the rest.
+    fn ssh(&self) -> String {
+        let mut ways = Vec::new();
+        if self.socket {
+            ways.push("at /ssh".to_owned());
+        }
+        ways.extend(self.ssh.map(|address| format!("on {address}")));
+        match &self.fingerprint {
+            Some(fingerprint) => format!(", SSH {} ({fingerprint})", ways.join(" and ")),
+            None => String::new(),
+        }
+    }
+}
+
+/// Says it, once it is known that commands can run as they were asked to.
+pub(crate) async fn tell(daemon: &Daemon, opened: &Running, known: &Known) -> Result<(), Failure> {
     let policy = opened.in_force().await?;
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
-    let scheme = if encrypted { "https" } else { "http" };
+    let scheme = if known.encrypted { "https" } else { "http" };
     let access = match daemon.access.is_guarded() {
         true => "token required",
         false => "no token",
@@ -36,13 +69,16 @@ pub(crate) async fn tell(
             isolation,
             safety,
             access,
+            ssh = known.ssh.map(|address| address.to_string()),
+            host_key = known.fingerprint,
             "serving"
         ),
         LogFormat::Text => {
             let scope = scope.map(|scope| format!(" (scope {scope})")).unwrap_or_default();
             talk(&format!(
                 "agent-backend serves {root}{scope} at {scheme}://{address}/mcp, \
-                 isolation {isolation}, safety {safety}, {access}\n"
+                 isolation {isolation}, safety {safety}, {access}{}\n",
+                known.ssh()
             ));
         }
     }

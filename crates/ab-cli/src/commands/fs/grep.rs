@@ -8,7 +8,7 @@ use ab_core::Backend;
 use ab_core::backend::GrepOptions;
 use ab_core::search::text::{MAX_CONTEXT, MAX_LINE_BYTES};
 use ab_core::search::{
-    Answer, Case, DEFAULT_MATCH_BYTES, Found, LineRole, Match, SearchLimits, Syntax,
+    Answer, Case, DEFAULT_MATCH_BYTES, Found, LineRole, Match, SearchLimits, Span, Syntax,
 };
 use clap::Args;
 
@@ -51,6 +51,10 @@ pub(crate) struct Grep {
     /// The pattern is a regular expression
     #[arg(short = 'e', long)]
     regex: bool,
+
+    /// A match may reach over line ends; a dot matches them too
+    #[arg(short = 'U', long)]
+    multiline: bool,
 
     /// Upper and lower case are the same
     #[arg(short, long)]
@@ -99,6 +103,10 @@ impl Grep {
         if self.regex { Syntax::Regex } else { Syntax::Literal }
     }
 
+    fn span(&self) -> Span {
+        if self.multiline { Span::Lines } else { Span::Line }
+    }
+
     fn case(&self) -> Case {
         if self.ignore_case { Case::Insensitive } else { Case::Sensitive }
     }
@@ -132,6 +140,7 @@ pub(crate) async fn run(
         root: path.to_owned(),
         syntax: command.syntax(),
         case: command.case(),
+        span: command.span(),
         before: command.before(),
         after: command.after(),
         answer: command.answer(),

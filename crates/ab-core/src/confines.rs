@@ -1,0 +1,21 @@
+//! What the words of a command line may name where no wall is to be had, and who sees to it.
+//!
+//! Drivers that run commands know nothing of shells. Whoever makes such a driver may give it a
+//! [`Screen`]; without one it runs no command in a mode that needs it.
+
+use crate::error::Result;
+
+/// Where a command line is to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Confines<'a> {
+    /// Absolute paths that mean the root of what the command may use. Without any, no path can be
+    /// named.
+    pub roots: &'a [String],
+    /// The directory it starts in, below the root. It is its `HOME` too.
+    pub cwd: &'a str,
+    /// Directories of the system that may be named, but not as targets of output.
+    pub readable: &'a [&'a str],
+}
+
+/// Refuses a line when a word of it leads out of the confines, or when it cannot be understood.
+pub type Screen = fn(&str, &Confines<'_>) -> Result<()>;

@@ -1,0 +1,22 @@
+//! Kinds of files by name, such as `rust` or `py`, as ripgrep knows them.
+
+use ignore::types::TypesBuilder;
+
+/// The globs of the files of a type; nothing for a type that nobody knows.
+pub fn globs(name: &str) -> Option<Vec<String>> {
+    let known = TypesBuilder::new().add_defaults().definitions();
+    let found = known.into_iter().find(|definition| definition.name() == name)?;
+    Some(found.globs().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_types_are_known() {
+        assert_eq!(globs("rust"), Some(vec!["*.rs".to_owned()]));
+        assert!(globs("py").is_some_and(|globs| globs.contains(&"*.py".to_owned())));
+        assert_eq!(globs("no-such-type"), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! A process that outlives ours: it ends what our commands left running when we were killed, and
+//! removes what we made for them.
+//!
+//! - A shell, because a library does not know which program it is part of. It waits at a line that
+//!   only we hold open, so it notices every end of ours, also one that nobody can catch.
+//! - One for the whole process, started before the first command that has a control group. It costs
+//!   later commands a look whether it is still there.
+//! - It finds what is ours by name, see [`incarnation`]. So a command needs not be told to it, and
+//!   one that is started again after somebody killed it knows as much.
+//! - A process that was forked off ours and executed nothing holds the line too; then the end of
+//!   both is waited for.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::io;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::child::{Bond, Devices, Image, Privileges, Terminal};
+use super::strays::COOKIE;
+use super::{incarnation, spawner};
+
+const SHELL: &std::ffi::CStr = c"/bin/sh";
+const SCRIPT: &str = include_str!("watchdog.sh");
+/// Where its programs are: `rm`, `rmdir` and `sleep`.
+const PATH: &std::ffi::CStr = c"PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+/// It has to be there after everybody who is asked to go has gone.
+const IGNORED: &[libc::c_int] = &[
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGPIPE,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
+
+static WATCH: Mutex<Watch> = Mutex::new(Watch { running: None, places: BTreeSet::new() });
+
+#[derive(Debug)]
+struct Watch {
+    running: Option<Watchdog>,
+    /// Directories in which some of what commands are lent is.
+    places: BTreeSet<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Watchdog {
+    handle: OwnedFd,
+    /// Closed by the kernel when we are gone. A pair of sockets: writing to a pipe that nobody
+    /// reads would end a program that leaves that signal at its default.
+    line: UnixStream,
+}
+
+/// Sees to it that a watchdog runs which knows groups in `parents`. May block.
+pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
+    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+    if watch.running.as_ref().is_some_and(|dog| !spawner::ended(&dog.handle)) {
+        return Ok(());
+    }
+    watch.running = None;
+    let dog = start(incarnation::prefix(), parents)?;
+    for place in &watch.places {
+        tell(&dog, place)?;
+    }
+    watch.running = Some(dog);
+    Ok(())
+}
+
+/// Has what lies in `place` and has a name of ours removed as well, if a watchdog runs or comes to.
+pub(crate) fn clears(place: &Path) {
+    // Its own directory is another.
+    let Ok(place) = std::path::absolute(place) else { return };
+    let mut watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+    if watch.places.contains(&place) {
+        return;
+    }
+    if let Some(dog) = &watch.running {
+        // One that has just ended is told when it is started again.
+        let _ = tell(dog, &place);
+    }
+    watch.places.insert(place);
+}
+
+fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
+    let mut line = place.as_os_str().as_bytes().to_vec();
+    // Such a name cannot be told in a line; what is there stays.
+    if !line.contains(&b'\n') {
+        line.push(b'\n');
+        (&dog.line).write_all(&line)?;
+    }
+    Ok(())
+}
+
+fn start(prefix: &str, parents: &[&Path]) -> io::Result<Watchdog> {
+    let (theirs, line) = UnixStream::pair()?;
+    // One that was stopped reads nothing, and nobody may wait for it.
+    line.set_nonblocking(true)?;
+    let null = || rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::from);
+    // The first word stays the shell's own name: some are many programs in one, and go by it.
+    let mut arguments = vec![
+        SHELL.to_owned(),
+        c"-c".to_owned(),
+        text(SCRIPT.as_bytes())?,
+        c"agent-backend-watchdog".to_owned(),
+        text(prefix.as_bytes())?,
+    ];
+    for parent in parents {
+        arguments.push(text(parent.as_os_str().as_bytes())?);
+    }
+    let mark = format!("{COOKIE}=watchdog-{}", std::process::id());
+    let started = spawner::start_waiting(Image {
+        program: SHELL.to_owned(),
+        executable: None,
+        arguments,
+        environment: vec![PATH.to_owned(), text(mark.as_bytes())?],
+        directory: rustix::fs::open("/", flags, Mode::empty())?,
+        devices: Devices::Shared,
+        handles: vec![theirs.into(), null()?, null()?],
+        terminal: Terminal::None,
+        bond: Bond::Outlives,
+        ignored: IGNORED,
+        rlimits: Vec::new(),
+        groups: Vec::new(),
+        privileges: Privileges::Keep,
+        ruleset: None,
+        filter: None,
+    })?;
+    Ok(Watchdog { handle: started.handle, line })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::limits::cgroup::Groups;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn ends(dog: &Watchdog) {
+        let mut waited = [PollFd::new(&dog.handle, PollFlags::IN)];
+        let limit = Timespec::try_from(PATIENCE).unwrap();
+        assert_eq!(poll(&mut waited, Some(&limit)), Ok(1), "it goes on");
+        assert!(spawner::ended(&dog.handle));
+    }
+
+    /// Lets go of its line, as our end would.
+    fn let_go(dog: Watchdog) -> Watchdog {
+        let (_, nobody) = UnixStream::pair().unwrap();
+        Watchdog { line: nobody, ..dog }
+    }
+
+    #[test]
+    fn it_ends_with_us_and_takes_nothing_of_others() {
+        let place = tempfile::tempdir().unwrap();
+        let other = place.path().join("kept");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("file"), "").unwrap();
+        let name = |text: &str| place.path().join(format!("own '$(id)' {text}"));
+        fs::create_dir_all(name("1").join("deep/er")).unwrap();
+        fs::write(name("1").join("deep/file"), "").unwrap();
+        symlink(&other, name("1").join("link")).unwrap();
+        // It is no group, whatever it says.
+        let mut bystander = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        fs::write(name("1").join("cgroup.procs"), format!("{}\n", bystander.id())).unwrap();
+        symlink(&other, name("2")).unwrap();
+        let dog = start("own '$(id)' ", &[]).unwrap();
+        tell(&dog, place.path()).unwrap();
+        ends(&let_go(dog));
+        assert!(!name("1").exists(), "what is ours is gone");
+        assert!(name("2").is_symlink() && other.join("file").exists());
+        assert_eq!(bystander.try_wait().unwrap(), None);
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
+    }
+
+    #[test]
+    fn it_ends_groups_of_every_hierarchy_and_what_is_below_them() {
+        let name = incarnation::next_name().replace("agent-backend-", "agent-backend-test-");
+        let found = Groups::find();
+        let mut seen = 0;
+        for parent in found.parents() {
+            let group = parent.join(format!("{name}-0"));
+            if fs::create_dir(&group).is_err() {
+                continue;
+            }
+            let below = group.join("below");
+            fs::create_dir(&below).unwrap();
+            fs::create_dir(group.join(".hidden")).unwrap();
+            let entering = format!("echo 0 > '{}/cgroup.procs' && exec cat", below.display());
+            let mut member = Command::new("/bin/sh");
+            member.args(["-c", &entering]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut member = member.spawn().unwrap();
+            use std::io::{Read, Write};
+            member.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+            let mut heard = [0];
+            let entered = member.stdout.as_mut().unwrap().read_exact(&mut heard).is_ok();
+            let dog = start(&name, &found.parents()).unwrap();
+            // As from the keyboard, or from whoever asks everybody to go.
+            for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
+                rustix::process::pidfd_send_signal(&dog.handle, signal).unwrap();
+            }
+            assert!(!spawner::ended(&dog.handle));
+            ends(&let_go(dog));
+            assert!(!group.exists(), "{}", group.display());
+            use std::os::unix::process::ExitStatusExt;
+            // Some controllers take no member before they are set up.
+            if entered {
+                assert_eq!(member.wait().unwrap().signal(), Some(9));
+                seen += 1;
+            } else {
+                member.wait().unwrap();
+            }
+        }
+        if seen == 0 {
+            ab_testkit::host::cannot_run("the watchdog of groups", "no group can be made");
+        }
+    }
+
+    #[test]
+    fn one_that_was_killed_is_started_again_and_knows_as_much() {
+        let place = tempfile::tempdir().unwrap();
+        let ours = place.path().join(incarnation::next_name());
+        fs::create_dir(&ours).unwrap();
+        clears(place.path());
+        stand(&[]).unwrap();
+        let running = || WATCH.lock().unwrap().running.take().unwrap();
+        let first = running();
+        rustix::process::pidfd_send_signal(&first.handle, rustix::process::Signal::KILL).unwrap();
+        WATCH.lock().unwrap().running = Some(first);
+        while !spawner::ended(&WATCH.lock().unwrap().running.as_ref().unwrap().handle) {
+            std::thread::yield_now();
+        }
+        stand(&[]).unwrap();
+        ends(&let_go(running()));
+        assert!(!ours.exists());
+    }
+}

@@ -1,0 +1,408 @@
+//! The words of a line that lead out of a workspace, for hosts where no wall is to be had.
+//!
+//! - Words that look like paths are judged: absolute ones, those that name a home or climb with
+//!   `..`, targets of redirects, values of options and variables.
+//! - They are resolved lexically, from every directory that the shell may be in by then, also if a
+//!   change of directory failed. Parts that only run time knows count as nothing, so that `..`
+//!   behind them climbs.
+//! - What cannot be parsed, and what is beyond the bounds of the analysis, is refused.
+//!
+//! This looks at words and nothing else: not at links, not at what a program opens by itself or is
+//! told by its input. It catches mistakes; it is no defence against somebody who wants to get out.
+
+use ab_core::error::printable;
+use ab_core::{Code, Confines, Error, Kind, Result, Verb};
+
+use super::argument::{Arg, base_name};
+use super::effect::Effect;
+use super::state::State;
+use super::walk::{Context, Walk};
+use crate::place::{Home, Place, Scene};
+use crate::shell::tree::RedirectKind;
+use crate::shell::{self, Dialect, Problem};
+
+/// A word in an error is cut to this many characters.
+const SHOWN_WORD: usize = 120;
+/// Devices that anyone may name.
+const DEVICES: [&str; 9] =
+    ["null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr"];
+/// Words before a command that do not change which words of it are paths.
+const BEFORE: [&str; 4] = ["command", "builtin", "exec", "time"];
+/// Programs whose first operand is a script or a pattern, unless an option brings it.
+const SCRIPTED: [&str; 9] = ["sed", "grep", "egrep", "fgrep", "rg", "awk", "gawk", "mawk", "nawk"];
+/// Programs that take a script by an option only.
+const SCRIPTED_BY_OPTION: [&str; 3] = ["perl", "ruby", "node"];
+
+const OUTSIDE: &str = "is outside of the workspace";
+const READ_ONLY: &str = "may be read but not written to";
+const OTHER_HOME: &str = "is the home of another user";
+const CLIMBING_GLOB: &str = "may match '..'";
+const CLIMBS_FROM_UNKNOWN: &str = "climbs from a directory that only run time knows";
+const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
+
+/// Refuses `line` when a word of it leads out of the confines.
+pub fn screen(line: &str, confines: &Confines<'_>) -> Result<()> {
+    let nowhere = Scene::new().with_home(Home::Start);
+    let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root(root));
+    let scene = scene.at(confines.cwd);
+    // Where the two shells read a line in two ways, both readings have to stay inside.
+    let dialects: &[Dialect] = match shell::has_two_readings(line) {
+        true => &[Dialect::Bash, Dialect::Posix],
+        false => &[Dialect::Bash],
+    };
+    for dialect in dialects {
+        let mut walk = Walk::new(&scene, *dialect);
+        walk.screening = Some(Screening { confines, refused: None, text: false });
+        match shell::parse(line, *dialect, 0) {
+            Ok(script) => walk.whole(&script),
+            // Text that is no POSIX shell does nothing there.
+            Err(error) if *dialect == Dialect::Posix => match error.problem {
+                Problem::Syntax(_) => continue,
+                Problem::Limit(_) => walk.unparsable(&error),
+            },
+            Err(error) => walk.unparsable(&error),
+        }
+        settled(walk, *dialect, line).map_err(|message| {
+            Error::new(Code::UnsafeCommand, Kind::Denied, message)
+                .with_verb(Verb::Exec)
+                .with_command(line)
+                .with_hint(
+                    "name only paths inside the workspace, relative to the working directory",
+                )
+        })?;
+    }
+    Ok(())
+}
+
+/// What a walk that screened has found.
+fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<(), String> {
+    if let Some(Screening { confines, refused: Some(refused), .. }) = walk.screening {
+        let Refused { word, reason } = refused;
+        let word = as_written(word, confines, line);
+        let head: String = word.chars().take(SHOWN_WORD).collect();
+        let rest = if head.len() < word.len() { "…" } else { "" };
+        return Err(format!("the word '{}{rest}' {reason}", printable(&head)));
+    }
+    let counts = |effect| match effect {
+        Effect::OverLimit => true,
+        Effect::Unparsable => dialect == Dialect::Bash,
+        _ => false,
+    };
+    match walk.out.findings.iter().find(|found| counts(found.effect)) {
+        Some(found) => Err(format!("the command cannot be understood: {}", found.detail)),
+        None => Ok(()),
+    }
+}
+
+/// The word without what only expansion put into it: whoever may not know where on the host the
+/// workspace is does not learn it from an error.
+fn as_written(mut word: String, confines: &Confines<'_>, line: &str) -> String {
+    for root in confines.roots.iter().filter(|root| !line.contains(root.as_str())) {
+        let home = format!("{root}/{}", confines.cwd);
+        word = word.replace(home.trim_end_matches('/'), "~").replace(root, "…");
+    }
+    word
+}
+
+/// What a walk needs to judge words, and the first that it refused.
+#[derive(Debug)]
+pub(super) struct Screening<'a> {
+    confines: &'a Confines<'a>,
+    refused: Option<Refused>,
+    /// Whether what is being expanded is text for a program, and no word.
+    text: bool,
+}
+
+#[derive(Debug)]
+struct Refused {
+    word: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Named,
+    Read,
+    Written,
+}
+
+impl Walk<'_> {
+    /// The words of a simple command.
+    pub(super) fn screen_command(&mut self, args: &[Arg], state: &State) {
+        if self.screening.is_none() {
+            return;
+        }
+        let before = |arg: &&Arg| arg.exact().is_some_and(|text| BEFORE.contains(&text));
+        let start = args.iter().take_while(before).count();
+        let harmless = harmless(&args[start..]);
+        let attached = args.get(start).is_some_and(|arg| !is_scripted(base_name(&arg.text)));
+        for (at, arg) in args.iter().enumerate() {
+            if at.checked_sub(start).is_some_and(|at| harmless.contains(&at)) {
+                continue;
+            }
+            self.screen_word(arg, state);
+            // `-I/etc`; a lone slash is a separator, as in `cut -d/`.
+            if attached && arg.is_option() && !arg.text.starts_with("--") && arg.text.is_ascii() {
+                let value = arg.after(2);
+                if value.text.len() > 1 {
+                    self.judge(&value, &arg.text, Use::Named, state);
+                }
+            }
+        }
+    }
+
+    /// Words that become values of a variable, one after the other.
+    pub(super) fn screen_words(&mut self, words: &[Arg], state: &State) {
+        for word in words {
+            self.judge(word, &word.text, Use::Named, state);
+        }
+    }
+
+    /// The operands of `[[ … ]]`.
+    pub(super) fn screen_test(&mut self, operands: &[Arg], state: &State) {
+        let mut pattern = false;
+        for operand in operands {
+            let is_pattern = std::mem::replace(
+                &mut pattern,
+                matches!(operand.text.as_str(), "=" | "==" | "!=" | "=~"),
+            );
+            if !is_pattern {
+                self.judge(operand, &operand.text, Use::Named, state);
+            }
+        }
+    }
+
+    /// What a variable gets.
+    pub(super) fn screen_value(&mut self, name: &str, value: &Arg, state: &State) {
+        // Separators, not a path.
+        if self.screening.is_some() && name != "IFS" {
+            let shown = format!("{name}={}", value.text);
+            self.judge(value, &shown, Use::Named, state);
+            self.judge_list(value, &shown, state);
+        }
+    }
+
+    pub(super) fn screen_redirect(&mut self, kind: RedirectKind, target: &Arg, state: &State) {
+        let used = match kind {
+            RedirectKind::Read => Use::Read,
+            RedirectKind::Write | RedirectKind::ReadWrite => Use::Written,
+            RedirectKind::Duplicate | RedirectKind::Document | RedirectKind::Text => return,
+        };
+        self.judge(target, &target.text, used, state);
+    }
+
+    /// `${x:-word}`, where the word may be the value, and `${HOME%/*}`, which may be anything.
+    pub(super) fn screen_altered(
+        &mut self,
+        name: &str,
+        source: &str,
+        given: &[Arg],
+        state: &State,
+    ) {
+        if self.screening.as_ref().is_none_or(|it| it.text) {
+            return;
+        }
+        let operator = source.split_once(name).map(|(_, rest)| rest).unwrap_or_default();
+        if matches!(name, "HOME" | "PWD" | "OLDPWD") && operator.starts_with(['%', '/', ':']) {
+            self.refuse(source, PART_OF_HOME);
+        }
+        let Some(given) = given.first().filter(|it| it.text.starts_with([':', '-', '=', '+']))
+        else {
+            return;
+        };
+        let length = if given.text.starts_with(':') { 2 } else { 1 };
+        if given.text[..length.min(given.text.len())].ends_with(['-', '=', '+']) {
+            let word = given.after(length);
+            // A tilde is expanded here, but not taken for one by the parser.
+            if word.text.starts_with('~') && !(word.text == "~" || word.text.starts_with("~/")) {
+                self.refuse(&word.text, OTHER_HOME);
+            } else if word.text.starts_with('~') && word.climbs() {
+                self.refuse(&word.text, OUTSIDE);
+            }
+            self.judge(&word, &word.text, Use::Named, state);
+        }
+    }
+
+    /// Shell text of which parts are not known, judged as it was written.
+    pub(super) fn screen_code(&mut self, text: &str, context: &Context, state: &State) {
+        if self.screening.is_some() {
+            self.code(text, context, state.clone());
+        }
+    }
+
+    /// Says whether what is expanded now is text and no word, and what it was before.
+    pub(super) fn reads_text(&mut self, text: bool) -> bool {
+        self.screening.as_mut().is_some_and(|it| std::mem::replace(&mut it.text, text))
+    }
+
+    fn screen_word(&mut self, arg: &Arg, state: &State) {
+        self.judge(arg, &arg.text, Use::Named, state);
+        let shape = arg.shape();
+        // As in `--file=…`, `of=…` and `env X=…`. What is not known has no sign of ours in it.
+        let Some(equals) = shape.split('\0').next().and_then(|known| known.find('=')) else {
+            return;
+        };
+        let value = arg.after(equals + 1);
+        self.judge(&value, &arg.text, Use::Named, state);
+        let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+');
+        if equals > 0 && shape[..equals].chars().all(name) {
+            self.judge_list(&value, &arg.text, state);
+        }
+    }
+
+    /// A list of directories, as in `PATH`.
+    fn judge_list(&mut self, value: &Arg, shown: &str, state: &State) {
+        let shape = value.shape();
+        if !has_scheme(&shape) && shape.contains(':') {
+            for part in shape.split(':') {
+                self.judge_shape(part, value.glob, shown, Use::Named, state);
+            }
+        }
+    }
+
+    fn judge(&mut self, arg: &Arg, shown: &str, used: Use, state: &State) {
+        if self.screening.is_none() || arg.stream {
+            return;
+        }
+        if arg.home {
+            let other = arg.text.starts_with('~');
+            return self.refuse(shown, if other { OTHER_HOME } else { PART_OF_HOME });
+        }
+        self.judge_shape(&arg.shape(), arg.glob, shown, used, state);
+    }
+
+    /// Judges a word that may be a path.
+    fn judge_shape(&mut self, shape: &str, glob: bool, shown: &str, used: Use, state: &State) {
+        let Some(screening) = &self.screening else { return };
+        let local = shape.strip_prefix("file://");
+        if local.is_none() && has_scheme(shape) {
+            return;
+        }
+        // Some programs read a word from a file: `@/etc/x`.
+        let path = local.unwrap_or(shape);
+        let path = path.strip_prefix('@').filter(|rest| rest.contains('/')).unwrap_or(path);
+        let segments = || path.split('/');
+        if glob && segments().any(|segment| may_match_parent(segment, path)) {
+            return self.refuse(shown, CLIMBING_GLOB);
+        }
+        let climbs = segments().any(|segment| segment == "..");
+        if used == Use::Named && !path.starts_with('/') && !climbs {
+            return;
+        }
+        if screening.confines.roots.is_empty() {
+            return self.refuse(shown, OUTSIDE);
+        }
+        if climbs && path.starts_with('\0') {
+            return self.refuse(shown, CLIMBS_FROM_UNKNOWN);
+        }
+        let known: Vec<&str> = segments().filter(|segment| !segment.contains('\0')).collect();
+        let top = if path.starts_with('/') { "/" } else { "" };
+        let path = format!("{top}{}", known.join("/"));
+        for directory in state.directories() {
+            let reason = match self.scene.resolve(&path, &directory.place) {
+                Place::Inside(_) => None,
+                Place::Outside(path) => screening.outside(&path, used),
+                Place::Unknown => climbs.then_some(CLIMBS_FROM_UNKNOWN),
+            };
+            if let Some(reason) = reason {
+                return self.refuse(shown, reason);
+            }
+        }
+    }
+
+    fn refuse(&mut self, word: &str, reason: &'static str) {
+        if let Some(screening) = &mut self.screening {
+            let refused = || Refused { word: word.to_owned(), reason };
+            screening.refused.get_or_insert_with(refused);
+        }
+    }
+}
+
+impl Screening<'_> {
+    /// Why an absolute path outside may not be named, if it may not.
+    fn outside(&self, path: &str, used: Use) -> Option<&'static str> {
+        let below = |top: &str| {
+            let rest = path.strip_prefix(top.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if let Some(device) = path.strip_prefix("/dev/") {
+            let stream = device.strip_prefix("fd/").is_some_and(|number| !number.contains('/'));
+            if stream || DEVICES.contains(&device) {
+                return None;
+            }
+        }
+        match self.confines.readable.iter().any(|top| below(top)) {
+            true if used == Use::Written => Some(READ_ONLY),
+            true => None,
+            false => Some(OUTSIDE),
+        }
+    }
+}
+
+fn is_scripted(name: &str) -> bool {
+    SCRIPTED.contains(&name) || SCRIPTED_BY_OPTION.contains(&name)
+}
+
+/// The words of a command, by number, that cannot be paths whatever they look like.
+fn harmless(args: &[Arg]) -> Vec<usize> {
+    let Some(name) = args.first().and_then(Arg::exact).map(base_name) else { return Vec::new() };
+    let all = 1..args.len();
+    match name {
+        // What a pattern matches would be told.
+        "echo" | "printf" => all.filter(|at| !has_wildcard(&args[*at])).collect(),
+        // To a shell that does not know it, `[[` is a program that is nowhere.
+        "tr" | "[[" => all.collect(),
+        name if is_scripted(name) => scripts(args, SCRIPTED.contains(&name)),
+        _ => Vec::new(),
+    }
+}
+
+fn has_wildcard(arg: &Arg) -> bool {
+    arg.glob && arg.shape().contains(['*', '?', '['])
+}
+
+/// The scripts among the arguments: those that options bring, else the first that is no option.
+fn scripts(args: &[Arg], first_is_script: bool) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut brought = !first_is_script;
+    let mut first = None;
+    let mut at = 1;
+    while at < args.len() {
+        let text = args[at].text.as_str();
+        match text.strip_prefix('-').filter(|rest| !rest.is_empty()) {
+            Some(long) if long.starts_with('-') => {
+                let brings = ["-expression", "-regexp", "-file", "-eval"];
+                brought |= brings.iter().any(|it| long.starts_with(it));
+            }
+            Some(option) if option.ends_with('e') => {
+                brought = true;
+                at += 1;
+                found.push(at);
+            }
+            Some(option) if option.contains(['f', 'e']) => brought = true,
+            // awk's separator and variables.
+            Some("F" | "v") => at += 1,
+            Some(_) => {}
+            None => first = first.or(Some(at)),
+        }
+        at += 1;
+    }
+    found.extend(first.filter(|_| !brought));
+    found
+}
+
+/// Whether the segment is a pattern that some shells match with `..`. A bare `.*` at the end is
+/// what people write for hidden files.
+fn may_match_parent(segment: &str, path: &str) -> bool {
+    let dots = segment.starts_with('.')
+        && segment.contains(['*', '?', '['])
+        && segment.len() <= 6
+        && segment.chars().all(|c| ".*?[]!^".contains(c));
+    dots && !(segment == ".*" && path.ends_with(".*"))
+}
+
+fn has_scheme(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| {
+        !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
+    })
+}

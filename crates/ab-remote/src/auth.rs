@@ -1,0 +1,215 @@
+//! Who may come in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use russh::keys::PublicKey;
+use russh::keys::ssh_key::Algorithm;
+use russh::{MethodKind, MethodSet};
+use subtle::{Choice, ConstantTimeEq};
+
+/// Longest password that is looked at; all of them are compared in this many steps.
+const LONGEST_PASSWORD: usize = 256;
+
+/// Which users are let in.
+#[derive(Clone, Debug, Default)]
+pub enum Access {
+    /// Everybody, by whatever name and method: something in front has checked who it is.
+    Any,
+    /// Those that are named, by password or key.
+    Users(Users),
+    /// Nobody.
+    #[default]
+    Nobody,
+}
+
+/// Names, and what they are known by.
+#[derive(Clone, Default)]
+pub struct Users(BTreeMap<String, Credentials>);
+
+#[derive(Clone, Default)]
+struct Credentials {
+    password: Option<String>,
+    keys: Vec<PublicKey>,
+}
+
+/// A line that is not a key, or a password that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    pub what: String,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+impl Users {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Lets `name` in by a password.
+    pub fn password(&mut self, name: &str, password: &str) -> Result<(), Unusable> {
+        let length = password.len();
+        if password.is_empty() || length > LONGEST_PASSWORD {
+            let what = format!(
+                "a password has 1 to {LONGEST_PASSWORD} bytes, that of '{name}' has {length}"
+            );
+            return Err(Unusable { what });
+        }
+        self.0.entry(name.to_owned()).or_default().password = Some(password.to_owned());
+        Ok(())
+    }
+
+    /// Lets `name` in by the keys of an `authorized_keys` file: how many there are. A line with
+    /// options is refused, since what it allows less of would be allowed here.
+    pub fn authorized_keys(&mut self, name: &str, text: &str) -> Result<usize, Unusable> {
+        let mut keys = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let key = PublicKey::from_openssh(line).map_err(|error| {
+                let what = format!("line {} is not a public key: {error}", number + 1);
+                Unusable { what }
+            })?;
+            keys.push(key);
+        }
+        let count = keys.len();
+        self.0.entry(name.to_owned()).or_default().keys.extend(keys);
+        Ok(count)
+    }
+
+    fn knows_password(&self, name: &str, password: &str) -> bool {
+        let known = self.0.get(name).and_then(|credentials| credentials.password.as_deref());
+        // An unknown name takes as long as a known one.
+        let same = same(known.unwrap_or_default(), password);
+        bool::from(same) && known.is_some()
+    }
+
+    fn knows_key(&self, name: &str, key: &PublicKey) -> bool {
+        let known = self.0.get(name).map_or(&[][..], |credentials| &credentials.keys);
+        known.iter().any(|each| each.key_data() == key.key_data())
+    }
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+impl Access {
+    pub(crate) fn methods(&self) -> MethodSet {
+        let kinds: &[MethodKind] = match self {
+            Access::Any => &[MethodKind::None, MethodKind::Password, MethodKind::PublicKey],
+            Access::Users(_) => &[MethodKind::PublicKey, MethodKind::Password],
+            Access::Nobody => &[],
+        };
+        MethodSet::from(kinds)
+    }
+
+    pub(crate) fn without_credentials(&self) -> bool {
+        matches!(self, Access::Any)
+    }
+
+    pub(crate) fn by_password(&self, name: &str, password: &str) -> bool {
+        match self {
+            Access::Any => true,
+            Access::Users(users) => users.knows_password(name, password),
+            Access::Nobody => false,
+        }
+    }
+
+    pub(crate) fn by_key(&self, name: &str, key: &PublicKey, algorithm: &Algorithm) -> bool {
+        // RSA with SHA-1: signatures that can be forged prove nothing.
+        if matches!(algorithm, Algorithm::Rsa { hash: None } | Algorithm::Dsa) {
+            return false;
+        }
+        match self {
+            Access::Any => true,
+            Access::Users(users) => users.knows_key(name, key),
+            Access::Nobody => false,
+        }
+    }
+}
+
+/// Compares without telling by the time how much was right, or how long the known one is.
+fn same(known: &str, given: &str) -> Choice {
+    fn padded(text: &str) -> [u8; LONGEST_PASSWORD] {
+        let mut padded = [0; LONGEST_PASSWORD];
+        let length = text.len().min(LONGEST_PASSWORD);
+        padded[..length].copy_from_slice(&text.as_bytes()[..length]);
+        padded
+    }
+    padded(known).ct_eq(&padded(given)) & known.len().ct_eq(&given.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ a@b";
+    const OTHER: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti c@d";
+
+    #[test]
+    fn passwords_are_of_one_user() {
+        let mut users = Users::new();
+        users.password("ada", "secret").unwrap();
+        users.authorized_keys("bob", "").unwrap();
+        let access = Access::Users(users);
+        assert!(access.by_password("ada", "secret"));
+        for (name, password) in [
+            ("ada", ""),
+            ("ada", "secre"),
+            ("ada", "secret\0"),
+            ("ada", "secretsecret"),
+            ("bob", "secret"),
+            ("bob", ""),
+            ("eve", ""),
+            ("", ""),
+        ] {
+            assert!(!access.by_password(name, password), "{name} {password:?}");
+        }
+        assert!(!access.without_credentials());
+        assert!(Users::new().password("ada", "").is_err());
+        assert!(Users::new().password("ada", &"x".repeat(257)).is_err());
+    }
+
+    #[test]
+    fn keys_are_of_one_user() {
+        let mut users = Users::new();
+        let text = format!("# mine\n\n{KEY}\n");
+        assert_eq!(users.authorized_keys("ada", &text), Ok(1));
+        let restricted = format!("command=\"true\" {KEY}");
+        assert!(users.authorized_keys("ada", &restricted).unwrap_err().what.contains("line 1"));
+        let access = Access::Users(users);
+        let (key, other) =
+            (PublicKey::from_openssh(KEY).unwrap(), PublicKey::from_openssh(OTHER).unwrap());
+        let algorithm = Algorithm::Ed25519;
+        assert!(access.by_key("ada", &key, &algorithm));
+        assert!(!access.by_key("ada", &other, &algorithm));
+        assert!(!access.by_key("bob", &key, &algorithm));
+        assert!(!access.by_key("ada", &key, &Algorithm::Rsa { hash: None }));
+        assert!(!Access::Nobody.by_key("ada", &key, &algorithm));
+        assert!(Access::Any.by_key("eve", &other, &algorithm));
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut users = Users::new();
+        users.password("ada", "secret").unwrap();
+        assert_eq!(format!("{users:?}"), "[\"ada\"]");
+    }
+}

@@ -1,0 +1,157 @@
+//! A command on a channel: its streams, its signals, its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ab_core::process::{Cause, Channel, Command, Control, Exit, Process, Stdin, TerminalSize};
+use ab_core::{Backend, Error, ExecOptions, Kind};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use crate::inbox::Inbox;
+use crate::outlet::{Gone, Outlet};
+use crate::signal;
+
+/// Input that is handed to a process in one piece, at most.
+const PIECE: usize = 64 * 1024;
+/// What a shell says of a command that cannot be run, and of one that is not there.
+const CANNOT_RUN: u32 = 126;
+const NOT_FOUND: u32 = 127;
+/// The status of a process that nobody knows the end of.
+const LOST: u32 = 255;
+/// The type of a terminal whose client did not say.
+const DEFAULT_TERMINAL: &str = "xterm-256color";
+/// Terminals of clients that do not know their size.
+const DEFAULT_SIZE: TerminalSize = TerminalSize { columns: 80, rows: 24 };
+
+/// A terminal as a client asks for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Terminal {
+    pub(crate) kind: String,
+    pub(crate) size: TerminalSize,
+}
+
+/// What is to be run, and with what.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) line: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) terminal: Option<Terminal>,
+}
+
+/// The size of a terminal; a client that says nothing, or nonsense, gets the usual one.
+pub(crate) fn size(columns: u32, rows: u32) -> TerminalSize {
+    let clamp = |value: u32, default| match u16::try_from(value) {
+        Ok(0) => default,
+        Ok(value) => value,
+        Err(_) => u16::MAX,
+    };
+    TerminalSize {
+        columns: clamp(columns, DEFAULT_SIZE.columns),
+        rows: clamp(rows, DEFAULT_SIZE.rows),
+    }
+}
+
+/// Runs a command to its end. Dropping the future ends the command.
+pub(crate) async fn run(
+    backend: Backend,
+    run: Run,
+    inbox: Arc<Inbox>,
+    outlet: Outlet,
+    controls: mpsc::Receiver<Control>,
+) {
+    // A client that is gone needs no answer.
+    let _: Result<(), Gone> = match start(&backend, run).await {
+        Ok(process) => attend(process, &inbox, outlet, controls).await,
+        Err(error) => refuse(error, outlet).await,
+    };
+    inbox.close();
+}
+
+async fn start(backend: &Backend, run: Run) -> Result<Process, Error> {
+    let mut env = run.env;
+    if let Some(terminal) = &run.terminal {
+        let kind = if terminal.kind.is_empty() { DEFAULT_TERMINAL } else { &terminal.kind };
+        env.insert("TERM".to_owned(), kind.to_owned());
+    }
+    let options = ExecOptions { env, ..ExecOptions::default() };
+    let mut request = backend.request(Command::Shell(run.line), options)?;
+    request.stdin = Stdin::Piped;
+    request.terminal = run.terminal.map(|terminal| terminal.size);
+    backend.spawn(request).await
+}
+
+async fn refuse(error: Error, outlet: Outlet) -> Result<(), Gone> {
+    let mut message = format!("{error}\n");
+    if let Some(hint) = error.hint() {
+        message.push_str(&format!("{hint}\n"));
+    }
+    outlet.stderr(Bytes::from(message)).await?;
+    let status = if error.kind() == Kind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+    outlet.exit(status).await
+}
+
+async fn attend(
+    mut process: Process,
+    inbox: &Inbox,
+    outlet: Outlet,
+    mut controls: mpsc::Receiver<Control>,
+) -> Result<(), Gone> {
+    let stdin = process.stdin.take();
+    let control = process.control.clone();
+    let feeding = async {
+        let Some(stdin) = stdin else { return };
+        while let Some(piece) = inbox.bytes(PIECE).await {
+            if stdin.send(piece).await.is_err() {
+                break;
+            }
+        }
+        drop(stdin);
+        // A command that takes no more input does not keep the client's other words waiting.
+        while inbox.bytes(usize::MAX).await.is_some() {}
+    };
+    let steering = async {
+        while let Some(wish) = controls.recv().await {
+            if control.send(wish).await.is_err() {
+                break;
+            }
+        }
+    };
+    let talking = async {
+        while let Some(output) = process.output.recv().await {
+            match output.channel {
+                Channel::Stdout => outlet.stdout(output.bytes).await?,
+                Channel::Stderr => outlet.stderr(output.bytes).await?,
+            }
+        }
+        Ok(process.wait().await)
+    };
+    let beside = async {
+        tokio::join!(feeding, steering);
+        std::future::pending::<()>().await;
+    };
+    let exit = tokio::select! {
+        exit = talking => exit?,
+        () = beside => None,
+    };
+    conclude(exit, outlet).await
+}
+
+async fn conclude(exit: Option<Exit>, outlet: Outlet) -> Result<(), Gone> {
+    let Some(exit) = exit else { return outlet.exit(LOST).await };
+    let note = match exit.cause {
+        Cause::Timeout => Some("the command did not end in time"),
+        Cause::Memory => Some("the command needed more memory than its limit"),
+        Cause::Itself | Cause::Dropped => None,
+    };
+    if let Some(note) = note {
+        outlet.stderr(Bytes::from(format!("{note}\n"))).await?;
+    }
+    match (exit.code, exit.signal) {
+        (Some(code), _) => outlet.exit(code.cast_unsigned()).await,
+        (None, Some(signal)) => {
+            outlet.exit_signal(signal::name(signal), note.unwrap_or_default().to_owned()).await
+        }
+        (None, None) => outlet.exit(LOST).await,
+    }
+}

@@ -1,0 +1,25 @@
+//! A workspace over any byte stream: SSH with commands and SFTP, served from a
+//! [`Backend`](ab_core::Backend).
+//!
+//! - [`Server`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
+//!   [`websocket::FrameStream`] makes a byte stream of a WebSocket.
+//! - What a connection started ends with it: commands, open files, tasks.
+//! - Nothing here opens a file or starts a program; the backend does, with its guards and walls.
+
+pub mod auth;
+mod backlog;
+mod command;
+mod cut;
+mod host_key;
+mod inbox;
+mod listener;
+mod outlet;
+pub mod server;
+pub mod sftp;
+mod signal;
+pub mod websocket;
+
+pub use auth::{Access, Users};
+pub use host_key::{HostKey, Origin};
+pub use listener::{Listening, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, Observer, listen};
+pub use server::{Ended, Server, Settings};

@@ -1,0 +1,58 @@
+//! The way out of a channel: data as far as the client's window allows, then how it ended.
+
+use bytes::Bytes;
+use russh::server::{Handle, Msg};
+use russh::{ChannelWriteHalf, Sig};
+
+/// The client or the connection is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// Extended data of this kind is standard error.
+const STDERR: u32 = 1;
+
+/// Waits for window before it hands anything to the connection, so that a channel whose client
+/// does not read holds up nobody else. Whoever waits here is ended by dropping its task.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    half: ChannelWriteHalf<Msg>,
+    connection: Handle,
+}
+
+impl Outlet {
+    pub(crate) fn new(half: ChannelWriteHalf<Msg>, connection: Handle) -> Self {
+        Self { half, connection }
+    }
+
+    pub(crate) async fn stdout(&self, bytes: Bytes) -> Result<(), Gone> {
+        self.half.data_bytes(bytes).await.map_err(|_| Gone)
+    }
+
+    pub(crate) async fn stderr(&self, bytes: Bytes) -> Result<(), Gone> {
+        self.half.extended_data_bytes(STDERR, bytes).await.map_err(|_| Gone)
+    }
+
+    /// Tells a status, and that the channel is done.
+    pub(crate) async fn exit(self, status: u32) -> Result<(), Gone> {
+        self.half.exit_status(status).await.map_err(|_| Gone)?;
+        self.close().await
+    }
+
+    /// Tells which signal it was, and that the channel is done.
+    pub(crate) async fn exit_signal(self, signal: Sig, message: String) -> Result<(), Gone> {
+        let told = self.connection.exit_signal_request(
+            self.half.id(),
+            signal,
+            false,
+            message,
+            "en".to_owned(),
+        );
+        told.await.map_err(|()| Gone)?;
+        self.close().await
+    }
+
+    async fn close(self) -> Result<(), Gone> {
+        self.half.eof().await.map_err(|_| Gone)?;
+        self.half.close().await.map_err(|_| Gone)
+    }
+}

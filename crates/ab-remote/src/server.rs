@@ -1,0 +1,301 @@
+//! One connection from its first byte to the end of its last task.
+
+mod connection;
+mod preferences;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ab_core::Backend;
+use russh::Disconnect;
+use russh::server::{Config, Handle};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::auth::Access;
+use crate::backlog::Backlog;
+use crate::cut::{Cuttable, Scissors};
+use crate::host_key::HostKey;
+use connection::Connection;
+
+/// How long a client may take to say who it is.
+pub const LOGIN_TIME: Duration = Duration::from_secs(30);
+/// How long a connection that was told to end may take to do so.
+const PARTING: Duration = Duration::from_secs(2);
+/// Channels that one connection may have open.
+pub const MAX_CHANNELS: usize = 128;
+
+/// What a server is made of, beside the workspace.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub host_key: HostKey,
+    pub access: Access,
+    /// How the server calls itself, after `SSH-2.0-`: printable, without space or minus sign.
+    pub ident: String,
+    /// Shown to users before they log in.
+    pub banner: Option<String>,
+    pub login_time: Duration,
+    /// How long every refused attempt to log in takes.
+    pub refusal_time: Duration,
+    /// Refused attempts that end a connection.
+    pub max_attempts: usize,
+    pub max_channels: usize,
+    /// After how long without a word a client is asked whether it is there; thrice in vain ends
+    /// the connection.
+    pub keepalive: Duration,
+}
+
+impl Settings {
+    pub fn new(host_key: HostKey, access: Access) -> Self {
+        Self {
+            host_key,
+            access,
+            ident: concat!("AgentBackend_", env!("CARGO_PKG_VERSION")).to_owned(),
+            banner: None,
+            login_time: LOGIN_TIME,
+            refusal_time: Duration::from_millis(500),
+            max_attempts: 6,
+            max_channels: MAX_CHANNELS,
+            keepalive: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Serves a workspace to any number of connections. Cheap to clone; clones are the same server.
+#[derive(Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Backend,
+    config: Arc<Config>,
+    settings: Arc<Settings>,
+    /// Whether the server still serves.
+    open: watch::Sender<bool>,
+    /// How many connections there are.
+    connections: watch::Sender<usize>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The client left, politely or not, after it had logged in.
+    Left,
+    /// It never got as far as logging in; why, as far as is known.
+    NotLoggedIn(String),
+    /// The server was shut down.
+    ShutDown,
+    /// It broke a rule of the protocol or a bound of ours.
+    Failed(String),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Left => f.write_str("the client left"),
+            Ended::NotLoggedIn(why) => write!(f, "the client did not log in: {why}"),
+            Ended::ShutDown => f.write_str("the server was shut down"),
+            Ended::Failed(why) => write!(f, "the connection failed: {why}"),
+        }
+    }
+}
+
+/// The tasks of a connection's channels.
+type Tasks = Arc<Mutex<JoinSet<()>>>;
+
+impl Server {
+    pub fn new(backend: Backend, settings: Settings) -> Self {
+        let config = Arc::new(preferences::config(&settings));
+        let shared = Shared {
+            backend,
+            config,
+            settings: Arc::new(settings),
+            open: watch::Sender::new(true),
+            connections: watch::Sender::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// How many connections are being served.
+    pub fn connections(&self) -> usize {
+        *self.shared.connections.borrow()
+    }
+
+    /// Serves one connection to its end. All that it started has ended when this returns;
+    /// dropping the future ends it too.
+    pub async fn serve<S>(&self, stream: S) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_told(stream, || {}).await
+    }
+
+    /// Like [`serve`](Self::serve); `logged_in` is called once the client is known.
+    pub async fn serve_told<S>(&self, stream: S, logged_in: impl FnOnce() + Send) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut open = self.shared.open.subscribe();
+        if !*open.borrow_and_update() {
+            return Ended::ShutDown;
+        }
+        let _counted = Counted::new(&self.shared.connections);
+        let (stream, scissors) = Cuttable::new(Backlog::new(stream));
+        let tasks = Tasks::default();
+        let mut leash = Leash { scissors, tasks: tasks.clone() };
+        let (known, mut logins) = watch::channel(false);
+        let connection = Connection::new(
+            self.shared.backend.clone(),
+            self.shared.settings.clone(),
+            tasks.clone(),
+            known,
+        );
+        let deadline = Instant::now() + self.shared.settings.login_time;
+        let config = self.shared.config.clone();
+        let greeting = timeout_at(deadline, russh::server::run_stream(config, stream, connection));
+        let greeted = tokio::select! {
+            greeted = greeting => greeted,
+            () = closed(&mut open) => return Ended::ShutDown,
+        };
+        let mut session = match greeted {
+            Ok(Ok(session)) => session,
+            Ok(Err(error)) => return Ended::NotLoggedIn(error.to_string()),
+            Err(_) => return Ended::NotLoggedIn("it took too long".to_owned()),
+        };
+        let handle = session.handle();
+        let mut told = Some(logged_in);
+        let ended = loop {
+            let event = tokio::select! {
+                ended = &mut session => Event::Ended(ended),
+                event = login(&mut logins, deadline), if told.is_some() => event,
+                () = closed(&mut open) => Event::ShutDown,
+            };
+            match (event, told.take()) {
+                (Event::LoggedIn, Some(told)) => told(),
+                (Event::LoggedIn, None) => {}
+                (Event::TooLate, _) => break Ended::NotLoggedIn("it took too long".to_owned()),
+                (Event::ShutDown, _) => {
+                    part(&handle, &mut session, "Server shutting down").await;
+                    break Ended::ShutDown;
+                }
+                (Event::Ended(Ok(())), None) => break Ended::Left,
+                (Event::Ended(Err(error)), None) if error.is_departure() => break Ended::Left,
+                (Event::Ended(Err(error)), None) => break Ended::Failed(error.to_string()),
+                (Event::Ended(Ok(())), Some(_)) => {
+                    break Ended::NotLoggedIn("it left".to_owned());
+                }
+                (Event::Ended(Err(error)), Some(_)) => {
+                    break Ended::NotLoggedIn(error.to_string());
+                }
+            }
+        };
+        leash.join().await;
+        ended
+    }
+
+    /// Ends every connection and refuses new ones; returns when none is left.
+    pub async fn shut_down(&self) {
+        self.shared.open.send_replace(false);
+        let mut connections = self.shared.connections.subscribe();
+        // The sender lives as long as this server.
+        let _ = connections.wait_for(|count| *count == 0).await;
+    }
+
+    pub(crate) fn is_open(&self) -> watch::Receiver<bool> {
+        self.shared.open.subscribe()
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("backend", &self.shared.backend)
+            .field("settings", &self.shared.settings)
+            .field("connections", &self.connections())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What happens to a connection.
+enum Event {
+    LoggedIn,
+    /// It did not log in within its time.
+    TooLate,
+    Ended(Result<(), connection::Failure>),
+    ShutDown,
+}
+
+/// Waits until the client is known, or its time is up.
+async fn login(logins: &mut watch::Receiver<bool>, deadline: Instant) -> Event {
+    match timeout_at(deadline, logins.wait_for(|known| *known)).await {
+        Ok(Ok(_)) => return Event::LoggedIn,
+        Ok(Err(_)) => {}
+        Err(_) => return Event::TooLate,
+    }
+    // The connection is gone, and says so itself.
+    std::future::pending().await
+}
+
+/// Waits until the server is shut down.
+pub(crate) async fn closed(open: &mut watch::Receiver<bool>) {
+    // An error means that no server is left, which is as shut down as can be.
+    let _ = open.wait_for(|open| !*open).await;
+}
+
+/// Says goodbye, and waits a little for the client to hear it.
+async fn part(handle: &Handle, session: &mut russh::server::RunningSession<Connection>, why: &str) {
+    let told = handle.disconnect(Disconnect::ByApplication, why.to_owned(), "en".to_owned());
+    let _ = timeout(PARTING, async {
+        let _ = told.await;
+        let _ = session.await;
+    })
+    .await;
+}
+
+/// Counts a connection while it lives.
+struct Counted<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Ends all that a connection started, also when nobody waits for it any more.
+struct Leash {
+    scissors: Scissors,
+    tasks: Tasks,
+}
+
+impl Leash {
+    async fn join(&mut self) {
+        self.scissors.cut();
+        let mut tasks = std::mem::take(&mut *lock(&self.tasks));
+        tasks.shutdown().await;
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        lock(&self.tasks).abort_all();
+    }
+}
+
+fn lock(tasks: &Tasks) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,397 @@
+//! What a client says, as russh tells it, and what becomes of it.
+//!
+//! russh calls from the one loop that also reads the socket: nothing here waits for a command, a
+//! file or the client itself.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::Backend;
+use ab_core::process::Control;
+use russh::keys::Certificate;
+use russh::server::{
+    Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
+};
+use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty, Sig};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::{Settings, Tasks, lock};
+use crate::command::{self, Run, Terminal};
+use crate::inbox::{Gauge, HELD_WINDOW, Inbox, MAX_UNREAD, WINDOW};
+use crate::outlet::Outlet;
+use crate::sftp::{self, Allowance, LinkOrder};
+use crate::signal;
+
+/// How long a client that is held back waits for each of its packets.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Signals and sizes of a terminal that wait for a command.
+const CONTROLS: usize = 16;
+/// Variables that a client may give a command.
+const MAX_VARIABLES: usize = 256;
+/// Longest command line.
+const MAX_LINE: usize = 1024 * 1024;
+/// What a client that asks for a shell gets.
+const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Protocol(russh::Error),
+    /// More was sent than is read, and the window that was granted ignored.
+    Flooded,
+}
+
+impl Failure {
+    /// Whether this is only how a client leaves that has no time for manners.
+    pub(super) fn is_departure(&self) -> bool {
+        matches!(
+            self,
+            Failure::Protocol(
+                russh::Error::IO(_)
+                    | russh::Error::HUP
+                    | russh::Error::Disconnect
+                    | russh::Error::ConnectionTimeout
+                    | russh::Error::KeepaliveTimeout
+                    | russh::Error::InactivityTimeout
+            )
+        )
+    }
+}
+
+impl From<russh::Error> for Failure {
+    fn from(error: russh::Error) -> Self {
+        Failure::Protocol(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Protocol(error) => error.fmt(f),
+            Failure::Flooded => write!(f, "more than {MAX_UNREAD} bytes wait to be read"),
+        }
+    }
+}
+
+type Done = Result<(), Failure>;
+
+/// One client.
+pub(super) struct Connection {
+    backend: Backend,
+    settings: Arc<Settings>,
+    tasks: Tasks,
+    login: watch::Sender<bool>,
+    gauge: Arc<Gauge>,
+    allowance: Arc<Allowance>,
+    lines: HashMap<ChannelId, Line>,
+}
+
+/// A channel.
+enum Line {
+    /// Nothing runs on it yet.
+    Idle(Box<Idle>),
+    Busy(Busy),
+}
+
+struct Idle {
+    half: ChannelWriteHalf<Msg>,
+    env: BTreeMap<String, String>,
+    terminal: Option<Terminal>,
+}
+
+struct Busy {
+    inbox: Arc<Inbox>,
+    controls: mpsc::Sender<Control>,
+    task: AbortHandle,
+}
+
+impl Connection {
+    pub(super) fn new(
+        backend: Backend,
+        settings: Arc<Settings>,
+        tasks: Tasks,
+        login: watch::Sender<bool>,
+    ) -> Self {
+        Self {
+            backend,
+            settings,
+            tasks,
+            login,
+            gauge: Arc::default(),
+            allowance: Arc::default(),
+            lines: HashMap::new(),
+        }
+    }
+
+    fn idle(&mut self, channel: ChannelId) -> Option<&mut Idle> {
+        match self.lines.get_mut(&channel)? {
+            Line::Idle(idle) => Some(idle),
+            Line::Busy(_) => None,
+        }
+    }
+
+    fn busy(&self, channel: ChannelId) -> Option<&Busy> {
+        match self.lines.get(&channel)? {
+            Line::Idle(_) => None,
+            Line::Busy(busy) => Some(busy),
+        }
+    }
+
+    /// Runs something on a channel that nothing runs on yet; `false` if something does.
+    fn occupy(&mut self, channel: ChannelId, session: &Session, what: What) -> bool {
+        let Some(Line::Idle(_)) = self.lines.get(&channel) else { return false };
+        let Some(Line::Idle(idle)) = self.lines.remove(&channel) else { return false };
+        let inbox = Arc::new(Inbox::new(self.gauge.clone()));
+        let (controls, wishes) = mpsc::channel(CONTROLS);
+        let outlet = Outlet::new(idle.half, session.handle());
+        let backend = self.backend.clone();
+        let mut tasks = lock(&self.tasks);
+        // Those that ended are let go of here, so that their number is that of the channels.
+        while tasks.try_join_next().is_some() {}
+        let task = match what {
+            What::Command(line) => {
+                let run = Run { line, env: idle.env, terminal: idle.terminal };
+                tasks.spawn(command::run(backend, run, inbox.clone(), outlet, wishes))
+            }
+            What::Sftp => {
+                let links = LinkOrder::of(session.remote_sshid());
+                let session = sftp::Session::new(backend, self.allowance.clone(), links);
+                tasks.spawn(sftp::serve(session, inbox.clone(), outlet))
+            }
+        };
+        drop(tasks);
+        self.lines.insert(channel, Line::Busy(Busy { inbox, controls, task }));
+        true
+    }
+
+    fn let_in(yes: bool) -> Auth {
+        if yes { Auth::Accept } else { Auth::reject() }
+    }
+}
+
+/// What a channel is for.
+enum What {
+    Command(String),
+    Sftp,
+}
+
+/// Answers a request on a channel.
+fn answer(session: &mut Session, channel: ChannelId, yes: bool) -> Done {
+    match yes {
+        true => session.channel_success(channel)?,
+        false => session.channel_failure(channel)?,
+    }
+    Ok(())
+}
+
+impl Handler for Connection {
+    type Error = Failure;
+
+    async fn auth_none(&mut self, _user: &str) -> Result<Auth, Failure> {
+        Ok(Self::let_in(self.settings.access.without_credentials()))
+    }
+
+    async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Failure> {
+        Ok(Self::let_in(self.settings.access.by_password(user, password)))
+    }
+
+    async fn auth_publickey_offered(
+        &mut self,
+        user: &str,
+        offer: PublicKeyOffer<'_>,
+    ) -> Result<Auth, Failure> {
+        let known = self.settings.access.by_key(user, offer.public_key, offer.algorithm);
+        Ok(Self::let_in(known))
+    }
+
+    async fn auth_publickey(
+        &mut self,
+        user: &str,
+        key: VerifiedPublicKey<'_>,
+    ) -> Result<Auth, Failure> {
+        Ok(Self::let_in(self.settings.access.by_key(user, key.public_key, key.algorithm)))
+    }
+
+    async fn auth_openssh_certificate(
+        &mut self,
+        _user: &str,
+        _certificate: &Certificate,
+    ) -> Result<Auth, Failure> {
+        // No authority is trusted, so none can vouch for a key.
+        Ok(Self::let_in(self.settings.access.without_credentials()))
+    }
+
+    async fn authentication_banner(&mut self) -> Result<Option<String>, Failure> {
+        Ok(self.settings.banner.clone())
+    }
+
+    async fn auth_succeeded(&mut self, _session: &mut Session) -> Done {
+        self.login.send_replace(true);
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> Done {
+        if self.lines.len() >= self.settings.max_channels {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+            return Ok(());
+        }
+        let id = channel.id();
+        // The half that reads is not used: what arrives is told to the methods below.
+        let (_, half) = channel.split();
+        let idle = Idle { half, env: BTreeMap::new(), terminal: None };
+        self.lines.insert(id, Line::Idle(Box::new(idle)));
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _session: &mut Session) -> Done {
+        if let Some(Line::Busy(busy)) = self.lines.remove(&channel) {
+            busy.task.abort();
+        }
+        Ok(())
+    }
+
+    async fn channel_eof(&mut self, channel: ChannelId, _session: &mut Session) -> Done {
+        if let Some(busy) = self.busy(channel) {
+            busy.inbox.end();
+        }
+        Ok(())
+    }
+
+    async fn data(&mut self, channel: ChannelId, data: &[u8], session: &mut Session) -> Done {
+        let Some(busy) = self.busy(channel) else { return Ok(()) };
+        if !busy.task.is_finished() {
+            busy.inbox.push(data);
+        }
+        if self.gauge.unread() > MAX_UNREAD {
+            let why = Failure::Flooded.to_string();
+            session.disconnect(Disconnect::ByApplication, &why, "en")?;
+            return Err(Failure::Flooded);
+        }
+        if self.gauge.is_high() && data.len() <= HELD_WINDOW as usize {
+            // A trickle of packets of two bytes costs time, not memory.
+            let _ = timeout(PAUSE, self.gauge.room()).await;
+        }
+        Ok(())
+    }
+
+    fn adjust_window(&mut self, _channel: ChannelId, _current: u32) -> u32 {
+        if self.gauge.is_high() { HELD_WINDOW } else { WINDOW }
+    }
+
+    async fn pty_request(
+        &mut self,
+        channel: ChannelId,
+        term: &str,
+        columns: u32,
+        rows: u32,
+        _width: u32,
+        _height: u32,
+        _modes: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> Done {
+        let idle = self.idle(channel);
+        let yes = idle.is_some();
+        if let Some(idle) = idle {
+            let size = command::size(columns, rows);
+            idle.terminal = Some(Terminal { kind: term.to_owned(), size });
+        }
+        answer(session, channel, yes)
+    }
+
+    async fn x11_request(
+        &mut self,
+        channel: ChannelId,
+        _single_connection: bool,
+        _protocol: &str,
+        _cookie: &str,
+        _screen: u32,
+        session: &mut Session,
+    ) -> Done {
+        answer(session, channel, false)
+    }
+
+    async fn env_request(
+        &mut self,
+        channel: ChannelId,
+        name: &str,
+        value: &str,
+        session: &mut Session,
+    ) -> Done {
+        let taken = ab_core::environment::check(name, value).is_ok()
+            && self.idle(channel).is_some_and(|idle| {
+                let room = idle.env.len() < MAX_VARIABLES;
+                if room {
+                    idle.env.insert(name.to_owned(), value.to_owned());
+                }
+                room
+            });
+        answer(session, channel, taken)
+    }
+
+    async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Done {
+        let started = self.occupy(channel, session, What::Command(SHELL.to_owned()));
+        answer(session, channel, started)
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        line: &[u8],
+        session: &mut Session,
+    ) -> Done {
+        let line = std::str::from_utf8(line).ok().filter(|line| line.len() <= MAX_LINE);
+        let started =
+            line.is_some_and(|line| self.occupy(channel, session, What::Command(line.to_owned())));
+        answer(session, channel, started)
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        channel: ChannelId,
+        name: &str,
+        session: &mut Session,
+    ) -> Done {
+        let started = name == "sftp" && self.occupy(channel, session, What::Sftp);
+        answer(session, channel, started)
+    }
+
+    async fn window_change_request(
+        &mut self,
+        channel: ChannelId,
+        columns: u32,
+        rows: u32,
+        _width: u32,
+        _height: u32,
+        session: &mut Session,
+    ) -> Done {
+        let size = command::size(columns, rows);
+        let taken = match self.lines.get_mut(&channel) {
+            Some(Line::Idle(idle)) => {
+                idle.terminal.as_mut().map(|terminal| terminal.size = size).is_some()
+            }
+            // One more size than a command can take is not worth waiting for.
+            Some(Line::Busy(busy)) => busy.controls.try_send(Control::Resize(size)).is_ok(),
+            None => false,
+        };
+        answer(session, channel, taken)
+    }
+
+    async fn signal(&mut self, channel: ChannelId, signal: Sig, session: &mut Session) -> Done {
+        let number = signal::number(&signal);
+        let taken = self
+            .busy(channel)
+            .zip(number)
+            .is_some_and(|(busy, number)| busy.controls.try_send(Control::Signal(number)).is_ok());
+        answer(session, channel, taken)
+    }
+}

@@ -1,0 +1,89 @@
+//! What is offered to clients: algorithms, sizes, patience.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use russh::keys::ssh_key::EcdsaCurve;
+use russh::keys::{Algorithm, HashAlg};
+use russh::server::Config;
+use russh::{Limits, Preferred, SshId, cipher, compression, kex, mac};
+
+use super::Settings;
+use crate::inbox::WINDOW;
+
+/// Longest packet, as the protocol's authors had it; larger ones are refused by some clients.
+const PACKET: u32 = 65_535;
+/// Messages of channels that wait for the connection to send them, of at most a packet each.
+const OUTGOING: usize = 32;
+/// The queue that russh keeps for each channel. It is not read here, and takes nothing.
+const UNUSED: usize = 1;
+/// How long a client may leave what is sent to it unread in its socket.
+const UNREAD: Duration = Duration::from_secs(300);
+/// Bytes after which keys are renewed, and how long they are good for.
+const REKEY_BYTES: usize = 1 << 30;
+const REKEY_TIME: Duration = Duration::from_secs(3600);
+
+/// The fastest that is safe first: on today's processors this is more than twice chacha20.
+const CIPHERS: &[cipher::Name] = &[
+    cipher::AES_128_GCM,
+    cipher::AES_256_GCM,
+    cipher::CHACHA20_POLY1305,
+    cipher::AES_128_CTR,
+    cipher::AES_192_CTR,
+    cipher::AES_256_CTR,
+];
+
+const EXCHANGES: &[kex::Name] = &[
+    kex::MLKEM768X25519_SHA256,
+    kex::CURVE25519,
+    kex::CURVE25519_PRE_RFC_8731,
+    kex::ECDH_SHA2_NISTP256,
+    kex::ECDH_SHA2_NISTP384,
+    kex::ECDH_SHA2_NISTP521,
+    kex::DH_G16_SHA512,
+    kex::DH_G14_SHA256,
+    kex::EXTENSION_SUPPORT_AS_SERVER,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
+];
+
+const MACS: &[mac::Name] =
+    &[mac::HMAC_SHA256_ETM, mac::HMAC_SHA512_ETM, mac::HMAC_SHA256, mac::HMAC_SHA512];
+
+const KEYS: &[Algorithm] = &[
+    Algorithm::Ed25519,
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
+    Algorithm::Rsa { hash: Some(HashAlg::Sha512) },
+    Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
+];
+
+pub(super) fn config(settings: &Settings) -> Config {
+    Config {
+        server_id: SshId::Standard(Cow::Owned(format!("SSH-2.0-{}", settings.ident))),
+        methods: settings.access.methods(),
+        auth_rejection_time: settings.refusal_time,
+        // The first question of many clients is what they may try; that is no attempt.
+        auth_rejection_time_initial: Some(Duration::ZERO),
+        keys: vec![settings.host_key.key().clone()],
+        limits: Limits::new(REKEY_BYTES, REKEY_BYTES, REKEY_TIME),
+        window_size: WINDOW,
+        maximum_packet_size: PACKET,
+        channel_buffer_size: UNUSED,
+        event_buffer_size: OUTGOING,
+        preferred: Preferred {
+            kex: Cow::Borrowed(EXCHANGES),
+            key: Cow::Borrowed(KEYS),
+            cipher: Cow::Borrowed(CIPHERS),
+            mac: Cow::Borrowed(MACS),
+            compression: Cow::Borrowed(&[compression::NONE]),
+            ..Preferred::default()
+        },
+        max_auth_attempts: settings.max_attempts,
+        inactivity_timeout: Some(UNREAD),
+        keepalive_interval: Some(settings.keepalive),
+        keepalive_max: 3,
+        nodelay: true,
+        ..Config::default()
+    }
+}

@@ -1,0 +1,243 @@
+//! SFTP version 3 over one channel: requests are taken in order, worked on together, answered as
+//! they are done.
+//!
+//! - Everything runs in the one task of the channel and ends with it.
+//! - Each request takes its part of a budget of bytes when it begins and gives it back when its
+//!   answer is with the connection, so a client that does not read stops being worked for.
+//! - A channel whose client sends what is no packet ends; one bad request is refused.
+
+mod attributes;
+mod beyond;
+pub mod extended;
+mod files;
+mod handles;
+mod long_name;
+mod order;
+pub mod packet;
+mod paths;
+mod perform;
+mod report;
+mod status;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ab_core::Backend;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub use attributes::Attributes;
+pub(crate) use handles::Allowance;
+use handles::{Handle, Handles};
+use order::Flights;
+use packet::{Answer, Id, Incoming, MAX_PACKET, Malformed};
+pub(crate) use paths::LinkOrder;
+use perform::Job;
+use status::{BAD_MESSAGE, FAILURE, Refusal};
+
+use crate::inbox::Inbox;
+use crate::outlet::Outlet;
+
+/// Requests of one channel that are worked on at a time.
+const MAX_TOGETHER: usize = 64;
+/// Bytes that the requests of one channel may take, with their answers, until those are sent.
+pub(crate) const BUDGET: usize = 8 * 1024 * 1024;
+/// What a request takes beside its data.
+const OVERHEAD: usize = 512;
+/// Data up to this size travels in the packet of its header.
+const SMALL: usize = 16 * 1024;
+
+/// What the requests of a channel work on.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) backend: Backend,
+    pub(crate) allowance: Arc<Allowance>,
+    pub(crate) links: LinkOrder,
+    handles: Handles,
+    /// Whether the client asked to be told exactly why something failed.
+    exact: AtomicBool,
+}
+
+impl Session {
+    pub(crate) fn new(backend: Backend, allowance: Arc<Allowance>, links: LinkOrder) -> Self {
+        let (handles, exact) = (Handles::default(), AtomicBool::new(false));
+        Self { backend, allowance, links, handles, exact }
+    }
+
+    fn handle(&self, handle: &Bytes) -> Result<Arc<Handle>, Refusal> {
+        self.handles.get(handle).ok_or_else(|| Refusal::new(FAILURE, "no such handle"))
+    }
+}
+
+/// The answer to a request, with what it took of the budget.
+struct Reply {
+    head: Bytes,
+    body: Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What a request comes to.
+#[derive(Debug)]
+enum Outcome {
+    Done,
+    Data(Bytes),
+    Packet(Answer),
+}
+
+/// A request that is worked on: its flight, its lane, its answer.
+type Running = Pin<Box<dyn Future<Output = (u64, Option<u32>, Reply)> + Send>>;
+
+/// How a channel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The client said that it was done.
+    ByClient,
+    /// The client sent what is no SFTP.
+    Garbage(&'static str),
+    Gone,
+}
+
+/// Serves a channel until its client is done.
+pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
+    let (replies, mut waiting) = mpsc::unbounded_channel::<Reply>();
+    let sending = async {
+        while let Some(reply) = waiting.recv().await {
+            outlet.stdout(reply.head).await.map_err(|_| Ended::Gone)?;
+            outlet.stdout(reply.body).await.map_err(|_| Ended::Gone)?;
+        }
+        Ok(())
+    };
+    let working = async { Ok(work(&Arc::new(session), &inbox, replies).await) };
+    let ended = match tokio::try_join!(working, sending) {
+        Ok((ended, ())) | Err(ended) => ended,
+    };
+    // A client that is gone needs no answer.
+    let _ = match ended {
+        Ended::ByClient => outlet.exit(0).await,
+        Ended::Garbage(what) => {
+            let _ = outlet.stderr(Bytes::from(format!("sftp: {what}\n"))).await;
+            outlet.exit(1).await
+        }
+        Ended::Gone => Ok(()),
+    };
+    inbox.close();
+}
+
+async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Reply>) -> Ended {
+    let budget = Arc::new(Semaphore::new(BUDGET));
+    let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
+    let mut flights = Flights::default();
+    let mut greeted = false;
+    let ended = loop {
+        let packet = tokio::select! {
+            biased;
+            Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
+                send(&replies, flights.land(flight, lane, reply));
+                continue;
+            }
+            packet = inbox.packet(MAX_PACKET) => packet,
+        };
+        let packet = match packet {
+            Ok(Some(packet)) => packet,
+            Ok(None) => break Ended::ByClient,
+            Err(_) => break Ended::Garbage("a packet is longer than any may be"),
+        };
+        let length = packet.len();
+        let (id, job) = match packet::decode(packet) {
+            Ok(Incoming::Init { .. }) if !greeted => {
+                greeted = true;
+                let permit = take(&budget, OVERHEAD).await;
+                let head = perform::greeting().finish(packet::VERSION);
+                let _ = replies.send(Reply { head, body: Bytes::new(), _permit: permit });
+                continue;
+            }
+            Ok(Incoming::Init { .. }) => break Ended::Garbage("a session begins only once"),
+            Ok(Incoming::Request { .. }) if !greeted => {
+                break Ended::Garbage("a session begins with its version");
+            }
+            Ok(Incoming::Request { id, request }) => (id, Job::new(session, request)),
+            Err(Malformed { id: Some(id), what }) => {
+                (id, Job::refuse(Refusal::new(BAD_MESSAGE, what)))
+            }
+            Err(Malformed { id: None, what }) => break Ended::Garbage(what),
+        };
+        let cost = (job.cost() + length + OVERHEAD).min(BUDGET);
+        let permit = take(&budget, cost);
+        tokio::pin!(permit);
+        let mut held = None;
+        let permit = loop {
+            let free = flights.len() < MAX_TOGETHER && flights.is_free(job.footprint());
+            match held.take() {
+                Some(permit) if free => break permit,
+                still => held = still,
+            }
+            tokio::select! {
+                biased;
+                permit = &mut permit, if held.is_none() => held = Some(permit),
+                Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
+                    send(&replies, flights.land(flight, lane, reply));
+                }
+            }
+        };
+        let lane = job.lane();
+        let flight = flights.start(job.footprint().clone(), lane);
+        let session = session.clone();
+        running.push(Box::pin(async move {
+            let outcome = job.run(&session).await;
+            let exact = session.exact.load(Ordering::Acquire);
+            (flight, lane, reply(id, outcome, exact, permit))
+        }));
+    };
+    while let Some((flight, lane, reply)) = running.next().await {
+        send(&replies, flights.land(flight, lane, reply));
+    }
+    ended
+}
+
+/// Hands answers over to be sent; nobody takes them when the client is gone.
+fn send(replies: &UnboundedSender<Reply>, leaving: Vec<Reply>) {
+    for reply in leaving {
+        let _ = replies.send(reply);
+    }
+}
+
+async fn take(budget: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    match budget.clone().acquire_many_owned(bytes).await {
+        Ok(permit) => permit,
+        // Nobody closes the budget; waiting is right if somebody did.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+fn reply(
+    id: Id,
+    outcome: Result<Outcome, Refusal>,
+    exact: bool,
+    permit: OwnedSemaphorePermit,
+) -> Reply {
+    let (head, body) = match outcome {
+        Ok(Outcome::Done) => (Answer::status(status::OK, "").finish(id), Bytes::new()),
+        Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),
+        Ok(Outcome::Data(data)) => {
+            let header = Answer::data_header(id, data.len());
+            match data.len() <= SMALL {
+                true => (Bytes::from([&header[..], &data[..]].concat()), Bytes::new()),
+                false => (Bytes::copy_from_slice(&header), data),
+            }
+        }
+        Err(refusal) => {
+            let mut answer = Answer::status(refusal.code, &refusal.message);
+            if exact {
+                report::exact(&mut answer, refusal.error.as_ref());
+            }
+            (answer.finish(id), Bytes::new())
+        }
+    };
+    Reply { head, body, _permit: permit }
+}

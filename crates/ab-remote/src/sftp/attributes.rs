@@ -1,0 +1,116 @@
+//! Attributes of files on the wire, and what they are to a workspace.
+
+use std::time::{Duration, SystemTime};
+
+use ab_core::metadata::{FileKind, Stat};
+
+use super::packet::{Answer, Fields, Short};
+
+const SIZE: u32 = 1;
+const OWNER: u32 = 2;
+const PERMISSIONS: u32 = 4;
+const TIMES: u32 = 8;
+const EXTENDED: u32 = 0x8000_0000;
+
+/// Permission bits where a workspace has none.
+const FILE_MODE: u32 = 0o644;
+const DIR_MODE: u32 = 0o755;
+
+/// What is known, or asked for, of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub size: Option<u64>,
+    pub owner: Option<(u32, u32)>,
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: Option<u32>,
+    /// Of access and of change, in seconds.
+    pub times: Option<(u32, u32)>,
+}
+
+impl Attributes {
+    pub(super) fn decode(fields: &mut Fields) -> Result<Self, Short> {
+        let flags = fields.u32()?;
+        let mut attributes = Self::default();
+        if flags & SIZE != 0 {
+            attributes.size = Some(fields.u64()?);
+        }
+        if flags & OWNER != 0 {
+            attributes.owner = Some((fields.u32()?, fields.u32()?));
+        }
+        if flags & PERMISSIONS != 0 {
+            attributes.mode = Some(fields.u32()?);
+        }
+        if flags & TIMES != 0 {
+            attributes.times = Some((fields.u32()?, fields.u32()?));
+        }
+        if flags & EXTENDED != 0 {
+            // Nobody's extensions are known; they end where the packet does at the latest.
+            for _ in 0..fields.u32()? {
+                fields.string()?;
+                fields.string()?;
+            }
+        }
+        Ok(attributes)
+    }
+
+    pub(super) fn encode(&self, answer: &mut Answer) {
+        let mut flags = 0;
+        for (flag, there) in [
+            (SIZE, self.size.is_some()),
+            (OWNER, self.owner.is_some()),
+            (PERMISSIONS, self.mode.is_some()),
+            (TIMES, self.times.is_some()),
+        ] {
+            if there {
+                flags |= flag;
+            }
+        }
+        answer.u32(flags);
+        if let Some(size) = self.size {
+            answer.u64(size);
+        }
+        if let Some((user, group)) = self.owner {
+            answer.u32(user).u32(group);
+        }
+        if let Some(mode) = self.mode {
+            answer.u32(mode);
+        }
+        if let Some((accessed, modified)) = self.times {
+            answer.u32(accessed).u32(modified);
+        }
+    }
+
+    pub(super) fn of(stat: &Stat) -> Self {
+        let modified = seconds(stat.modified);
+        Self {
+            size: Some(stat.size),
+            owner: None,
+            mode: Some(mode(stat)),
+            times: Some((stat.accessed.map_or(modified, seconds), modified)),
+        }
+    }
+
+    /// The times that are asked for: of access and of change.
+    pub(super) fn wanted_times(&self) -> (Option<SystemTime>, Option<SystemTime>) {
+        let time = |seconds: u32| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into());
+        (self.times.map(|times| time(times.0)), self.times.map(|times| time(times.1)))
+    }
+}
+
+/// Type and permission bits, as in `st_mode`.
+fn mode(stat: &Stat) -> u32 {
+    let (kind, default) = match stat.kind {
+        FileKind::File => (0o100_000, FILE_MODE),
+        FileKind::Dir => (0o040_000, DIR_MODE),
+        FileKind::Symlink => (0o120_000, 0o777),
+        // A FIFO stands for whatever is no file: clients leave it alone.
+        FileKind::Other => (0o010_000, FILE_MODE),
+    };
+    kind | stat.mode.unwrap_or(default)
+}
+
+/// Seconds since 1970, as far as version 3 can tell them.
+pub(super) fn seconds(time: SystemTime) -> u32 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+}

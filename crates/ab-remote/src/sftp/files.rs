@@ -1,0 +1,288 @@
+//! What requests do to the files of a workspace.
+
+use std::time::SystemTime;
+
+use ab_core::metadata::Entry;
+use ab_core::options::{
+    Access, Attributes as Wanted, Creation, Detail, Existing, Links, ListOptions, OpenOptions,
+    Overwrite, Placement, RemoveOptions, RenameOptions, StatOptions,
+};
+use ab_core::{Backend, Kind, WsPath};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::attributes::seconds;
+use super::handles::{Directory, Handle, MAX_LISTED, Open};
+use super::long_name::{Times, long_name};
+use super::packet::{Answer, MAX_DATA, Request, flags};
+use super::paths::{link_text, text};
+use super::perform::NAMES_SIZE;
+use super::status::{FAILURE, PERMISSION_DENIED, Refusal};
+use super::{Attributes, Outcome, Session};
+
+/// Bits that new files and directories do not get, whatever a client asks for: most ask for
+/// everything and rely on the server's umask.
+const UMASK: u32 = 0o022;
+
+type Done = Result<Outcome, Refusal>;
+
+/// Whether opening a file so may change the workspace.
+pub(super) fn modifies(flags: u32) -> bool {
+    flags & (flags::WRITE | flags::APPEND | flags::CREATE | flags::TRUNCATE) != 0
+}
+
+pub(super) async fn by_path(session: &Session, request: Request) -> Done {
+    let backend = &session.backend;
+    match request {
+        Request::Open { path, flags, attributes } => {
+            open(session, text(&path)?, flags, &attributes).await
+        }
+        Request::Stat { path } => stat(backend, text(&path)?, Links::Follow).await,
+        Request::Lstat { path } => stat(backend, text(&path)?, Links::Keep).await,
+        Request::SetStat { path, attributes } => {
+            let path = text(&path)?;
+            if let Some(size) = attributes.size {
+                let options = OpenOptions { access: Access::Write, ..OpenOptions::default() };
+                backend.open(path, options).await?.set_len(size).await?;
+            }
+            if let Some(wanted) = wanted(&attributes)? {
+                backend.set_attributes(path, wanted).await?;
+            }
+            Ok(Outcome::Done)
+        }
+        Request::OpenDir { path } => open_dir(session, text(&path)?).await,
+        Request::Remove { path } => {
+            let path = text(&path)?;
+            if lstat(backend, path).await?.kind.is_dir() {
+                return Err(Refusal::new(FAILURE, "is a directory"));
+            }
+            backend.rm(path, RemoveOptions::default()).await?;
+            Ok(Outcome::Done)
+        }
+        Request::RemoveDir { path } => {
+            let path = text(&path)?;
+            if !lstat(backend, path).await?.kind.is_dir() {
+                return Err(Refusal::new(FAILURE, "not a directory"));
+            }
+            backend.rm(path, RemoveOptions::default()).await?;
+            Ok(Outcome::Done)
+        }
+        Request::MakeDir { path, attributes } => make_dir(backend, text(&path)?, &attributes).await,
+        Request::Rename { from, to } => {
+            let options = RenameOptions { overwrite: Overwrite::Replace };
+            backend.rename_with(text(&from)?, text(&to)?, options).await?;
+            Ok(Outcome::Done)
+        }
+        Request::ReadLink { path } => {
+            let target = backend.read_link(text(&path)?).await?;
+            let mut answer = Answer::names(1);
+            answer.name(&target, &target, &Attributes::default());
+            Ok(Outcome::Packet(answer))
+        }
+        Request::Symlink { first: target, second: link } => {
+            let link = text(&link)?;
+            let target = link_text(backend, &backend.resolve(link)?, text(&target)?)?;
+            backend.symlink(link, &target).await?;
+            Ok(Outcome::Done)
+        }
+        other => Err(misplaced(&other)),
+    }
+}
+
+pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Request) -> Done {
+    match (&handle.open, request) {
+        (_, Request::Close { .. }) => Ok(Outcome::Done),
+        (Open::File { file, .. }, Request::Read { offset, length, .. }) => {
+            let data = file.read_at(offset, (length as usize).min(MAX_DATA)).await?;
+            match data.is_empty() && length > 0 {
+                true => Err(Refusal::end()),
+                false => Ok(Outcome::Data(data)),
+            }
+        }
+        (Open::File { file, .. }, Request::Write { offset, data, .. }) => {
+            file.write_at(offset, data).await?;
+            Ok(Outcome::Done)
+        }
+        (Open::File { file, .. }, Request::Fstat { .. }) => {
+            Ok(Outcome::Packet(Answer::attributes(&Attributes::of(&file.stat().await?))))
+        }
+        (Open::File { file, .. }, Request::FsetStat { attributes, .. }) => {
+            if let Some(size) = attributes.size {
+                file.set_len(size).await?;
+            }
+            if let Some(wanted) = wanted(&attributes)? {
+                file.set_attributes(wanted).await?;
+            }
+            Ok(Outcome::Done)
+        }
+        (Open::Directory(directory), Request::ReadDir { .. }) => {
+            read_dir(session, &handle.path, directory).await
+        }
+        (Open::Directory(_), Request::Fstat { .. }) => {
+            let path = super::paths::shown(&handle.path);
+            stat(&session.backend, &path, Links::Follow).await
+        }
+        (Open::Directory(_), _) => Err(Refusal::new(FAILURE, "the handle is of a directory")),
+        (Open::Process(process), Request::Write { data, .. }) => process.write(data).await,
+        (Open::Process(_), _) => Err(Refusal::new(FAILURE, "the handle is of a process")),
+        (Open::File { .. }, _) => Err(Refusal::new(FAILURE, "the handle is of a file")),
+    }
+}
+
+fn misplaced(request: &Request) -> Refusal {
+    Refusal::new(FAILURE, format!("cannot be done: {request:?}"))
+}
+
+async fn open(session: &Session, path: &str, flags: u32, attributes: &Attributes) -> Done {
+    let share = session.allowance.handle()?;
+    let appends = flags & flags::APPEND != 0;
+    let writes = appends || flags & flags::WRITE != 0;
+    let access = match (flags & flags::READ != 0, writes) {
+        (true, true) => Access::ReadWrite,
+        (false, true) => Access::Write,
+        (_, false) => Access::Read,
+    };
+    let create = match (flags & flags::CREATE != 0, flags & flags::EXCLUSIVE != 0) {
+        (false, _) => Creation::Never,
+        (true, false) => Creation::IfMissing,
+        (true, true) => Creation::Always,
+    };
+    let existing = match writes && flags & flags::TRUNCATE != 0 {
+        true => Existing::Truncate,
+        false => Existing::Keep,
+    };
+    let placement = if appends { Placement::End } else { Placement::AsGiven };
+    let permissions = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
+    let options = OpenOptions { access, create, existing, placement, permissions };
+    let resolved = session.backend.resolve(path)?;
+    let file = session.backend.open(path, options).await?;
+    let open = Open::File { file, appends };
+    let number = session.handles.add(Handle { path: resolved, open, _share: share });
+    Ok(Outcome::Packet(Answer::handle(number)))
+}
+
+async fn stat(backend: &Backend, path: &str, links: Links) -> Done {
+    let stat = backend.stat_with(path, StatOptions { links }).await?;
+    Ok(Outcome::Packet(Answer::attributes(&Attributes::of(&stat))))
+}
+
+async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> {
+    Ok(backend.stat_with(path, StatOptions { links: Links::Keep }).await?)
+}
+
+/// What is to be changed beside the size, if anything is.
+fn wanted(attributes: &Attributes) -> Result<Option<Wanted>, Refusal> {
+    if attributes.owner.is_some() {
+        return Err(Refusal::new(PERMISSION_DENIED, "owners cannot be changed here"));
+    }
+    let (accessed, modified) = attributes.wanted_times();
+    // The bits above are the kind of file, which nobody means to change.
+    let mode = attributes.mode.map(|mode| mode & 0o7777);
+    let wanted = Wanted { mode, accessed, modified };
+    Ok((wanted != Wanted::default()).then_some(wanted))
+}
+
+async fn make_dir(backend: &Backend, path: &str, attributes: &Attributes) -> Done {
+    match backend.stat_with(path, StatOptions { links: Links::Keep }).await {
+        Ok(_) => return Err(Refusal::new(FAILURE, "something is there already")),
+        Err(error) if error.kind() == Kind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    backend.mkdir(path).await?;
+    let mode = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
+    if let Some(mode) = mode.filter(|mode| *mode != 0o755)
+        && backend.info().capabilities.modes
+    {
+        backend.set_attributes(path, Wanted { mode: Some(mode), ..Wanted::default() }).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+async fn open_dir(session: &Session, path: &str) -> Done {
+    let share = session.allowance.handle()?;
+    let resolved = session.backend.resolve(path)?;
+    let stat = session.backend.stat(path).await?;
+    if !stat.kind.is_dir() {
+        return Err(Refusal::new(FAILURE, "not a directory"));
+    }
+    let open = Open::Directory(AsyncMutex::new(Directory::Unread));
+    let number = session.handles.add(Handle { path: resolved, open, _share: share });
+    Ok(Outcome::Packet(Answer::handle(number)))
+}
+
+async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Directory>) -> Done {
+    let mut directory = directory.lock().await;
+    if matches!(*directory, Directory::Unread) {
+        let options = ListOptions { limit: MAX_LISTED, detail: Detail::Stat, depth: 1 };
+        let listing = session.backend.list(&super::paths::shown(path), options).await?;
+        let share = session.allowance.entries(listing.entries.len())?;
+        let cut = listing.truncated.is_some();
+        let entries = listing.entries.into_iter();
+        *directory = Directory::Reading { entries, cut, _share: share };
+    }
+    let Directory::Reading { entries, cut, .. } = &mut *directory else {
+        return Err(Refusal::end());
+    };
+    let mut answer = Answer::names(0);
+    let mut count = 0;
+    let now = seconds(SystemTime::now());
+    while answer.len() < NAMES_SIZE - 1024 {
+        let Some(entry) = entries.next() else { break };
+        count += u32::from(add_name(&mut answer, &entry, now));
+    }
+    if count > 0 {
+        answer.set_count(count);
+        return Ok(Outcome::Packet(answer));
+    }
+    let cut = *cut;
+    *directory = Directory::Done;
+    match cut {
+        true => {
+            let message = format!("the directory has more than {MAX_LISTED} entries");
+            Err(Refusal::new(FAILURE, message))
+        }
+        false => Err(Refusal::end()),
+    }
+}
+
+fn add_name(answer: &mut Answer, entry: &Entry, now: u32) -> bool {
+    let Some(name) = entry.path.name() else { return false };
+    // What went away while it was listed has no attributes, but it had a name.
+    let attributes = match &entry.stat {
+        Some(stat) => Attributes::of(stat),
+        None => Attributes::default(),
+    };
+    let (mode, size) = (attributes.mode.unwrap_or_default(), attributes.size.unwrap_or_default());
+    let modified = attributes.times.map_or(0, |times| times.1);
+    let times = Times { modified: modified.into(), now: now.into() };
+    let long = long_name(name, entry.kind, mode, size, times);
+    answer.name(name, &long, &attributes);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::FileKind;
+
+    use super::*;
+
+    #[test]
+    fn a_kind_of_file_is_told_by_its_line() {
+        let mut answer = Answer::names(0);
+        let backend = Backend::new(ab_core::Memory::new());
+        let path = backend.resolve("d/x").unwrap();
+        assert!(add_name(&mut answer, &Entry { path, kind: FileKind::Dir, stat: None }, 0));
+        let bytes = answer.finish(7);
+        assert!(bytes.windows(10).any(|window| window == b"d---------"));
+        let root = Entry { path: WsPath::root(), kind: FileKind::Dir, stat: None };
+        assert!(!add_name(&mut Answer::names(0), &root, 0));
+    }
+
+    #[test]
+    fn asking_for_nothing_changes_nothing() {
+        assert_eq!(wanted(&Attributes::default()).unwrap(), None);
+        let mode = Attributes { mode: Some(0o100_644), ..Attributes::default() };
+        assert_eq!(wanted(&mode).unwrap().unwrap().mode, Some(0o644));
+        let owner = Attributes { owner: Some((0, 0)), ..Attributes::default() };
+        assert_eq!(wanted(&owner).unwrap_err().code, PERMISSION_DENIED);
+    }
+}

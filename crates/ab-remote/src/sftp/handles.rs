@@ -1,0 +1,143 @@
+//! What a client holds open: files and directories, each in a bounded number.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
+
+use ab_core::WsPath;
+use ab_core::driver::File;
+use ab_core::metadata::Entry;
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::beyond::Attached;
+use super::status::{FAILURE, Refusal};
+
+/// Files and directories that one connection may hold open.
+pub(super) const MAX_HANDLES: usize = 1000;
+/// Directory entries that one connection may have listed and not yet read.
+pub(super) const MAX_LISTED: usize = 200_000;
+
+/// What the handles of all channels of a connection may come to.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    handles: AtomicUsize,
+    listed: AtomicUsize,
+}
+
+/// A part of an allowance, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    allowance: Arc<Allowance>,
+    what: What,
+    amount: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Handles,
+    Listed,
+}
+
+impl Allowance {
+    fn counter(&self, what: What) -> &AtomicUsize {
+        match what {
+            What::Handles => &self.handles,
+            What::Listed => &self.listed,
+        }
+    }
+
+    fn share(self: &Arc<Self>, what: What, amount: usize, most: usize) -> Option<Share> {
+        let taken =
+            self.counter(what).fetch_update(Ordering::AcqRel, Ordering::Acquire, |so_far| {
+                so_far.checked_add(amount).filter(|sum| *sum <= most)
+            });
+        taken.ok()?;
+        Some(Share { allowance: self.clone(), what, amount })
+    }
+
+    pub(super) fn handle(self: &Arc<Self>) -> Result<Share, Refusal> {
+        self.share(What::Handles, 1, MAX_HANDLES).ok_or_else(|| {
+            Refusal::new(FAILURE, format!("more than {MAX_HANDLES} files and directories are open"))
+        })
+    }
+
+    pub(super) fn entries(self: &Arc<Self>, count: usize) -> Result<Share, Refusal> {
+        self.share(What::Listed, count, MAX_LISTED).ok_or_else(|| {
+            let message = format!("more than {MAX_LISTED} directory entries wait to be read");
+            Refusal::new(FAILURE, message)
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.allowance.counter(self.what).fetch_sub(self.amount, Ordering::AcqRel);
+    }
+}
+
+/// Something that is open.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) path: WsPath,
+    pub(super) open: Open,
+    pub(super) _share: Share,
+}
+
+#[derive(Debug)]
+pub(super) enum Open {
+    File { file: Box<dyn File>, appends: bool },
+    Directory(AsyncMutex<Directory>),
+    Process(Attached),
+}
+
+/// How far a directory was read.
+#[derive(Debug)]
+pub(super) enum Directory {
+    Unread,
+    Reading { entries: vec::IntoIter<Entry>, cut: bool, _share: Share },
+    Done,
+}
+
+/// The handles of one channel, by number.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    open: Mutex<HashMap<u32, Arc<Handle>>>,
+    next: AtomicU32,
+}
+
+impl Handles {
+    pub(super) fn add(&self, handle: Handle) -> u32 {
+        let mut open = self.lock();
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if let std::collections::hash_map::Entry::Vacant(place) = open.entry(number) {
+                place.insert(Arc::new(handle));
+                return number;
+            }
+        }
+    }
+
+    pub(super) fn get(&self, handle: &[u8]) -> Option<Arc<Handle>> {
+        self.lock().get(&number(handle)?).cloned()
+    }
+
+    pub(super) fn remove(&self, handle: &[u8]) -> Option<Arc<Handle>> {
+        self.lock().remove(&number(handle)?)
+    }
+
+    /// How many of them are processes.
+    pub(super) fn attached(&self) -> usize {
+        let open = self.lock();
+        open.values().filter(|handle| matches!(handle.open, Open::Process(_))).count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Handle>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The number that a handle is on the wire.
+pub(super) fn number(handle: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(handle.try_into().ok()?))
+}

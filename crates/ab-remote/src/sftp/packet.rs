@@ -1,0 +1,418 @@
+//! SFTP version 3 on the wire: what clients ask, as values, and the answers, as bytes.
+//!
+//! Pure: no request reaches past the bytes it came in, and every length is checked against what is
+//! there before anything is taken or allocated. Names stay bytes here; whether they are text is
+//! decided where they are used, so that an odd name gets an answer of its own.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::attributes::Attributes;
+
+/// The one version that is spoken.
+pub const VERSION: u32 = 3;
+/// Longest packet that is taken, without its length field.
+pub const MAX_PACKET: usize = 256 * 1024;
+/// Most bytes of one READ or WRITE, as `limits@openssh.com` says. The npm client takes 2 KiB off
+/// the packet for its own headers.
+pub const MAX_DATA: usize = MAX_PACKET - 2 * 1024;
+
+mod kind {
+    pub(super) const INIT: u8 = 1;
+    pub(super) const VERSION: u8 = 2;
+    pub(super) const OPEN: u8 = 3;
+    pub(super) const CLOSE: u8 = 4;
+    pub(super) const READ: u8 = 5;
+    pub(super) const WRITE: u8 = 6;
+    pub(super) const LSTAT: u8 = 7;
+    pub(super) const FSTAT: u8 = 8;
+    pub(super) const SETSTAT: u8 = 9;
+    pub(super) const FSETSTAT: u8 = 10;
+    pub(super) const OPENDIR: u8 = 11;
+    pub(super) const READDIR: u8 = 12;
+    pub(super) const REMOVE: u8 = 13;
+    pub(super) const MKDIR: u8 = 14;
+    pub(super) const RMDIR: u8 = 15;
+    pub(super) const REALPATH: u8 = 16;
+    pub(super) const STAT: u8 = 17;
+    pub(super) const RENAME: u8 = 18;
+    pub(super) const READLINK: u8 = 19;
+    pub(super) const SYMLINK: u8 = 20;
+    pub(super) const STATUS: u8 = 101;
+    pub(super) const HANDLE: u8 = 102;
+    pub(super) const DATA: u8 = 103;
+    pub(super) const NAME: u8 = 104;
+    pub(super) const ATTRS: u8 = 105;
+    pub(super) const EXTENDED: u8 = 200;
+    pub(super) const EXTENDED_REPLY: u8 = 201;
+}
+
+/// How a file is opened.
+pub mod flags {
+    pub const READ: u32 = 1;
+    pub const WRITE: u32 = 2;
+    pub const APPEND: u32 = 4;
+    pub const CREATE: u32 = 8;
+    pub const TRUNCATE: u32 = 16;
+    pub const EXCLUSIVE: u32 = 32;
+}
+
+/// The number by which a client finds the answer to a request.
+pub type Id = u32;
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// The first packet of a session.
+    Init {
+        version: u32,
+    },
+    Request {
+        id: Id,
+        request: Request,
+    },
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    Open {
+        path: Bytes,
+        flags: u32,
+        attributes: Attributes,
+    },
+    Close {
+        handle: Bytes,
+    },
+    Read {
+        handle: Bytes,
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        handle: Bytes,
+        offset: u64,
+        data: Bytes,
+    },
+    Lstat {
+        path: Bytes,
+    },
+    Fstat {
+        handle: Bytes,
+    },
+    SetStat {
+        path: Bytes,
+        attributes: Attributes,
+    },
+    FsetStat {
+        handle: Bytes,
+        attributes: Attributes,
+    },
+    OpenDir {
+        path: Bytes,
+    },
+    ReadDir {
+        handle: Bytes,
+    },
+    Remove {
+        path: Bytes,
+    },
+    MakeDir {
+        path: Bytes,
+        attributes: Attributes,
+    },
+    RemoveDir {
+        path: Bytes,
+    },
+    RealPath {
+        path: Bytes,
+    },
+    Stat {
+        path: Bytes,
+    },
+    Rename {
+        from: Bytes,
+        to: Bytes,
+    },
+    ReadLink {
+        path: Bytes,
+    },
+    /// In the order of the wire; which of the two is the link depends on the client.
+    Symlink {
+        first: Bytes,
+        second: Bytes,
+    },
+    Extended {
+        name: Bytes,
+        body: Bytes,
+    },
+    /// A kind that version 3 does not have.
+    Unknown {
+        kind: u8,
+    },
+}
+
+impl Request {
+    /// The handle that the request is about, if it is about one.
+    pub fn handle(&self) -> Option<&Bytes> {
+        match self {
+            Request::Close { handle }
+            | Request::Read { handle, .. }
+            | Request::Write { handle, .. }
+            | Request::Fstat { handle }
+            | Request::FsetStat { handle, .. }
+            | Request::ReadDir { handle } => Some(handle),
+            Request::Open { .. }
+            | Request::Lstat { .. }
+            | Request::SetStat { .. }
+            | Request::OpenDir { .. }
+            | Request::Remove { .. }
+            | Request::MakeDir { .. }
+            | Request::RemoveDir { .. }
+            | Request::RealPath { .. }
+            | Request::Stat { .. }
+            | Request::Rename { .. }
+            | Request::ReadLink { .. }
+            | Request::Symlink { .. }
+            | Request::Extended { .. }
+            | Request::Unknown { .. } => None,
+        }
+    }
+}
+
+/// A packet that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The request to refuse, as far as it can be told.
+    pub id: Option<Id>,
+    pub what: &'static str,
+}
+
+/// Reads a packet, given without its length field.
+pub fn decode(packet: Bytes) -> Result<Incoming, Malformed> {
+    let mut fields = Fields::new(packet);
+    let short = |what| Malformed { id: None, what };
+    let kind = fields.u8().map_err(|_| short("the packet is empty"))?;
+    let number = fields.u32().map_err(|_| short("the packet has no number"))?;
+    if kind == kind::INIT {
+        return Ok(Incoming::Init { version: number });
+    }
+    let request = request(kind, &mut fields);
+    let request = request.map_err(|Short| Malformed {
+        id: Some(number),
+        what: "a field of the request reaches past its end",
+    })?;
+    Ok(Incoming::Request { id: number, request })
+}
+
+fn request(kind: u8, fields: &mut Fields) -> Result<Request, Short> {
+    Ok(match kind {
+        kind::OPEN => Request::Open {
+            path: fields.string()?,
+            flags: fields.u32()?,
+            attributes: Attributes::decode(fields)?,
+        },
+        kind::CLOSE => Request::Close { handle: fields.string()? },
+        kind::READ => {
+            Request::Read { handle: fields.string()?, offset: fields.u64()?, length: fields.u32()? }
+        }
+        kind::WRITE => Request::Write {
+            handle: fields.string()?,
+            offset: fields.u64()?,
+            data: fields.string()?,
+        },
+        kind::LSTAT => Request::Lstat { path: fields.string()? },
+        kind::FSTAT => Request::Fstat { handle: fields.string()? },
+        kind::SETSTAT => {
+            Request::SetStat { path: fields.string()?, attributes: Attributes::decode(fields)? }
+        }
+        kind::FSETSTAT => {
+            Request::FsetStat { handle: fields.string()?, attributes: Attributes::decode(fields)? }
+        }
+        kind::OPENDIR => Request::OpenDir { path: fields.string()? },
+        kind::READDIR => Request::ReadDir { handle: fields.string()? },
+        kind::REMOVE => Request::Remove { path: fields.string()? },
+        kind::MKDIR => {
+            Request::MakeDir { path: fields.string()?, attributes: Attributes::decode(fields)? }
+        }
+        kind::RMDIR => Request::RemoveDir { path: fields.string()? },
+        kind::REALPATH => Request::RealPath { path: fields.string()? },
+        kind::STAT => Request::Stat { path: fields.string()? },
+        kind::RENAME => Request::Rename { from: fields.string()?, to: fields.string()? },
+        kind::READLINK => Request::ReadLink { path: fields.string()? },
+        kind::SYMLINK => Request::Symlink { first: fields.string()?, second: fields.string()? },
+        kind::EXTENDED => Request::Extended { name: fields.string()?, body: fields.rest() },
+        kind => Request::Unknown { kind },
+    })
+}
+
+/// A field that is not there as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short;
+
+/// Takes fields off the front of a packet. What is taken shares the packet's memory.
+#[derive(Clone, Debug)]
+pub struct Fields {
+    left: Bytes,
+}
+
+impl Fields {
+    pub fn new(bytes: Bytes) -> Self {
+        Self { left: bytes }
+    }
+
+    pub fn u8(&mut self) -> Result<u8, Short> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Short> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Short> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    pub fn string(&mut self) -> Result<Bytes, Short> {
+        let length = self.u32()? as usize;
+        if length > self.left.len() {
+            return Err(Short);
+        }
+        Ok(self.left.split_to(length))
+    }
+
+    pub fn rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.left)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// How many items of at least `size` bytes can follow: a count on the wire is not believed.
+    pub fn room_for(&self, size: usize) -> usize {
+        self.left.len() / size.max(1)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
+        let taken = self.left.first_chunk::<N>().copied().ok_or(Short)?;
+        let _ = self.left.split_to(N);
+        Ok(taken)
+    }
+}
+
+/// A packet that is being put together.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    packet: BytesMut,
+}
+
+impl Answer {
+    fn new(kind: u8) -> Self {
+        let mut answer = Self { packet: BytesMut::with_capacity(64) };
+        answer.packet.put_bytes(0, 4);
+        answer.packet.put_u8(kind);
+        answer.packet.put_bytes(0, 4);
+        answer
+    }
+
+    /// The first answer, to be finished with [`VERSION`].
+    pub(super) fn version() -> Self {
+        Self::new(kind::VERSION)
+    }
+
+    pub(super) fn status(code: u32, message: &str) -> Self {
+        let mut answer = Self::new(kind::STATUS);
+        answer.u32(code).string(message.as_bytes()).string(b"en");
+        answer
+    }
+
+    pub(super) fn handle(handle: u32) -> Self {
+        let mut answer = Self::new(kind::HANDLE);
+        answer.string(&handle.to_be_bytes());
+        answer
+    }
+
+    pub(super) fn attributes(attributes: &Attributes) -> Self {
+        let mut answer = Self::new(kind::ATTRS);
+        attributes.encode(&mut answer);
+        answer
+    }
+
+    /// Names follow, each with [`name`](Self::name).
+    pub(super) fn names(count: u32) -> Self {
+        let mut answer = Self::new(kind::NAME);
+        answer.u32(count);
+        answer
+    }
+
+    pub(super) fn name(&mut self, name: &str, long: &str, attributes: &Attributes) -> &mut Self {
+        self.string(name.as_bytes()).string(long.as_bytes());
+        attributes.encode(self);
+        self
+    }
+
+    pub(super) fn extended() -> Self {
+        Self::new(kind::EXTENDED_REPLY)
+    }
+
+    /// The beginning of a DATA packet; `length` bytes follow it on the channel.
+    pub(super) fn data_header(id: Id, length: usize) -> [u8; 13] {
+        let mut header = [0; 13];
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        header[..4].copy_from_slice(&length.saturating_add(9).to_be_bytes());
+        header[4] = kind::DATA;
+        header[5..9].copy_from_slice(&id.to_be_bytes());
+        header[9..].copy_from_slice(&length.to_be_bytes());
+        header
+    }
+
+    pub fn u8(&mut self, value: u8) -> &mut Self {
+        self.packet.put_u8(value);
+        self
+    }
+
+    pub fn u32(&mut self, value: u32) -> &mut Self {
+        self.packet.put_u32(value);
+        self
+    }
+
+    pub fn u64(&mut self, value: u64) -> &mut Self {
+        self.packet.put_u64(value);
+        self
+    }
+
+    /// A string; one of 4 GiB or more cannot be told and is cut.
+    pub fn string(&mut self, bytes: &[u8]) -> &mut Self {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.packet.put_u32(length);
+        self.packet.extend_from_slice(&bytes[..length as usize]);
+        self
+    }
+
+    /// Bytes of the packet so far, with its length field.
+    pub(super) fn len(&self) -> usize {
+        self.packet.len()
+    }
+
+    /// Sets the count of a [`names`](Self::names) packet after its names were added.
+    pub(super) fn set_count(&mut self, count: u32) {
+        self.set_u32(9, count);
+    }
+
+    /// Sets a number that was put before, `at` bytes from the beginning.
+    pub(super) fn set_u32(&mut self, at: usize, value: u32) {
+        self.packet[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    pub(super) fn set_u8(&mut self, at: usize, value: u8) {
+        self.packet[at] = value;
+    }
+
+    /// The packet with its length, as the answer to a request.
+    pub(super) fn finish(mut self, id: Id) -> Bytes {
+        self.packet[5..9].copy_from_slice(&id.to_be_bytes());
+        let length = u32::try_from(self.packet.len() - 4).unwrap_or(u32::MAX);
+        self.packet[..4].copy_from_slice(&length.to_be_bytes());
+        self.packet.freeze()
+    }
+}

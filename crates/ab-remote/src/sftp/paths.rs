@@ -1,0 +1,95 @@
+//! Names on the wire, and paths of the workspace.
+
+use ab_core::{Backend, WsPath};
+use bytes::Bytes;
+
+use super::status::{FAILURE, Refusal};
+
+/// Which of the two names of a SYMLINK is the link. The draft has the link first; OpenSSH had it
+/// the other way round when it mattered, and most clients follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkOrder {
+    TargetFirst,
+    LinkFirst,
+}
+
+impl LinkOrder {
+    /// By how the client calls itself: these two follow the draft towards whoever is not OpenSSH.
+    pub(crate) fn of(client: &[u8]) -> Self {
+        let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
+        match client.starts_with(b"ssh2js") || client.starts_with(b"AsyncSSH") {
+            true => LinkOrder::LinkFirst,
+            false => LinkOrder::TargetFirst,
+        }
+    }
+}
+
+/// A name as text. Workspaces know no other names, so another one can be neither there nor made.
+pub(super) fn text(name: &Bytes) -> Result<&str, Refusal> {
+    match std::str::from_utf8(name) {
+        Ok("") => Ok("."),
+        Ok(text) => Ok(text),
+        Err(_) => Err(Refusal::new(FAILURE, "names must be valid UTF-8")),
+    }
+}
+
+/// The path as clients are shown it: from `/`.
+pub(super) fn shown(path: &WsPath) -> String {
+    format!("/{}", path.as_str())
+}
+
+/// A link's text for the workspace. An absolute one is meant from `/` as clients see it, and is
+/// made relative, so that it leads to the same file for commands too.
+pub(super) fn link_text(backend: &Backend, link: &WsPath, target: &str) -> Result<String, Refusal> {
+    let aliases = backend.info().root_aliases;
+    let inside = |alias: &String| {
+        target
+            .strip_prefix(alias.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    // A workspace that is called `/` has no place on a disk that its links could name.
+    let mut aliases = aliases.iter().filter(|alias| *alias != "/");
+    if !target.starts_with('/') || aliases.any(inside) {
+        return Ok(target.to_owned());
+    }
+    let target = backend.resolve(target)?;
+    let (from, to): (Vec<&str>, Vec<&str>) =
+        (link.segments().rev().skip(1).collect(), target.segments().collect());
+    let from: Vec<&str> = from.into_iter().rev().collect();
+    let common = from.iter().zip(&to).take_while(|(one, two)| one == two).count();
+    let up = from.iter().skip(common).map(|_| "..");
+    let words: Vec<&str> = up.chain(to.iter().skip(common).copied()).collect();
+    Ok(if words.is_empty() { ".".to_owned() } else { words.join("/") })
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::Memory;
+
+    use super::*;
+
+    #[test]
+    fn clients_have_their_own_order() {
+        assert_eq!(LinkOrder::of(b"SSH-2.0-OpenSSH_9.2p1"), LinkOrder::TargetFirst);
+        assert_eq!(LinkOrder::of(b"SSH-2.0-paramiko_4.0"), LinkOrder::TargetFirst);
+        assert_eq!(LinkOrder::of(b"SSH-2.0-ssh2js1.17.0"), LinkOrder::LinkFirst);
+        assert_eq!(LinkOrder::of(b"SSH-2.0-AsyncSSH_2.21"), LinkOrder::LinkFirst);
+    }
+
+    #[test]
+    fn absolute_links_are_meant_from_the_root() {
+        let backend = Backend::new(Memory::new());
+        for (link, target, expect) in [
+            ("l", "a/b", "a/b"),
+            ("l", "../x", "../x"),
+            ("l", "/a/b", "a/b"),
+            ("d/l", "/a/b", "../a/b"),
+            ("d/e/l", "/d/f", "../f"),
+            ("d/l", "/d", "."),
+            ("l", "/", "."),
+        ] {
+            let link = backend.resolve(link).unwrap();
+            assert_eq!(link_text(&backend, &link, target).unwrap(), expect, "{link} {target}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A request becomes a job: where it touches the workspace, what it takes, what it does.
+
+use std::sync::Arc;
+
+use ab_core::WsPath;
+use bytes::Bytes;
+
+use super::extended::{Extended, Misread, NAMES};
+use super::handles::{Handle, Open, number};
+use super::order::{Footprint, Touch};
+use super::packet::{Answer, MAX_DATA, Request};
+use super::paths::{shown, text};
+use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
+use super::{Attributes, LinkOrder, Outcome, Session, beyond, files};
+
+/// A packet of names is not filled beyond this.
+pub(super) const NAMES_SIZE: usize = 64 * 1024;
+
+/// The first packet: the version, and what there is beside it.
+pub(super) fn greeting() -> Answer {
+    let mut answer = Answer::version();
+    for (name, version) in NAMES {
+        answer.string(name.as_bytes()).string(version.as_bytes());
+    }
+    answer
+}
+
+/// A request, ready to be done.
+#[derive(Debug)]
+pub(super) struct Job {
+    act: Act,
+    footprint: Footprint,
+    cost: usize,
+    /// The handle that it is about.
+    lane: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Act {
+    /// Refused before it began.
+    Refuse(Refusal),
+    /// Asks nothing of the workspace.
+    Answer(Outcome),
+    Path(Request),
+    Handle(Arc<Handle>, Request),
+    Extended(Extended),
+}
+
+impl Job {
+    pub(super) fn refuse(refusal: Refusal) -> Self {
+        Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0, lane: None }
+    }
+
+    pub(super) fn new(session: &Session, request: Request) -> Self {
+        let lane = request.handle().and_then(|handle| number(handle));
+        let job = Self::prepare(session, request).unwrap_or_else(Self::refuse);
+        Self { lane, ..job }
+    }
+
+    fn prepare(session: &Session, request: Request) -> Result<Self, Refusal> {
+        let place =
+            |name: &Bytes| -> Result<WsPath, Refusal> { Ok(session.backend.resolve(text(name)?)?) };
+        let held = |handle: &Bytes| session.handle(handle);
+        let mut cost = 0;
+        let (act, footprint) = match request {
+            Request::Open { ref path, flags, .. } => {
+                let touch = match files::modifies(flags) {
+                    true => Touch::Change,
+                    false => Touch::Look,
+                };
+                let footprint = Footprint::of(place(path)?, touch);
+                (Act::Path(request), footprint)
+            }
+            Request::Lstat { ref path }
+            | Request::Stat { ref path }
+            | Request::OpenDir { ref path }
+            | Request::ReadLink { ref path } => {
+                let footprint = Footprint::of(place(path)?, Touch::Look);
+                (Act::Path(request), footprint)
+            }
+            Request::SetStat { ref path, .. }
+            | Request::Remove { ref path }
+            | Request::MakeDir { ref path, .. }
+            | Request::RemoveDir { ref path } => {
+                let footprint = Footprint::of(place(path)?, Touch::Change);
+                (Act::Path(request), footprint)
+            }
+            Request::Rename { ref from, ref to } => {
+                let footprint = Footprint::of(place(from)?, Touch::Change);
+                let footprint = footprint.and(place(to)?, Touch::Change);
+                (Act::Path(request), footprint)
+            }
+            Request::Symlink { first, second } => {
+                let (target, link) = match session.links {
+                    LinkOrder::TargetFirst => (first, second),
+                    LinkOrder::LinkFirst => (second, first),
+                };
+                let footprint = Footprint::of(place(&link)?, Touch::Change);
+                (Act::Path(Request::Symlink { first: target, second: link }), footprint)
+            }
+            Request::RealPath { path } => {
+                let shown = shown(&place(&path)?);
+                let mut answer = Answer::names(1);
+                answer.name(&shown, &shown, &Attributes::default());
+                (Act::Answer(Outcome::Packet(answer)), Footprint::none())
+            }
+            Request::Close { ref handle } => {
+                let removed = session.handles.remove(handle);
+                let removed = removed.ok_or_else(|| Refusal::new(FAILURE, "no such handle"))?;
+                let footprint = match removed.open {
+                    Open::File { .. } | Open::Directory(_) => {
+                        Footprint::of(removed.path.clone(), Touch::Change)
+                    }
+                    Open::Process(_) => Footprint::none(),
+                };
+                (Act::Handle(removed, request), footprint)
+            }
+            Request::Read { ref handle, length, .. } => {
+                let handle = held(handle)?;
+                cost = (length as usize).min(MAX_DATA);
+                let footprint = Footprint::of(handle.path.clone(), Touch::Look);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::Write { ref handle, offset, ref data } => {
+                let handle = held(handle)?;
+                let touch = match handle.open {
+                    Open::File { appends: false, .. } => {
+                        Touch::Write(offset, offset.saturating_add(data.len() as u64))
+                    }
+                    Open::File { appends: true, .. } | Open::Directory(_) => Touch::Change,
+                    Open::Process(_) => Touch::Look,
+                };
+                let footprint = Footprint::of(handle.path.clone(), touch);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::Fstat { ref handle } => {
+                let handle = held(handle)?;
+                let footprint = Footprint::of(handle.path.clone(), Touch::Look);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::ReadDir { ref handle } => {
+                let handle = held(handle)?;
+                cost = NAMES_SIZE;
+                let footprint = Footprint::of(handle.path.clone(), Touch::Look);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::FsetStat { ref handle, .. } => {
+                let handle = held(handle)?;
+                let footprint = Footprint::of(handle.path.clone(), Touch::Change);
+                (Act::Handle(handle, request), footprint)
+            }
+            Request::Extended { name, body } => {
+                let extended = Extended::decode(&name, body).map_err(misread)?;
+                cost = beyond::cost(&extended);
+                let footprint = beyond::footprint(session, &extended)?;
+                (Act::Extended(extended), footprint)
+            }
+            Request::Unknown { kind } => {
+                let message = format!("no request has the number {kind} in version 3");
+                return Err(Refusal::new(UNSUPPORTED, message));
+            }
+        };
+        Ok(Self { act, footprint, cost, lane: None })
+    }
+
+    pub(super) fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
+    pub(super) fn lane(&self) -> Option<u32> {
+        self.lane
+    }
+
+    /// Bytes that it may take beside those of its packet.
+    pub(super) fn cost(&self) -> usize {
+        self.cost
+    }
+
+    pub(super) async fn run(self, session: &Session) -> Result<Outcome, Refusal> {
+        match self.act {
+            Act::Refuse(refusal) => Err(refusal),
+            Act::Answer(outcome) => Ok(outcome),
+            Act::Path(request) => files::by_path(session, request).await,
+            Act::Handle(handle, request) => files::by_handle(session, &handle, request).await,
+            Act::Extended(extended) => beyond::perform(session, extended).await,
+        }
+    }
+}
+
+fn misread(misread: Misread) -> Refusal {
+    match misread {
+        Misread::UnknownName => Refusal::new(UNSUPPORTED, "no extension has this name here"),
+        Misread::Short => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
+        Misread::Senseless => {
+            Refusal::new(BAD_MESSAGE, "a field of the extended request means nothing")
+        }
+    }
+}

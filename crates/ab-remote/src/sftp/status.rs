@@ -1,0 +1,72 @@
+//! Failures in the words of SFTP version 3, which has few of them.
+
+use ab_core::{Error, Kind};
+
+pub(super) const OK: u32 = 0;
+pub(super) const EOF: u32 = 1;
+pub(super) const NO_SUCH_FILE: u32 = 2;
+pub(super) const PERMISSION_DENIED: u32 = 3;
+pub(super) const FAILURE: u32 = 4;
+pub(super) const BAD_MESSAGE: u32 = 5;
+pub(super) const UNSUPPORTED: u32 = 8;
+
+/// Longest message of a status, in bytes; commands that failed can say much.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// What a request was refused with.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) code: u32,
+    pub(super) message: String,
+    /// What the workspace said, for clients that asked to know exactly.
+    pub(super) error: Option<Error>,
+}
+
+impl Refusal {
+    pub(super) fn new(code: u32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), error: None }
+    }
+
+    /// The end of a file or a directory, which is no failure but told like one.
+    pub(super) fn end() -> Self {
+        Self::new(EOF, "end of file")
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let mut message = error.to_string();
+        if message.len() > LONGEST_MESSAGE {
+            let end = (0..=LONGEST_MESSAGE).rev().find(|at| message.is_char_boundary(*at));
+            message.truncate(end.unwrap_or(0));
+        }
+        Self { code: code(error.kind()), message, error: Some(error) }
+    }
+}
+
+/// The nearest code, as OpenSSH's server chooses it.
+fn code(kind: Kind) -> u32 {
+    match kind {
+        Kind::NotFound | Kind::NotADirectory | Kind::LinkLoop => NO_SUCH_FILE,
+        Kind::Escape | Kind::PermissionDenied | Kind::Denied | Kind::Rejected => PERMISSION_DENIED,
+        Kind::Unsupported => UNSUPPORTED,
+        Kind::AlreadyExists
+        | Kind::IsADirectory
+        | Kind::NotEmpty
+        | Kind::SpecialFile
+        | Kind::InvalidPath
+        | Kind::TooLarge
+        | Kind::NoSpace
+        | Kind::Conflict
+        | Kind::NoMatch
+        | Kind::Ambiguous
+        | Kind::Invalid
+        | Kind::Failed
+        | Kind::Unavailable
+        | Kind::Timeout
+        | Kind::Cancelled
+        | Kind::Disconnected
+        | Kind::Destroyed
+        | Kind::Io => FAILURE,
+    }
+}

@@ -1,0 +1,208 @@
+//! The table of attempts to get out, made by commands over SSH and by paths over SFTP.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use ab_core::effective::{Strength, Subject};
+use ab_core::process::{Access, HostDirectory, Restrictions};
+use ab_core::{Backend, ScopeOptions};
+use ab_remote::sftp::packet::flags;
+use ab_testkit::escapes::{self, Ground, Outcome, Said, Surface, Wish};
+use ab_testkit::host::cannot_run;
+use agent_backend::{Isolation, LocalConfig, Network, Profile};
+use russh::ChannelMsg;
+use tokio::runtime::Runtime;
+
+use crate::client::{Sftp, connect, open_server, string};
+use crate::stage::within;
+
+/// A server over a workspace in one isolation, without the policy: what is tried here are the
+/// walls.
+struct Served {
+    isolation: Isolation,
+    runtime: Runtime,
+}
+
+impl Served {
+    fn backend(&self, ground: &Ground, wishes: &[Wish]) -> Backend {
+        let mut config = LocalConfig::new(ground.workspace());
+        config.policy.profile = Profile::Off;
+        config.options.exec.isolation = self.isolation;
+        let mut restrictions = Restrictions::default();
+        let mut scope = None;
+        for wish in wishes {
+            let path = |path: &str| ab_core::PathRules::lenient().parse(path).unwrap();
+            match wish {
+                Wish::NoNetwork => config.options.exec.network = Network::None,
+                Wish::ReadOnly(below) => restrictions.read_only.push(path(below)),
+                Wish::Hidden(below) => restrictions.hidden.push(path(below)),
+                Wish::BindOutside => restrictions.binds.push(HostDirectory {
+                    path: ground.outside().to_str().unwrap().to_owned(),
+                    access: Access::ReadOnly,
+                }),
+                Wish::Scope(below) => scope = Some(*below),
+                Wish::Terminal => {}
+            }
+        }
+        let backend = agent_backend::local_with(config).unwrap();
+        let backend = match restrictions.is_empty() {
+            true => backend,
+            false => backend.restrict(restrictions).unwrap(),
+        };
+        match scope {
+            Some(scope) => backend.scope(scope, ScopeOptions::default()).unwrap(),
+            None => backend,
+        }
+    }
+}
+
+impl Surface for Served {
+    fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said {
+        let backend = self.backend(ground, wishes);
+        self.runtime.block_on(async {
+            let server = open_server(backend);
+            let (handle, serving) = connect(&server).await;
+            let mut channel = within(handle.channel_open_session()).await.unwrap();
+            if wishes.contains(&Wish::Terminal) {
+                channel.request_pty(true, "vt100", 80, 24, 0, 0, &[]).await.unwrap();
+            }
+            channel.exec(true, line).await.unwrap();
+            channel.eof().await.unwrap();
+            let (mut stdout, mut stderr, mut status) = (Vec::new(), Vec::new(), None);
+            while let Some(message) = within(channel.wait()).await {
+                match message {
+                    ChannelMsg::Data { data } => stdout.extend_from_slice(&data),
+                    ChannelMsg::ExtendedData { data, .. } => stderr.extend_from_slice(&data),
+                    ChannelMsg::ExitStatus { exit_status } => status = Some(exit_status),
+                    _ => {}
+                }
+            }
+            drop((channel, handle));
+            within(serving).await.unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (stdout, stderr) = (text(&stdout), text(&stderr));
+            let refused = stdout.is_empty() && status == Some(126);
+            Said { stdout, stderr, refused }
+        })
+    }
+
+    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: Subject) -> Strength {
+        let backend = self.backend(ground, wishes);
+        let policy = self.runtime.block_on(backend.effective_policy()).unwrap();
+        assert_eq!(policy.isolation, Some(self.isolation));
+        policy.control(subject).unwrap().strength
+    }
+
+    fn is_open(&self) -> bool {
+        false
+    }
+}
+
+fn make_all(isolation: Isolation) {
+    let runtime = Runtime::new().unwrap();
+    let base = tempfile::tempdir().unwrap();
+    let served = Served { isolation, runtime };
+    let ground = Ground::new(base.path());
+    let stands = served.runtime.block_on(served.backend(&ground, &[]).exec("true"));
+    if let Err(error) = stands {
+        return cannot_run(&format!("commands in {isolation}"), &error.to_string());
+    }
+    let mut wrong = Vec::new();
+    for attempt in escapes::all() {
+        let base = tempfile::tempdir().unwrap();
+        match escapes::make(attempt, &served, &Ground::new(base.path())) {
+            Ok(Outcome::Blocked | Outcome::Allowed) => {}
+            Ok(Outcome::Inconclusive) => wrong.push(format!("{}: nothing was tried", attempt.name)),
+            Err(cause) => wrong.push(cause),
+        }
+    }
+    assert!(wrong.is_empty(), "{isolation}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn nothing_gets_out_of_bwrap_over_ssh() {
+    make_all(Isolation::Bwrap);
+}
+
+#[test]
+fn nothing_gets_out_of_landlock_over_ssh_that_it_claims_to_hold() {
+    make_all(Isolation::Landlock);
+}
+
+/// Every request that takes a path, given one that leads out by text or by a link.
+#[tokio::test]
+async fn no_path_leads_out_over_sftp() {
+    let base = tempfile::tempdir().unwrap();
+    let (root, outside) = (base.path().join("ws"), base.path().join("outside"));
+    fs::create_dir_all(&root).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("secret"), "secret").unwrap();
+    fs::write(root.join("mine"), "mine").unwrap();
+    symlink(&outside, root.join("away")).unwrap();
+    symlink("../outside", root.join("near")).unwrap();
+    symlink("away/secret", root.join("twice")).unwrap();
+    symlink(outside.join("secret"), root.join("straight")).unwrap();
+    symlink(outside.join("made"), root.join("dangling")).unwrap();
+    symlink("/proc/self/cwd", root.join("magic")).unwrap();
+    let server = open_server(agent_backend::local(&root).unwrap());
+    let (handle, _serving) = connect(&server).await;
+    let mut sftp = Sftp::new(&handle).await;
+    let number = |value: u32| value.to_be_bytes().to_vec();
+    let make = flags::WRITE | flags::CREATE;
+    for path in [
+        "../outside/secret",
+        "/../outside/secret",
+        "away/secret",
+        "near/secret",
+        "twice",
+        "straight",
+        "away/made",
+        "dangling",
+        "magic/made",
+    ] {
+        let name = string(path.as_bytes());
+        let open = |how: u32| [name.clone(), number(how), number(0)].concat();
+        let times = [name.clone(), number(8), number(1), number(1)].concat();
+        let size = [name.clone(), number(1), vec![0; 8]].concat();
+        let mine = string(b"mine");
+        for (kind, body) in [
+            (3, open(flags::READ)),
+            (3, open(make)),
+            (3, open(make | flags::TRUNCATE)),
+            (3, open(make | flags::EXCLUSIVE)),
+            (17, name.clone()),
+            (9, times),
+            (9, size),
+            (11, name.clone()),
+            (20, [mine.clone(), name.clone()].concat()),
+        ] {
+            let answer = sftp.ask(kind, &body).await;
+            assert_ne!(answer.status(), 0, "{kind} {path}");
+        }
+        // Where the text of a link leads is decided when it is used; text that leaves is refused.
+        if path.contains("..") {
+            let answer = sftp.ask(20, &[name.clone(), string(b"link")].concat()).await;
+            assert_ne!(answer.status(), 0, "{path}");
+        }
+        // These are about the link itself, which is ours, or about what is below one that leads out.
+        if path.contains('/') {
+            for (kind, body) in [
+                (7, name.clone()),
+                (13, name.clone()),
+                (14, [name.clone(), number(0)].concat()),
+                (15, name.clone()),
+                (18, [mine.clone(), name.clone()].concat()),
+                (18, [name.clone(), mine].concat()),
+                (19, name.clone()),
+            ] {
+                let answer = sftp.ask(kind, &body).await;
+                assert_ne!(answer.status(), 0, "{kind} {path}");
+            }
+        }
+    }
+    let names: Vec<_> =
+        fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["secret"]);
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
+    assert_eq!(fs::read_to_string(root.join("mine")).unwrap(), "mine");
+}

@@ -1,0 +1,17 @@
+//! The server, met by the programs of others and by clients that mean no good.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+mod beyond;
+mod client;
+mod escapes;
+mod fuzz;
+mod hostile;
+mod openssh;
+mod protocol;
+mod stage;
+mod websocket;
