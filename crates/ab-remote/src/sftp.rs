@@ -193,6 +193,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
             (flight, lane, reply(id, outcome, exact, permit))
         }));
     };
+    session.handles.close_processes();
     while let Some((flight, lane, reply)) = running.next().await {
         send(&replies, flights.land(flight, lane, reply));
     }
