@@ -93,7 +93,8 @@ pub(crate) async fn run(proxy: SshProxy) -> Result<(), Failure> {
         Some(Err(error)) => return Err(unavailable(&proxy.url, error)),
         None => return Err(unavailable(&proxy.url, "it hung up")),
     };
-    carried(greeting, FrameStream::new(socket, CODEC)).await
+    let stream = FrameStream::new(socket, CODEC).with_goodbye(|| Message::Close(None));
+    carried(greeting, stream).await
 }
 
 const CODEC: Codec<Message> = Codec {
@@ -104,7 +105,6 @@ const CODEC: Codec<Message> = Codec {
         Message::Close(_) => Payload::End,
         Message::Text(_) => Payload::Foreign,
     },
-    goodbye: || Some(Message::Close(None)),
 };
 
 /// Both ways, until the daemon has nothing more to say.
