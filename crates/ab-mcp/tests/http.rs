@@ -59,6 +59,8 @@ async fn the_short_way_answers_what_the_long_way_does() {
         ("read_text_file", json!({ "path": 5 })),
         ("read_text_file", json!({})),
         ("list_directory", json!({ "path": "." })),
+        ("read_media_file", json!({ "path": "a.txt" })),
+        ("read_media_file", json!({ "path": "missing.png" })),
         ("no_such_tool", json!({})),
     ] {
         let short = call(1, tool, arguments.clone());
