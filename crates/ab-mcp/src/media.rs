@@ -61,7 +61,8 @@ impl Media {
             }
         };
         let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, serde_json::to_string(id)?);
-        let (begin, middle, end) = (r#"{"content":["#, r#"],"structuredContent":{"content":["#, "]}}}");
+        let (begin, middle, end) =
+            (r#"{"content":["#, r#"],"structuredContent":{"content":["#, "]}}}");
         let length = self.bytes.len().div_ceil(3) * 4;
         let around = 2 * (before.len() + after.len()) + begin.len() + middle.len() + end.len();
         let mut out = Vec::with_capacity(head.len() + around + 2 * length);
@@ -93,14 +94,11 @@ mod tests {
 
     #[test]
     fn written_by_hand_it_says_the_same() {
-        for kind in [
-            || Kind::Image,
-            || Kind::Audio,
-            || Kind::Resource("workspace:///a%20b".to_owned()),
-        ] {
+        for kind in
+            [|| Kind::Image, || Kind::Audio, || Kind::Resource("workspace:///a%20b".to_owned())]
+        {
             for length in [0, 1, 2, 3, 100] {
-                let media =
-                    || Media { kind: kind(), mime: "x/y", bytes: vec![7; length].into() };
+                let media = || Media { kind: kind(), mime: "x/y", bytes: vec![7; length].into() };
                 let id = RequestId::String("a\"b".into());
                 let by_hand = media().into_response(&id).unwrap();
                 let by_hand: Value = serde_json::from_slice(&by_hand).unwrap();
