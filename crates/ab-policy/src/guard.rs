@@ -9,22 +9,54 @@ use ab_core::{
 };
 
 use crate::place::{Home, Scene};
-use crate::policy::{Hit, Policy};
+use crate::policy::{Hit, Judgement, Policy};
 use crate::profile::Profile;
 
 /// Judges commands by a [`Policy`]; what the policy asks goes to an [`Approver`].
 #[derive(Debug)]
 pub struct CommandGuard {
-    policy: Policy,
+    rules: Rules,
     scene: Scene,
     approver: Arc<dyn Approver>,
+}
+
+#[derive(Debug)]
+enum Rules {
+    These(Box<Policy>),
+    /// Read when the first command comes: many workspaces never run one.
+    BuiltIn(Profile),
+}
+
+impl Rules {
+    fn profile(&self) -> Profile {
+        match self {
+            Rules::These(policy) => policy.profile(),
+            Rules::BuiltIn(profile) => *profile,
+        }
+    }
+
+    fn judge(&self, command: &str, scene: &Scene) -> Result<Judgement> {
+        match self {
+            Rules::These(policy) => Ok(policy.judge(command, scene)),
+            Rules::BuiltIn(profile) => Ok(Policy::new(*profile)?.judge(command, scene)),
+        }
+    }
 }
 
 impl CommandGuard {
     /// A guard for a workspace whose root has these absolute names. Nobody can be asked.
     pub fn new(policy: Policy, root_aliases: &[String]) -> Self {
+        Self::by(Rules::These(Box::new(policy)), root_aliases)
+    }
+
+    /// The same by the built-in rules of a profile.
+    pub fn built_in(profile: Profile, root_aliases: &[String]) -> Self {
+        Self::by(Rules::BuiltIn(profile), root_aliases)
+    }
+
+    fn by(rules: Rules, root_aliases: &[String]) -> Self {
         let scene = root_aliases.iter().fold(Scene::new(), |scene, alias| scene.with_root(alias));
-        Self { policy, scene, approver: Arc::new(DenyAll) }
+        Self { rules, scene, approver: Arc::new(DenyAll) }
     }
 
     /// Takes questions to `approver`.
@@ -49,10 +81,13 @@ impl CommandGuard {
 impl Guard for CommandGuard {
     fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
         let (Verb::Exec, Some(command)) = (call.verb, call.command) else { return Entry::PASS };
-        if self.policy.profile() == Profile::Off {
+        if self.rules.profile() == Profile::Off {
             return Entry::PASS;
         }
-        let judgement = self.policy.judge(command, &self.scene_at(call.path));
+        let judgement = match self.rules.judge(command, &self.scene_at(call.path)) {
+            Ok(judgement) => judgement,
+            Err(error) => return Entry::Ready(Err(error)),
+        };
         let Some(hit) = judgement.decisive().cloned() else { return Entry::PASS };
         match judgement.verdict {
             Verdict::Allow => Entry::PASS,
@@ -86,7 +121,7 @@ impl Guard for CommandGuard {
     fn refused(&self, _: &Refusal<'_>) {}
 
     fn controls(&self) -> Option<Control> {
-        let profile = self.policy.profile();
+        let profile = self.rules.profile();
         let strength = match profile {
             Profile::Off => Strength::Open,
             // A program does things that its command line does not say.

@@ -35,13 +35,14 @@ impl CommandPolicy {
         if self.profile == Profile::Off {
             return Ok(None);
         }
-        let policy = match self.rules == RuleFile::default() {
-            true => Policy::new(self.profile)?,
-            false => Policy::with_rules(self.profile, &self.rules)?,
+        let guard = match self.rules == RuleFile::default() {
+            true => CommandGuard::built_in(self.profile, root_aliases),
+            false => {
+                let policy = Policy::with_rules(self.profile, &self.rules)?;
+                CommandGuard::new(policy, root_aliases)
+            }
         };
-        let guard = CommandGuard::new(policy, root_aliases)
-            .with_home(Home::Start)
-            .asking(self.approver.clone());
+        let guard = guard.with_home(Home::Start).asking(self.approver.clone());
         Ok(Some(Arc::new(guard)))
     }
 }
