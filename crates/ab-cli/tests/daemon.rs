@@ -187,6 +187,8 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--log-level", "loud"]), "one of error"),
         (with(&["--max-body", "lots"]), "lots"),
         (with(&["--backend", "cloud"]), "cloud"),
+        (with(&["--local-only", "--safety", "strict"]), "cannot be used"),
+        (with(&["--local-only", "--auth-token", "t"]), "cannot be used"),
         (with(&["--ssh-users", "a:b"]), "--conventional-ssh"),
         (with(&["--conventional-ssh", "--ssh-users", "a"]), "has no ':'"),
         (with(&["--conventional-ssh", "--ssh-port", "x"]), "--ssh-port"),
@@ -265,6 +267,44 @@ fn another_address_needs_a_token_or_a_word() {
         assert!(daemon.notice.contains("http://0.0.0.0:"), "{}", daemon.notice);
         assert_eq!(daemon.end().0, 0);
     }
+}
+
+#[test]
+fn a_token_in_the_environment_is_not_overlooked() {
+    let stage = Stage::new();
+    let mut command = stage.command(BINARY);
+    command.args(["daemon", "--rootDir", ".", "--no-auth"]);
+    command.env("AGENT_BACKEND_AUTH_TOKEN", "t");
+    crate::stage::run(command, b"").expect_error(1, "a token in the environment");
+}
+
+#[test]
+fn logs_that_nobody_takes_stop_nothing() {
+    let stage = Stage::new();
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = port.local_addr().unwrap();
+    drop(port);
+    let mut command = stage.command(BINARY);
+    command.args(["daemon", "--rootDir", ".", "--port", &address.port().to_string()]);
+    command.arg("--ssh-host-key").arg(stage.outside("host_key"));
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = command.stdin(Stdio::null()).stderr(full).spawn().unwrap();
+    for _ in 0..3 {
+        let mut stream = loop {
+            match TcpStream::connect(address) {
+                Ok(stream) => break stream,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let request = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -160,3 +160,15 @@ fn a_hundred_megabytes_are_refused_and_the_next_call_is_answered() {
     assert!(!stage.path("b").exists());
     session.end();
 }
+
+#[test]
+fn the_last_call_may_lack_its_line_end() {
+    let stage = Stage::new();
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": { "name": "test", "version": "0" } });
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+    let ping = json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" });
+    let ran = stage.run_with(&["mcp"], format!("{hello}\n{ping}").as_bytes());
+    let last = ran.text().lines().last().unwrap_or_default().to_owned();
+    assert_eq!((ran.code, last.as_str()), (0, r#"{"jsonrpc":"2.0","id":7,"result":{}}"#));
+}

@@ -64,9 +64,17 @@ pub(crate) const BODIES_AT_ONCE: usize = 4;
 pub(crate) const SMALL_BODY: usize = 256 * 1024;
 /// How long the next piece of a body may take.
 pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a large body may wait for room.
+pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes a second below which a body is too slow to wait for.
+pub(crate) const SLOWEST_BODY: u64 = 16 * 1024;
 /// Messages in one batch.
 pub(crate) const BATCH_MESSAGES: usize = 1000;
-/// Sessions at a time; one that is silent for five minutes ends.
+/// Bytes of answers after which the rest of a batch is refused.
+pub(crate) const BATCH_BYTES: usize = 16 * 1024 * 1024;
+/// How long a session may be silent; a call that is waited for is silence too.
+pub(crate) const SESSION_PATIENCE: Duration = Duration::from_secs(65 * 60);
+/// Sessions at a time.
 pub(crate) const MAX_SESSIONS: usize = 1024;
 
 /// How long the search for paths like a missing one may take.

@@ -33,7 +33,7 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{DEFAULT_BODY, MAX_SESSIONS};
+use crate::bounds::{DEFAULT_BODY, MAX_SESSIONS, SESSION_PATIENCE};
 use crate::nonsense::{Refusal, refused};
 use crate::server::Server;
 use body::{Bodies, Unread};
@@ -88,7 +88,9 @@ impl Endpoint {
                 .with_max_request_body_bytes(settings.max_body)
                 .with_cancellation_token(closing.clone())
         };
-        let sessions = Arc::new(LocalSessionManager::default());
+        let mut sessions = LocalSessionManager::default();
+        sessions.session_config.keep_alive = Some(SESSION_PATIENCE);
+        let sessions = Arc::new(sessions);
         let make = |server: &Server| {
             let server = server.clone();
             move || Ok(server.clone())
@@ -257,6 +259,10 @@ fn unread(unread: Unread) -> Answer {
         Unread::TooSlow => {
             (StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())
         }
+        Unread::Crowded => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "other large bodies take all the room: try again later".to_owned(),
+        ),
         Unread::Broken(error) => (StatusCode::BAD_REQUEST, format!("the body broke off: {error}")),
     };
     refusal(status, None, ErrorCode::INVALID_REQUEST, why)

@@ -138,7 +138,9 @@ where
             // A stream that fails has ended as far as we are concerned.
             let Ok(available) = self.input.fill_buf().await else { return Line::End };
             if available.is_empty() {
-                return Line::End;
+                // The last line may lack its end.
+                let rest = !self.line.is_empty() && !self.skipping;
+                return if rest { Line::Whole } else { Line::End };
             }
             let newline = available.iter().position(|byte| *byte == b'\n');
             let taken = newline.map_or(available.len(), |at| at + 1);

@@ -128,6 +128,20 @@ async fn batches_are_answered_in_order_where_the_revision_has_them() {
 }
 
 #[tokio::test]
+async fn a_batch_that_asks_for_too_much_gets_a_part_of_it() {
+    let port = Port::memory().await;
+    port.place.backend.write("large.png", vec![1; 9 << 20]).await.unwrap();
+    let media = |id| call(id, "read_media_file", json!({ "path": "large.png" }));
+    let value = port.post(json!([media(1), media(2), read(3)])).await.json();
+    assert_eq!(value[0]["result"]["content"][0]["type"], "image");
+    for (at, id) in [(1, 2), (2, 3)] {
+        assert_eq!(value[at]["id"], id);
+        let message = value[at]["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with("the answers of this batch are over"), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn there_is_nothing_to_listen_on_and_nothing_to_end() {
     let port = Port::memory().await;
     for method in [Method::GET, Method::DELETE, Method::PUT, Method::PATCH, Method::HEAD] {

@@ -57,7 +57,9 @@ pub(crate) struct Daemon {
     backend: Kind,
 
     /// Speak MCP over standard input and output, and open no port; commands are not judged
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = [
+        "safety", "host", "auth_token", "auth_token_file", "no_auth", "tls_cert", "conventional_ssh",
+    ])]
     local_only: bool,
 
     /// Serve what the official MCP conformance suite calls by name

@@ -5,11 +5,14 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, RequestId, ServerJsonRpcMessage,
+};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Answer, Endpoint, REVISION, REVISION_UNSAID, answer, direct, json, refusal};
-use crate::bounds::BATCH_MESSAGES;
+use super::{Answer, Endpoint, REVISION, REVISION_UNSAID, answer, direct, refusal, written};
+use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
 use crate::nonsense::refused;
 
 /// The last revision with batches.
@@ -35,14 +38,23 @@ impl Endpoint {
             let why = format!("a batch has between 1 and {BATCH_MESSAGES} messages");
             return Err(refuse(ErrorCode::INVALID_REQUEST, why));
         }
-        let mut answers = Vec::new();
+        let mut answers = b"[".to_vec();
         for message in messages {
-            answers.extend(self.one_of_batch(&backend, parts, message).await);
+            let one = match answers.len() < BATCH_BYTES {
+                true => self.one_of_batch(&backend, parts, message).await,
+                false => too_much(&message),
+            };
+            let Some(one) = one else { continue };
+            if answers.len() > 1 {
+                answers.push(b',');
+            }
+            answers.extend_from_slice(&one);
         }
-        Ok(match answers.is_empty() {
-            true => answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()),
-            false => json(StatusCode::OK, &answers),
-        })
+        if answers.len() == 1 {
+            return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
+        }
+        answers.push(b']');
+        Ok(written(StatusCode::OK, Ok(answers)))
     }
 
     /// The answer to one of them, unless it wants none. Notes of progress have no place here.
@@ -51,7 +63,7 @@ impl Endpoint {
         backend: &Backend,
         parts: &Parts,
         message: Value,
-    ) -> Option<Value> {
+    ) -> Option<Vec<u8>> {
         let text = Bytes::from(serde_json::to_vec(&message).ok()?);
         let parsed = match serde_json::from_slice::<ClientJsonRpcMessage>(&text) {
             Ok(parsed) => parsed,
@@ -71,7 +83,7 @@ impl Endpoint {
             }
             ClientRequest::CallToolRequest(call) if !self.server.is_fixture(&call.params.name) => {
                 let call = direct::Call::new(request.id, call.params);
-                value(&call.answer(&self.server.over(backend.clone())).await)
+                call.written(&self.server.over(backend.clone())).await.ok()
             }
             _ => {
                 let mut alone = Request::new(());
@@ -82,12 +94,22 @@ impl Endpoint {
                 let answered = self.by_protocol(backend.clone(), alone, text).await;
                 let answered = answered.unwrap_or_else(|refusal| refusal);
                 let body = answered.into_body().collect().await.ok()?.to_bytes();
-                serde_json::from_slice(&body).ok()
+                serde_json::from_slice::<IgnoredAny>(&body).ok()?;
+                Some(body.into())
             }
         }
     }
 }
 
-fn value(message: &ServerJsonRpcMessage) -> Option<Value> {
-    serde_json::to_value(message).ok()
+/// What is left of a batch whose answers are too much already.
+fn too_much(message: &Value) -> Option<Vec<u8>> {
+    let id: RequestId = serde_json::from_value(message.get("id")?.clone()).ok()?;
+    let why =
+        format!("the answers of this batch are over {BATCH_BYTES} bytes: send fewer at a time");
+    let error = rmcp::model::ErrorData::new(ErrorCode(-32000), why, None);
+    value(&ServerJsonRpcMessage::error(error, Some(id)))
+}
+
+fn value(message: &ServerJsonRpcMessage) -> Option<Vec<u8>> {
+    serde_json::to_vec(message).ok()
 }

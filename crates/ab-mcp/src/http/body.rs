@@ -9,9 +9,9 @@ use http::header::CONTENT_LENGTH;
 use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::bounds::{BODIES_AT_ONCE, BODY_PATIENCE, SMALL_BODY};
+use crate::bounds::{BODIES_AT_ONCE, BODY_PATIENCE, ROOM_PATIENCE, SLOWEST_BODY, SMALL_BODY};
 
 const KIB: usize = 1024;
 
@@ -44,6 +44,8 @@ pub(crate) enum Unread {
     /// With what it may have.
     TooLarge(usize),
     TooSlow,
+    /// Others take all the room there is.
+    Crowded,
     Broken(String),
 }
 
@@ -67,8 +69,9 @@ impl Bodies {
         // Small ones need no leave: there can only be as many as there are connections.
         let mut room = None;
         if announced.is_some_and(|length| length > SMALL_BODY as u64) {
-            room = self.room(announced).await;
+            room = Some(self.room(announced).await?);
         }
+        let begun = Instant::now();
         let mut first = None;
         let mut whole = BytesMut::new();
         loop {
@@ -81,7 +84,11 @@ impl Bodies {
                 return Err(Unread::TooLarge(self.bound));
             }
             if room.is_none() && held + piece.len() > SMALL_BODY {
-                room = self.room(None).await;
+                room = Some(self.room(None).await?);
+            }
+            let waited = begun.elapsed();
+            if waited > BODY_PATIENCE && (held as u64) < waited.as_secs() * SLOWEST_BODY {
+                return Err(Unread::TooSlow);
             }
             match first.take() {
                 // Most bodies come in one piece.
@@ -99,10 +106,12 @@ impl Bodies {
     }
 
     /// For as much as was announced, or for as much as there may be.
-    async fn room(&self, announced: Option<u64>) -> Option<OwnedSemaphorePermit> {
+    async fn room(&self, announced: Option<u64>) -> Result<OwnedSemaphorePermit, Unread> {
         let bytes = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(self.bound);
         let wanted = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(u32::MAX >> 4);
-        // Nobody closes it.
-        self.room.clone().acquire_many_owned(wanted).await.ok()
+        match timeout(ROOM_PATIENCE, self.room.clone().acquire_many_owned(wanted)).await {
+            Ok(Ok(room)) => Ok(room),
+            Ok(Err(_)) | Err(_) => Err(Unread::Crowded),
+        }
     }
 }

@@ -89,11 +89,6 @@ impl Call {
         Some(Call { id, request })
     }
 
-    pub(crate) async fn answer(self, server: &Server) -> ServerJsonRpcMessage {
-        let Call { id, request } = self;
-        message(server.called(request, None).await, id)
-    }
-
     /// The answer as JSON.
     pub(crate) async fn written(self, server: &Server) -> serde_json::Result<Vec<u8>> {
         let Call { id, request } = self;

@@ -55,7 +55,13 @@ impl Access {
         match (&self.auth_token, &self.auth_token_file) {
             (Some(token), _) => token::checked(token).map(Some),
             (None, Some(path)) => token::in_file(path).map(Some),
-            (None, None) if self.no_auth => Ok(None),
+            (None, None) if self.no_auth => match token::in_environment()? {
+                Some(_) => {
+                    Err(Failure::usage("there is a token in the environment, and --no-auth")
+                        .with_hint("unset AGENT_BACKEND_AUTH_TOKEN, or leave --no-auth out"))
+                }
+                None => Ok(None),
+            },
             (None, None) => token::in_environment(),
         }
     }

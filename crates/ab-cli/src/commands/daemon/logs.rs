@@ -29,7 +29,11 @@ impl FromStr for Level {
 pub(crate) fn start(format: LogFormat, level: &Level) {
     // What libraries have to say matters when it is bad.
     let filter = EnvFilter::new(format!("warn,ab_server={0},ab_cli={0},ab_remote={0}", level.0));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // It would tell of a line that cannot be written on the stream that takes none, and panic.
+        .log_internal_errors(false);
     // A second call in one process keeps the first one's way.
     let _ = match format {
         LogFormat::Text => lines.with_ansi(false).with_target(false).try_init(),
