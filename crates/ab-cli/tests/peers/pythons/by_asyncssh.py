@@ -35,10 +35,10 @@ def digest(path):
 
 async def large_files(sftp):
     here, there, back = BESIDE / "large", ROOT / "large", BESIDE / "back"
-    with open(here, "wb") as file:
-        for _ in range(LARGE // (1 << 20)):
-            file.write(os.urandom(1 << 20))
-    for depth, block in [(128, -1), (512, 16 * 1024)]:
+    for size, depth, block in [(LARGE, 128, -1), (LARGE // 4, 512, 16 * 1024)]:
+        with open(here, "wb") as file:
+            for _ in range(size // (1 << 20)):
+                file.write(os.urandom(1 << 20))
         options = {"max_requests": depth, "block_size": block}
         await sftp.put(str(here), "large", **options)
         is_equal(digest(there), digest(here), f"put, {options}")
