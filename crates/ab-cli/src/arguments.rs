@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{completions, daemon, doctor, exec, fs, mcp, policy, version};
+use crate::commands::{completions, daemon, doctor, exec, fs, mcp, policy, ssh_proxy, version};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;
@@ -67,6 +67,7 @@ pub(crate) enum Command {
     Policy(Box<policy::Policy>),
     Mcp(Box<mcp::Mcp>),
     Daemon(Box<daemon::Daemon>),
+    SshProxy(ssh_proxy::SshProxy),
     Doctor(doctor::Doctor),
     Version(version::Version),
     Completions(completions::Completions),
@@ -80,7 +81,10 @@ impl Command {
             Command::Policy(policy) => Format::from_flag(policy.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
             Command::Version(version) => Format::from_flag(version.json),
-            Command::Mcp(_) | Command::Daemon(_) | Command::Completions(_) => Format::Text,
+            Command::Mcp(_)
+            | Command::Daemon(_)
+            | Command::SshProxy(_)
+            | Command::Completions(_) => Format::Text,
         }
     }
 }
@@ -89,7 +93,7 @@ impl Command {
     /// Whether interrupts are the command's own business: it passes them on.
     pub(crate) fn minds_interrupts(&self) -> bool {
         match self {
-            Command::Exec(_) | Command::Mcp(_) | Command::Daemon(_) => true,
+            Command::Exec(_) | Command::Mcp(_) | Command::Daemon(_) | Command::SshProxy(_) => true,
             Command::Fs(_)
             | Command::Policy(_)
             | Command::Doctor(_)

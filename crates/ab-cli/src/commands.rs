@@ -5,9 +5,10 @@ pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod fs;
-mod input;
+pub(crate) mod input;
 pub(crate) mod mcp;
 pub(crate) mod policy;
+pub(crate) mod ssh_proxy;
 pub(crate) mod version;
 
 use crate::arguments::Command;
@@ -21,6 +22,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
         Command::Policy(command) => policy::run(*command, terminal),
         Command::Mcp(command) => mcp::run(*command).await,
         Command::Daemon(command) => daemon::run(*command).await,
+        Command::SshProxy(command) => ssh_proxy::run(command).await,
         Command::Doctor(command) => doctor::run(command, terminal).await,
         Command::Version(command) => version::run(&command, terminal),
         Command::Completions(command) => completions::run(&command, terminal),

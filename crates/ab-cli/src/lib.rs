@@ -15,6 +15,7 @@ mod process;
 mod signals;
 mod stdio;
 mod terminal;
+mod token;
 mod workspace;
 
 use std::panic;

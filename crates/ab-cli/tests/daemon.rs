@@ -69,7 +69,7 @@ impl Daemon {
     }
 
     /// Asks it to end: its exit code, and what else it said.
-    fn end(mut self) -> (i32, String) {
+    pub(crate) fn end(mut self) -> (i32, String) {
         self.signal(rustix::process::Signal::TERM);
         let mut said = String::new();
         self.errors.read_to_string(&mut said).unwrap();

@@ -15,6 +15,7 @@ mod policy;
 mod reading;
 mod refusals;
 mod searching;
+mod secure_shell;
 mod session;
 mod stage;
 mod streams;

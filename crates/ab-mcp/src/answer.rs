@@ -3,21 +3,26 @@
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
 
+use crate::media::Media;
+
 /// Where the result of a failed call says which failure it was, for programs.
 const ERROR_META: &str = "agent-backend/error";
 
 /// A successful call.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    content: Vec<ContentBlock>,
-    structured: Value,
+pub(crate) struct Answer(Said);
+
+#[derive(Debug)]
+enum Said {
+    Blocks { content: Vec<ContentBlock>, structured: Value },
+    Media(Media),
 }
 
 impl Answer {
     /// Text, which is all there is to say.
     pub(crate) fn text(text: impl Into<String>) -> Answer {
         let text = text.into();
-        Answer { structured: json!({ "content": text }), content: vec![ContentBlock::text(text)] }
+        Answer::blocks(vec![ContentBlock::text(text.clone())], json!({ "content": text }))
     }
 
     /// Text that is only a part, with a note on how to get the rest.
@@ -29,42 +34,61 @@ impl Answer {
             shown.push('\n');
         }
         shown.push_str(&format!("[{note}]"));
-        Answer { content: vec![ContentBlock::text(shown)], structured }
+        Answer::blocks(vec![ContentBlock::text(shown)], structured)
     }
 
     /// Text that a program may parse, so that a note has to stand beside it.
     pub(crate) fn beside(text: String, note: Option<String>) -> Answer {
-        let mut answer = Answer::text(text);
-        if let Some(note) = note {
-            answer.content.push(ContentBlock::text(format!("[{note}]")));
-            answer = answer.with("note", note);
+        let structured = json!({ "content": text });
+        let mut content = vec![ContentBlock::text(text)];
+        content.extend(note.as_ref().map(|note| ContentBlock::text(format!("[{note}]"))));
+        let answer = Answer::blocks(content, structured);
+        match note {
+            Some(note) => answer.with("note", note),
+            None => answer,
         }
-        answer
     }
 
     /// Blocks that are not text, with their value.
     pub(crate) fn blocks(content: Vec<ContentBlock>, structured: Value) -> Answer {
-        Answer { content, structured }
+        Answer(Said::Blocks { content, structured })
+    }
+
+    /// The bytes of a file.
+    pub(crate) fn media(media: Media) -> Answer {
+        Answer(Said::Media(media))
     }
 
     /// Text for a model and another value for programs.
     pub(crate) fn with_value(text: String, structured: Value) -> Answer {
-        Answer { content: vec![ContentBlock::text(text)], structured }
+        Answer::blocks(vec![ContentBlock::text(text)], structured)
     }
 
     /// One more field of the value.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Answer {
-        if let Value::Object(fields) = &mut self.structured {
+        if let Said::Blocks { structured: Value::Object(fields), .. } = &mut self.0 {
             fields.insert(name.to_owned(), value.into());
         }
         self
     }
 
     pub(crate) fn into_result(self) -> CallToolResult {
-        let mut result = CallToolResult::success(self.content);
+        let (content, structured) = match self.0 {
+            Said::Blocks { content, structured } => (content, structured),
+            Said::Media(media) => media.into_blocks(),
+        };
+        let mut result = CallToolResult::success(content);
         result.is_error = None;
-        result.structured_content = Some(self.structured);
+        result.structured_content = Some(structured);
         result
+    }
+
+    /// The media, where that is what it is.
+    pub(crate) fn into_media(self) -> Result<Media, Answer> {
+        match self.0 {
+            Said::Media(media) => Ok(media),
+            said @ Said::Blocks { .. } => Err(Answer(said)),
+        }
     }
 
     /// The same as the result of a call that did not work.

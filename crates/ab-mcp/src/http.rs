@@ -150,7 +150,7 @@ impl Endpoint {
             && !self.server.is_fixture(call.tool())
         {
             let server = self.server.over(backend);
-            return Ok(told(StatusCode::OK, &call.answer(&server).await));
+            return Ok(written(StatusCode::OK, call.written(&server).await));
         }
         self.by_protocol(backend, parts, body.into_bytes()).await
     }
@@ -286,7 +286,11 @@ fn told(status: StatusCode, message: &ServerJsonRpcMessage) -> Answer {
 }
 
 fn json(status: StatusCode, value: &impl serde::Serialize) -> Answer {
-    match serde_json::to_vec(value) {
+    written(status, serde_json::to_vec(value))
+}
+
+fn written(status: StatusCode, text: serde_json::Result<Vec<u8>>) -> Answer {
+    match text {
         Ok(text) => answer(status, JSON, text.into()),
         Err(_) => plainly(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written"),
     }

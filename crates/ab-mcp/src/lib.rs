@@ -15,6 +15,7 @@ mod failure;
 mod fixtures;
 mod http;
 mod lines;
+mod media;
 mod nearest;
 mod nonsense;
 mod progress;

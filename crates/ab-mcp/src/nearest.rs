@@ -24,6 +24,8 @@ pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
             offers.push(elsewhere);
         }
     }
+    // A link that leads nowhere is there by its name.
+    offers.retain(|offer| offer != missing.as_str());
     if !offers.is_empty() {
         return Some(format!("nearest: {}", quoted(&offers)));
     }

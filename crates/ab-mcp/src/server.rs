@@ -105,19 +105,39 @@ impl Server {
         request: CallToolRequestParams,
         progress: Option<Progress>,
     ) -> Result<CallToolResult, ErrorData> {
-        let Workspace::This(backend) = &self.workspace else {
-            return Err(ErrorData::internal_error("the request came without a workspace", None));
-        };
+        Ok(match self.outcome(request, progress).await? {
+            Ok(answer) => answer.into_result(),
+            Err(failure) => self.failed(failure).await?,
+        })
+    }
+
+    /// What came of a call.
+    pub(crate) async fn outcome(
+        &self,
+        request: CallToolRequestParams,
+        progress: Option<Progress>,
+    ) -> Result<Outcome, ErrorData> {
         let found = self.tools.iter().find(|(name, _)| name.as_str() == request.name);
         let Some((name, _)) = found else {
             let called: String = request.name.chars().take(100).collect();
             let message = format!("unknown tool: {}", ab_core::error::printable(&called));
             return Err(ErrorData::invalid_params(message, None));
         };
-        Ok(match self.attempt(backend, *name, request, progress).await {
-            Ok(answer) => answer.into_result(),
-            Err(failure) => failure.into_result(backend).await,
-        })
+        Ok(self.attempt(self.backend()?, *name, request, progress).await)
+    }
+
+    /// The result of a call that did not work.
+    pub(crate) async fn failed(&self, failure: Failure) -> Result<CallToolResult, ErrorData> {
+        Ok(failure.into_result(self.backend()?).await)
+    }
+
+    fn backend(&self) -> Result<&Backend, ErrorData> {
+        match &self.workspace {
+            Workspace::This(backend) => Ok(backend),
+            Workspace::OfRequest => {
+                Err(ErrorData::internal_error("the request came without a workspace", None))
+            }
+        }
     }
 
     async fn attempt(

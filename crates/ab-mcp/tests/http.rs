@@ -59,6 +59,8 @@ async fn the_short_way_answers_what_the_long_way_does() {
         ("read_text_file", json!({ "path": 5 })),
         ("read_text_file", json!({})),
         ("list_directory", json!({ "path": "." })),
+        ("read_media_file", json!({ "path": "a.txt" })),
+        ("read_media_file", json!({ "path": "missing.png" })),
         ("no_such_tool", json!({})),
     ] {
         let short = call(1, tool, arguments.clone());
@@ -159,6 +161,40 @@ async fn a_session_is_had_by_asking_for_it() {
     *end.method_mut() = Method::DELETE;
     assert!(port.send(end).await.status.is_success());
     assert_eq!(port.send(within(read(2))).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn in_a_session_an_answer_outlives_its_connection() {
+    let port = Port::over(Place::local());
+    let mut first = Port::request(initialize("2025-11-25").to_string());
+    *first.uri_mut() = http::Uri::from_static("http://localhost/mcp?session=true");
+    let session = http::HeaderValue::from_str(&port.send(first).await.session.unwrap()).unwrap();
+    let within = |message: Value| {
+        let mut request = Port::request(message.to_string());
+        request.headers_mut().insert("mcp-session-id", session.clone());
+        request
+    };
+    port.send(within(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))).await;
+    let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo done";
+    let asked = within(call(1, "exec", json!({ "command": command })));
+    let answer = port.endpoint.handle(port.place.backend.clone(), asked).await;
+    let mut body = answer.into_body();
+    let start = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let start = String::from_utf8_lossy(&start).into_owned();
+    let id = start.lines().find_map(|line| line.strip_prefix("id:")).unwrap().trim().to_owned();
+    while !port.place.backend.exists("begun").await.unwrap() {
+        tokio::task::yield_now().await;
+    }
+    // The connection is gone, and the command goes on.
+    drop(body);
+    port.place.backend.write("go", "").await.unwrap();
+    let mut again = within(Value::Null);
+    *again.method_mut() = Method::GET;
+    let last = http::HeaderValue::from_str(&id).unwrap();
+    again.headers_mut().insert("last-event-id", last);
+    let got = port.send(again).await;
+    let last = got.events().last().cloned().unwrap_or_default();
+    assert_eq!(last["result"]["structuredContent"]["stdout"], "done\n", "{:?}", got.body);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
 /// Window of a channel while all is well: as much may be on its way.
-pub(crate) const WINDOW: u32 = 8 * 1024 * 1024;
+pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
 /// Unread bytes of a connection from which on it is held back.
 pub(crate) const HOLD_BACK: usize = 1024 * 1024;
 /// Window that a client that is held back is given. Half of it must be more than nothing, or it

@@ -46,7 +46,7 @@ use crate::outlet::Outlet;
 /// Requests of one channel that are worked on at a time.
 const MAX_TOGETHER: usize = 64;
 /// Bytes that the requests of one channel may take, with their answers, until those are sent.
-pub(crate) const BUDGET: usize = 8 * 1024 * 1024;
+pub(crate) const BUDGET: usize = 6 * 1024 * 1024;
 /// What a request takes beside its data.
 const OVERHEAD: usize = 512;
 /// Data up to this size travels in the packet of its header.
@@ -193,6 +193,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
             (flight, lane, reply(id, outcome, exact, permit))
         }));
     };
+    session.handles.close_processes();
     while let Some((flight, lane, reply)) = running.next().await {
         send(&replies, flights.land(flight, lane, reply));
     }

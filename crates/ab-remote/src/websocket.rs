@@ -34,24 +34,32 @@ pub enum Payload {
 pub struct Codec<M> {
     pub pack: fn(Bytes) -> M,
     pub unpack: fn(M) -> Payload,
-    /// The message to end with, before the socket is closed.
-    pub goodbye: fn() -> Option<M>,
 }
+
+/// Makes the message that a stream ends with.
+type Goodbye<M> = Box<dyn FnOnce() -> M + Send>;
 
 /// A WebSocket as a byte stream.
 pub struct FrameStream<T, M> {
     socket: T,
     codec: Codec<M>,
+    goodbye: Option<Goodbye<M>>,
     unread: Bytes,
     /// Something was written that may not be sent yet.
     unsent: bool,
     ended: bool,
-    parted: bool,
 }
 
 impl<T, M> FrameStream<T, M> {
     pub fn new(socket: T, codec: Codec<M>) -> Self {
-        Self { socket, codec, unread: Bytes::new(), unsent: false, ended: false, parted: false }
+        let (unread, unsent, ended) = (Bytes::new(), false, false);
+        Self { socket, codec, goodbye: None, unread, unsent, ended }
+    }
+
+    /// The same with a message to be sent before the socket is closed, made when it is.
+    pub fn with_goodbye(mut self, goodbye: impl FnOnce() -> M + Send + 'static) -> Self {
+        self.goodbye = Some(Box::new(goodbye));
+        self
     }
 }
 
@@ -144,14 +152,12 @@ where
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.parted {
-            // A peer that is gone needs no goodbye.
-            if ready!(Pin::new(&mut this.socket).poll_ready(cx)).is_ok()
-                && let Some(message) = (this.codec.goodbye)()
-            {
-                let _ = Pin::new(&mut this.socket).start_send(message);
-            }
-            this.parted = true;
+        // A peer that is gone needs no goodbye.
+        if this.goodbye.is_some()
+            && ready!(Pin::new(&mut this.socket).poll_ready(cx)).is_ok()
+            && let Some(goodbye) = this.goodbye.take()
+        {
+            let _ = Pin::new(&mut this.socket).start_send(goodbye());
         }
         let _ = ready!(Pin::new(&mut this.socket).poll_close(cx));
         Poll::Ready(Ok(()))

@@ -239,7 +239,7 @@ async fn a_request_that_waits_holds_up_nobody() {
     let process = backend.start(request).await.unwrap();
     let id = Bytes::from(process.id.as_str().to_owned());
     let joined = ask(&mut sftp, &Extended::Attach { id, from: 0 }).await.fields().string().unwrap();
-    let (name, body) = Extended::Output { handle: joined }.encode();
+    let (name, body) = Extended::Output { handle: joined.clone() }.encode();
     let waiting = [string(name.as_bytes()), body.to_vec()].concat();
     let first = sftp.send(200, &waiting).await;
     // A second one at the same time is refused, and other requests are answered.
@@ -247,6 +247,19 @@ async fn a_request_that_waits_holds_up_nobody() {
     assert_eq!(second.status(), 4);
     assert_ne!(second.id, first);
     assert_eq!(ask(&mut sftp, &Extended::Processes).await.kind, EXTENDED_REPLY);
+    // Nobody waits at a handle that is closed, nor on a channel whose client is done.
+    let closing = sftp.send(4, &string(&joined)).await;
+    let mut answers = [sftp.receive().await.unwrap(), sftp.receive().await.unwrap()];
+    answers.sort_by_key(|answer| answer.id);
+    assert_eq!(answers.each_ref().map(|answer| answer.id), [first, closing]);
+    assert_eq!(answers.each_ref().map(Packet::status), [4, 0]);
+    let attach = Extended::Attach { id: Bytes::from(process.id.as_str().to_owned()), from: 0 };
+    let joined = ask(&mut sftp, &attach).await.fields().string().unwrap();
+    let (name, body) = Extended::Output { handle: joined }.encode();
+    sftp.send(200, &[string(name.as_bytes()), body.to_vec()].concat()).await;
+    sftp.channel.eof().await.unwrap();
+    assert_eq!(sftp.receive().await.unwrap().status(), 4);
+    assert_eq!(sftp.ended().await, Some(0));
     drop((sftp, handle));
     tokio::time::timeout(Duration::from_secs(10), serving).await.unwrap().unwrap();
     // It was only watched, so it lives on.

@@ -275,6 +275,31 @@ async fn signals_reach_the_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_follows_its_window() {
+    let (_directory, backend, server) = local();
+    let (handle, _serving) = connect(&server).await;
+    let mut channel = within(handle.channel_open_session()).await.unwrap();
+    channel.request_pty(true, "", 90, 30, 0, 0, &[]).await.unwrap();
+    let line = "trap 'stty size; exit 5' WINCH; stty size; echo $TERM; \
+        while :; do sleep 1000 & wait $!; done";
+    channel.exec(true, line).await.unwrap();
+    let (mut said, mut status, mut told) = (String::new(), None, false);
+    while let Some(message) = within(channel.wait()).await {
+        match message {
+            ChannelMsg::Data { data } => said.push_str(std::str::from_utf8(&data).unwrap()),
+            ChannelMsg::ExitStatus { exit_status } => status = Some(exit_status),
+            _ => {}
+        }
+        if said.ends_with("xterm-256color\r\n") && !told {
+            told = true;
+            channel.window_change(120, 0, 0, 0).await.unwrap();
+        }
+    }
+    assert_eq!((said.as_str(), status), ("30 90\r\nxterm-256color\r\n24 120\r\n", Some(5)));
+    backend.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn guessing_is_slow_and_ends() {
     let stage =
         Stage::with(|_| {}, |settings| settings.refusal_time = Duration::from_millis(100)).await;

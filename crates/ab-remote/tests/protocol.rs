@@ -317,3 +317,31 @@ async fn long_directories_come_in_parts() {
     assert_eq!(sftp.ask(12, &string(&dir)).await.status(), EOF);
     assert_eq!(sftp.ask(5, &read_body(&dir, 0, 1)).await.status(), FAILURE);
 }
+
+#[tokio::test]
+async fn a_scope_is_all_there_is() {
+    let (directory, backend) = local();
+    backend.write("secret", "outside").await.unwrap();
+    backend.write("tenants/a/mine", "inside").await.unwrap();
+    let root = backend.info().root_aliases[0].clone();
+    let scope = backend.scope("tenants/a", ab_core::ScopeOptions::default()).unwrap();
+    let server = open_server(scope);
+    let (handle, _serving) = connect(&server).await;
+    let mut sftp = Sftp::new(&handle).await;
+    for path in ["mine", "/mine", &format!("{root}/tenants/a/mine")] {
+        let file = sftp.open(path, flags::READ).await;
+        assert_eq!(sftp.read(&file, 0, 100).await.data(), "inside", "{path}");
+    }
+    assert_eq!(sftp.ask(17, &string(b"../../secret")).await.status(), PERMISSION_DENIED);
+    assert_eq!(sftp.ask(17, &string(format!("{root}/secret").as_bytes())).await.kind, STATUS);
+    let answer = sftp.ask(16, &string(b"x/../y")).await;
+    let mut fields = answer.fields();
+    assert_eq!((fields.u32(), fields.string().unwrap()), (Ok(1), "/y".into()));
+    let (said, status) = crate::client::exec(&handle, "cat mine; ls; cat ../../secret").await;
+    assert!(!said.contains("outside"), "{said}");
+    assert_ne!(status, Some(0));
+    let (said, status) = crate::client::exec(&handle, "cat mine; touch made").await;
+    assert_eq!((said.as_str(), status), ("inside", Some(0)));
+    assert!(directory.path().join("tenants/a/made").exists());
+    backend.destroy().await.unwrap();
+}

@@ -1,8 +1,10 @@
 //! SSH over messages, as a WebSocket brings them.
 
 use std::collections::VecDeque;
+use std::future::ready;
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use ab_remote::websocket::{Codec, FrameStream, MAX_FRAME, Payload};
@@ -31,7 +33,6 @@ const CODEC: Codec<Message> = Codec {
         Message::Ping => Payload::Nothing,
         Message::Close(..) => Payload::End,
     },
-    goodbye: || Some(Message::Close(1000, "done")),
 };
 
 /// One end of a WebSocket that keeps what it is given until it is flushed, as the real ones do.
@@ -114,7 +115,7 @@ async fn ssh_speaks_over_messages() {
 #[tokio::test]
 async fn messages_are_small_and_what_was_written_is_sent_before_reading() {
     let (mine, mut theirs) = pair();
-    let mut stream = FrameStream::new(mine, CODEC);
+    let mut stream = FrameStream::new(mine, CODEC).with_goodbye(|| Message::Close(1000, "done"));
     // Nobody flushes here but the read.
     let written = stream.write(&vec![7; MAX_FRAME + 5]).await.unwrap();
     assert_eq!(written, MAX_FRAME);
@@ -158,4 +159,33 @@ async fn text_is_refused() {
     theirs.send(Message::Text("hello")).await.unwrap();
     let refused = stream.read(&mut [0; 4]).await.unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+}
+
+#[tokio::test]
+async fn shutting_down_says_goodbye_in_both_languages() {
+    let server = open_server(agent_backend::memory());
+    let (mine, theirs) = pair();
+    let sent = Arc::<Mutex<Vec<Message>>>::default();
+    let writing = sent.clone();
+    // Clients leave at SSH's goodbye, so the WebSocket's is looked for where it is sent.
+    let theirs = theirs.with(move |message: Message| {
+        writing.lock().unwrap().push(message.clone());
+        ready(Ok::<_, io::Error>(message))
+    });
+    let goodbye = Message::Close(1000, "Server shutting down");
+    let stream = FrameStream::new(theirs, CODEC).with_goodbye({
+        let goodbye = goodbye.clone();
+        || goodbye
+    });
+    let serving = {
+        let server = server.clone();
+        tokio::spawn(async move { server.serve(stream).await })
+    };
+    let handle = log_in(FrameStream::new(mine, CODEC), russh::client::Config::default()).await;
+    within(server.shut_down()).await;
+    assert_eq!(within(serving).await.unwrap(), ab_remote::Ended::ShutDown);
+    let heard = within(handle).await;
+    assert!(heard.is_ok() || matches!(heard, Err(russh::Error::Disconnect)), "{heard:?}");
+    assert_eq!(sent.lock().unwrap().last(), Some(&goodbye));
+    assert_eq!(server.serve(FrameStream::new(pair().0, CODEC)).await, ab_remote::Ended::ShutDown);
 }

@@ -9,3 +9,4 @@ mod description;
 mod doors;
 mod encryption;
 mod requests;
+mod secure_shell;

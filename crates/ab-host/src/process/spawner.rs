@@ -36,7 +36,23 @@ pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
     told(ordered(image)?.blocking_recv())
 }
 
-type Answer = Result<Started, Failed>;
+type Answer = Result<Newborn, Failed>;
+
+/// One that runs and that nobody has taken over. Whoever wanted it may go away at any time, also
+/// when the answer is already on its way: what is let go of ends, with its group.
+struct Newborn(Option<Started>);
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        let Some(started) = self.0.take() else { return };
+        if let Some(group) = rustix::process::Pid::from_raw(started.pid) {
+            // Until it is waited for, its number is its own.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        kill(&started.handle);
+        bury(started.handle);
+    }
+}
 
 fn ordered(image: Image) -> std::io::Result<oneshot::Receiver<Answer>> {
     let (answer, answered) = oneshot::channel();
@@ -45,9 +61,10 @@ fn ordered(image: Image) -> std::io::Result<oneshot::Receiver<Answer>> {
 }
 
 fn told(answer: Result<Answer, oneshot::error::RecvError>) -> std::io::Result<Started> {
-    answer.map_err(|_| lost())?.map_err(|failed| {
+    let mut newborn = answer.map_err(|_| lost())?.map_err(|failed| {
         std::io::Error::new(std::io::Error::from(failed.errno).kind(), FailedStart(failed))
-    })
+    })?;
+    newborn.0.take().ok_or_else(lost)
 }
 
 fn lost() -> std::io::Error {
@@ -112,11 +129,7 @@ fn work(orders: &Receiver<Order>) {
         match order {
             Ok(Order::Start(image, answer)) => {
                 let started = child::start(&image, &mut stack);
-                if let Err(Ok(started)) = answer.send(started) {
-                    // Whoever wanted it has gone away.
-                    kill(&started.handle);
-                    dead.push(started.handle);
-                }
+                drop(answer.send(started.map(|started| Newborn(Some(started)))));
             }
             Ok(Order::Bury(handle)) => dead.push(handle),
             Err(RecvTimeoutError::Timeout) => {}

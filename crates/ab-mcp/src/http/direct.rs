@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use http::HeaderValue;
 use http::request::Parts;
 use rmcp::model::{
-    CallToolRequestParams, JsonObject, ProtocolVersion, RequestId, ServerJsonRpcMessage,
-    ServerResult,
+    CallToolRequestParams, CallToolResult, ErrorData, JsonObject, ProtocolVersion, RequestId,
+    ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -90,13 +90,32 @@ impl Call {
     }
 
     pub(crate) async fn answer(self, server: &Server) -> ServerJsonRpcMessage {
-        match server.called(self.request, None).await {
-            Ok(mut result) => {
-                // Only the new era has it.
-                result.result_type = None;
-                ServerJsonRpcMessage::response(ServerResult::CallToolResult(result), self.id)
-            }
-            Err(error) => ServerJsonRpcMessage::error(error, Some(self.id)),
+        let Call { id, request } = self;
+        message(server.called(request, None).await, id)
+    }
+
+    /// The answer as JSON.
+    pub(crate) async fn written(self, server: &Server) -> serde_json::Result<Vec<u8>> {
+        let Call { id, request } = self;
+        let result = match server.outcome(request, None).await {
+            Ok(Ok(answer)) => match answer.into_media() {
+                Ok(media) => return media.into_response(&id),
+                Err(answer) => Ok(answer.into_result()),
+            },
+            Ok(Err(failure)) => server.failed(failure).await,
+            Err(error) => Err(error),
+        };
+        serde_json::to_vec(&message(result, id))
+    }
+}
+
+fn message(result: Result<CallToolResult, ErrorData>, id: RequestId) -> ServerJsonRpcMessage {
+    match result {
+        Ok(mut result) => {
+            // Only the new era has it.
+            result.result_type = None;
+            ServerJsonRpcMessage::response(ServerResult::CallToolResult(result), id)
         }
+        Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
     }
 }

@@ -2,15 +2,12 @@
 
 use ab_core::Backend;
 use ab_core::options::ReadOptions;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use rmcp::model::{ContentBlock, ResourceContents};
-use serde_json::json;
 
 use super::Outcome;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::bounds::MEDIA_BYTES;
+use crate::media::{Kind, Media};
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let path = arguments.text("path")?;
@@ -18,27 +15,13 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     arguments.flag("force", false)?;
     let options = ReadOptions { limit: MEDIA_BYTES, ..ReadOptions::default() };
     let content = backend.read_with(&path, options).await?;
-    let data = STANDARD.encode(&content.bytes);
     let mime = mime_type(&path);
-    let kind = mime.split('/').next().unwrap_or_default();
-    Ok(match kind {
-        "image" | "audio" => {
-            let item = json!({ "type": kind, "data": data, "mimeType": mime });
-            let block = match kind {
-                "image" => ContentBlock::image(data, mime),
-                _ => ContentBlock::audio(data, mime),
-            };
-            Answer::blocks(vec![block], json!({ "content": [item] }))
-        }
-        _ => {
-            let uri = uri(backend.resolve(&path)?.as_str());
-            let resource = json!({ "uri": uri, "mimeType": mime, "blob": data });
-            let item = json!({ "type": "resource", "resource": resource });
-            let contents = ResourceContents::blob(data, uri).with_mime_type(mime);
-            let block = ContentBlock::resource(contents);
-            Answer::blocks(vec![block], json!({ "content": [item] }))
-        }
-    })
+    let kind = match mime.split('/').next() {
+        Some("image") => Kind::Image,
+        Some("audio") => Kind::Audio,
+        _ => Kind::Resource(uri(backend.resolve(&path)?.as_str())),
+    };
+    Ok(Answer::media(Media { kind, mime, bytes: content.bytes }))
 }
 
 /// What a file is, by its extension.

@@ -10,7 +10,7 @@ use ab_core::search::{
     self, Case, IgnoreFiles, Kinds, Query, SearchLimits, Span, Syntax, TextQuery, Visibility,
 };
 use bytes::Bytes;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::extended::{Extended, Search, TextAnswer, Wanted, Wish};
 use super::handles::{Handle, MAX_HANDLES, MAX_LISTED, Open};
@@ -36,9 +36,15 @@ pub(super) struct Attached {
     process: AsyncMutex<Process>,
     stdin: Option<tokio::sync::mpsc::Sender<Bytes>>,
     control: tokio::sync::mpsc::Sender<Control>,
+    /// Whether the client let go of it; a request for output waits no longer then.
+    closed: watch::Sender<bool>,
 }
 
 impl Attached {
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
     pub(super) async fn write(&self, data: Bytes) -> Done {
         let gone = |_| Refusal::new(FAILURE, "the process takes no more input");
         let Some(stdin) = &self.stdin else { return Err(gone(())) };
@@ -211,6 +217,7 @@ async fn attach(session: &Session, id: &str, from: u64) -> Done {
         stdin: process.stdin.take(),
         control: process.control.clone(),
         process: AsyncMutex::new(process),
+        closed: watch::Sender::new(false),
     };
     let path = ab_core::WsPath::root();
     let open = Open::Process(attached);
@@ -223,7 +230,14 @@ async fn output(handle: &Arc<Handle>) -> Done {
     let Ok(mut process) = attached.process.try_lock() else {
         return Err(Refusal::new(FAILURE, "a request for output waits already"));
     };
-    match process.output.recv().await {
+    let mut closed = attached.closed.subscribe();
+    let output = tokio::select! {
+        output = process.output.recv() => output,
+        _ = closed.wait_for(|closed| *closed) => {
+            return Err(Refusal::new(FAILURE, "the handle was closed"));
+        }
+    };
+    match output {
         Some(output) => Ok(Outcome::Packet(report::output(&output))),
         None => Ok(Outcome::Packet(report::ended(process.wait().await.as_ref()))),
     }

@@ -90,6 +90,10 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
 
 pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Request) -> Done {
     match (&handle.open, request) {
+        (Open::Process(process), Request::Close { .. }) => {
+            process.close();
+            Ok(Outcome::Done)
+        }
         (_, Request::Close { .. }) => Ok(Outcome::Done),
         (Open::File { file, .. }, Request::Read { offset, length, .. }) => {
             let data = file.read_at(offset, (length as usize).min(MAX_DATA)).await?;

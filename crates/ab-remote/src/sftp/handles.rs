@@ -132,6 +132,15 @@ impl Handles {
         open.values().filter(|handle| matches!(handle.open, Open::Process(_))).count()
     }
 
+    /// Lets go of every process, so that nothing waits for one any more.
+    pub(super) fn close_processes(&self) {
+        for handle in self.lock().values() {
+            if let Open::Process(process) = &handle.open {
+                process.close();
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Handle>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,7 +11,7 @@ use ab_core::search::{Found, LineRole, Match};
 use super::packet::Answer;
 
 /// Longest answer to a request of ours; what does not fit is cut, and the answer says so.
-pub(super) const MAX_ANSWER: usize = 4 * 1024 * 1024;
+pub(super) const MAX_ANSWER: usize = 2 * 1024 * 1024;
 /// Where the note whether an answer was cut is in its packet.
 const CUT_AT: usize = 9;
 

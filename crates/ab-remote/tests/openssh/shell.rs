@@ -143,6 +143,18 @@ async fn a_shell_reads_what_is_typed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn both_ends_may_ask_whether_the_other_is_there() {
+    let often =
+        |settings: &mut ab_remote::Settings| settings.keepalive = Duration::from_millis(200);
+    let stage = Stage::with(|_| {}, often).await;
+    let mut command = stage.program("ssh");
+    command.args(["-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1"]);
+    let output = finish(command.args(["agent@127.0.0.1", "sleep 2.5; echo there"])).await;
+    assert_eq!(text(&output.stdout), "there\n", "{output:?}");
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn variables_are_passed_unless_they_are_dangerous() {
     let stage = Stage::new().await;
     let mut command = stage.program("ssh");

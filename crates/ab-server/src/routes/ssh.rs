@@ -93,7 +93,7 @@ fn not_a_websocket() -> Response {
 /// Serves SSH over the socket, then says why it is over.
 async fn carry(ssh: &Server, socket: WebSocket) {
     let socket = Shared(Arc::new(Mutex::new(socket)));
-    let codec = Codec { pack: Message::Binary, unpack, goodbye: || None };
+    let codec = Codec { pack: Message::Binary, unpack };
     let ended = ssh.serve(FrameStream::new(socket.clone(), codec)).await;
     tracing::debug!(%ended, "an SSH connection ended");
     let reason = if ended == Ended::ShutDown { CLOSING } else { ENDED };

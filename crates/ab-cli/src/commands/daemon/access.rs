@@ -6,11 +6,8 @@ use std::path::PathBuf;
 use ab_server::{Gate, Token};
 use clap::Args;
 
-use crate::commands::input;
 use crate::failure::Failure;
-
-/// Where a token can be given without others seeing it among the processes of the host.
-const TOKEN_VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
+use crate::token;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Access")]
@@ -55,23 +52,11 @@ impl Access {
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {
-        let from_environment = || match self.no_auth {
-            true => None,
-            false => std::env::var(TOKEN_VARIABLE).ok(),
-        };
-        let given = match (&self.auth_token, &self.auth_token_file) {
-            (Some(token), _) => Some(token.clone()),
-            (None, Some(path)) => {
-                let text = String::from_utf8_lossy(&input::file(path)?).into_owned();
-                Some(text.lines().next().unwrap_or_default().to_owned())
-            }
-            (None, None) => from_environment(),
-        };
-        match given.as_deref().map(str::trim) {
-            Some("") => Err(Failure::usage("the token is empty")
-                .with_hint("leave it out to serve this host only, or give one")),
-            Some(token) => Ok(Some(token.to_owned())),
-            None => Ok(None),
+        match (&self.auth_token, &self.auth_token_file) {
+            (Some(token), _) => token::checked(token).map(Some),
+            (None, Some(path)) => token::in_file(path).map(Some),
+            (None, None) if self.no_auth => Ok(None),
+            (None, None) => token::in_environment(),
         }
     }
 }

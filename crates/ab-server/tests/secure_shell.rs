@@ -1,0 +1,116 @@
+//! `/ssh`: the upgrade, the token, the goodbye. What SSH is spoken there is tested elsewhere.
+
+use ab_core::Backend;
+use ab_remote::{Access, HostKey, Server, Settings};
+use ab_server::{Gate, Running};
+use futures_util::{SinkExt, StreamExt};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use crate::caller::{TOKEN, get, guarded, memory, open, serves};
+
+type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
+
+async fn port(gate: Gate) -> Running {
+    let backend: Backend = memory().await;
+    let key = HostKey::ephemeral("a test").unwrap();
+    let ssh = Server::new(backend.clone(), Settings::new(key, Access::Any));
+    open(serves(&backend).with_ssh(ssh), gate).await
+}
+
+async fn connect(port: &Running, query: &str, headers: &[(&str, &str)]) -> Result<Socket, Error> {
+    let url = format!("ws://{}/ssh{query}", port.address());
+    let mut request = url.into_client_request().unwrap();
+    for (name, value) in headers {
+        let name = axum::http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    Ok(connect_async(request).await?.0)
+}
+
+/// What the server says first.
+async fn greeting(socket: &mut Socket) -> Message {
+    socket.next().await.unwrap().unwrap()
+}
+
+/// The frame that the connection ends with.
+async fn goodbye(socket: &mut Socket) -> Option<CloseFrame> {
+    loop {
+        match socket.next().await {
+            Some(Ok(Message::Close(frame))) => return frame,
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_token_comes_by_header_or_query() {
+    let port = port(guarded()).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let query = format!("?token={TOKEN}");
+    for (query, headers) in
+        [("", vec![("authorization", bearer.as_str())]), (query.as_str(), vec![])]
+    {
+        let mut socket = connect(&port, query, &headers).await.unwrap();
+        let Message::Binary(first) = greeting(&mut socket).await else { panic!("no banner") };
+        assert!(first.starts_with(b"SSH-2.0-"), "{first:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_upgraded_and_sent_away() {
+    let port = port(guarded()).await;
+    for (query, headers) in [
+        ("", vec![]),
+        ("?token=wrong", vec![]),
+        ("?token=", vec![]),
+        ("", vec![("authorization", "Bearer wrong")]),
+    ] {
+        let mut socket = connect(&port, query, &headers).await.unwrap();
+        // Nothing of SSH is said before.
+        let Message::Close(Some(frame)) = greeting(&mut socket).await else { panic!("let in") };
+        assert_eq!((u16::from(frame.code), frame.reason.as_str()), (4001, "Unauthorized"));
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_others_is_not_upgraded() {
+    let port = port(Gate::default()).await;
+    for header in [("origin", "http://evil.example"), ("host", "evil.example")] {
+        let error = connect(&port, "", &[header]).await.unwrap_err();
+        assert!(matches!(&error, Error::Http(answer) if answer.status() == 403), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_closes_says_so() {
+    let port = port(Gate::default()).await;
+    let mut socket = connect(&port, "", &[]).await.unwrap();
+    greeting(&mut socket).await;
+    let closing = tokio::spawn(port.close());
+    let frame = goodbye(&mut socket).await.unwrap();
+    assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1000, "Server shutting down"));
+    closing.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_not_ssh_ends_its_own_connection_only() {
+    let port = port(Gate::default()).await;
+    for nonsense in [
+        Message::Text("hello".into()),
+        Message::Binary(vec![0xff; 70_000].into()),
+        Message::Binary(b"GET / HTTP/1.1\r\n\r\n".as_slice().into()),
+    ] {
+        let mut socket = connect(&port, "", &[]).await.unwrap();
+        greeting(&mut socket).await;
+        let _ = socket.send(nonsense).await;
+        goodbye(&mut socket).await;
+    }
+    let got = get(port.address(), "/ssh", &[]).await;
+    assert_eq!((got.status, got.json()["error"].as_str()), (400, Some("Not a WebSocket")));
+    let mut socket = connect(&port, "", &[]).await.unwrap();
+    assert!(greeting(&mut socket).await.is_binary());
+}
