@@ -5,6 +5,8 @@ mod conformance;
 mod daemon;
 mod inspector;
 mod official;
+mod published;
+mod pythons;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

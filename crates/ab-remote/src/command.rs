@@ -17,6 +17,8 @@ const PIECE: usize = 64 * 1024;
 /// What a shell says of a command that cannot be run, and of one that is not there.
 const CANNOT_RUN: u32 = 126;
 const NOT_FOUND: u32 = 127;
+/// A shell adds the number of the signal to this.
+const KILLED: u32 = 128;
 /// The status of a process that nobody knows the end of.
 const LOST: u32 = 255;
 /// The type of a terminal whose client did not say.
@@ -37,6 +39,25 @@ pub(crate) struct Run {
     pub(crate) line: String,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) terminal: Option<Terminal>,
+    pub(crate) deaths: Deaths,
+}
+
+/// How a client is told that a signal ended its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deaths {
+    /// As a signal, by its name.
+    Signals,
+    /// As the status that a shell makes of it.
+    Statuses,
+}
+
+impl Deaths {
+    /// By how the client calls itself: ssh2 for node has no status when there was a signal, and the
+    /// published clients that are built on it take none for success.
+    pub(crate) fn of(client: &[u8]) -> Self {
+        let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
+        if client.starts_with(b"ssh2js") { Deaths::Statuses } else { Deaths::Signals }
+    }
 }
 
 /// The size of a terminal; a client that says nothing, or nonsense, gets the usual one.
@@ -60,9 +81,10 @@ pub(crate) async fn run(
     outlet: Outlet,
     controls: mpsc::Receiver<Control>,
 ) {
+    let deaths = run.deaths;
     // A client that is gone needs no answer.
     let _: Result<(), Gone> = match start(&backend, run).await {
-        Ok(process) => attend(process, &inbox, outlet, controls).await,
+        Ok(process) => attend(process, &inbox, outlet, controls, deaths).await,
         Err(error) => refuse(error, outlet).await,
     };
     inbox.close();
@@ -96,6 +118,7 @@ async fn attend(
     inbox: &Inbox,
     outlet: Outlet,
     mut controls: mpsc::Receiver<Control>,
+    deaths: Deaths,
 ) -> Result<(), Gone> {
     let stdin = process.stdin.take();
     let control = process.control.clone();
@@ -134,10 +157,10 @@ async fn attend(
         exit = talking => exit?,
         () = beside => None,
     };
-    conclude(exit, outlet).await
+    conclude(exit, outlet, deaths).await
 }
 
-async fn conclude(exit: Option<Exit>, outlet: Outlet) -> Result<(), Gone> {
+async fn conclude(exit: Option<Exit>, outlet: Outlet, deaths: Deaths) -> Result<(), Gone> {
     let Some(exit) = exit else { return outlet.exit(LOST).await };
     let note = match exit.cause {
         Cause::Timeout => Some("the command did not end in time"),
@@ -149,6 +172,9 @@ async fn conclude(exit: Option<Exit>, outlet: Outlet) -> Result<(), Gone> {
     }
     match (exit.code, exit.signal) {
         (Some(code), _) => outlet.exit(code.cast_unsigned()).await,
+        (None, Some(signal)) if deaths == Deaths::Statuses => {
+            outlet.exit(KILLED + signal.cast_unsigned()).await
+        }
         (None, Some(signal)) => {
             outlet.exit_signal(signal::name(signal), note.unwrap_or_default().to_owned()).await
         }

@@ -22,6 +22,17 @@ fn local() -> (tempfile::TempDir, ab_core::Backend, Server) {
     (directory, backend, server)
 }
 
+/// Without walls around commands, of which some make a status of a signal.
+fn unwalled() -> (tempfile::TempDir, ab_core::Backend, Server) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = agent_backend::LocalConfig::new(directory.path());
+    config.options.exec.isolation = ab_core::effective::Isolation::None;
+    config.policy.profile = agent_backend::Profile::Off;
+    let backend = agent_backend::local_with(config).unwrap();
+    let server = open_server(backend.clone());
+    (directory, backend, server)
+}
+
 /// Bytes of memory that this process has.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -162,6 +173,33 @@ async fn a_thousand_channels_are_too_many() {
     assert_eq!(said, "room\n");
     drop((open, handle));
     within(serving).await.unwrap();
+    backend.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_that_the_server_closed_do_not_count() {
+    let (_directory, backend, server) = local();
+    let (handle, _serving) = connect(&server).await;
+    // A refused command is over at once, so that many fit a test.
+    for number in 0..2 * ab_remote::server::MAX_CHANNELS {
+        assert_eq!(exec(&handle, "sudo true").await.1, Some(126), "command {number}");
+    }
+    assert_eq!(exec(&handle, "echo room").await, ("room\n".to_owned(), Some(0)));
+    backend.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_knows_no_signals_gets_a_status() {
+    let (_directory, backend, server) = unwalled();
+    for (name, expected) in [("ssh2js1.17.0", Some(137)), ("OpenSSH_9.2", None)] {
+        let (mine, theirs) = tokio::io::duplex(256 * 1024);
+        let serving = server.clone();
+        tokio::spawn(async move { serving.serve(theirs).await });
+        let id = russh::SshId::Standard(format!("SSH-2.0-{name}").into());
+        let config = Config { client_id: id, ..Config::default() };
+        let handle = log_in(mine, config).await;
+        assert_eq!(exec(&handle, "kill -KILL $$").await.1, expected, "{name}");
+    }
     backend.destroy().await.unwrap();
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Daemon {
     child: Child,
     /// Where clients find it.
     pub(super) url: String,
+    /// Where plain SSH finds it, if it was asked to be there.
+    pub(super) ssh: Option<String>,
 }
 
 impl Daemon {
@@ -22,20 +24,38 @@ impl Daemon {
         Daemon::with(stage, &["--auth-token", TOKEN])
     }
 
-    /// Returns once it has said where it listens.
+    /// At any port that is free.
     pub(super) fn with(stage: &Stage, flags: &[&str]) -> Daemon {
+        Daemon::at("0", stage, flags)
+    }
+
+    /// Returns once it has said where it listens.
+    pub(super) fn at(port: &str, stage: &Stage, flags: &[&str]) -> Daemon {
         let mut command = stage.command(BINARY);
-        command.args(["daemon", "--port", "0"]).args(flags).arg("--rootDir");
-        command.arg(stage.root()).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.args(["daemon", "--port", port]).args(flags).arg("--rootDir");
+        command.arg(stage.root()).arg("--ssh-host-key").arg(stage.outside("host_key"));
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
-        said.read_line(&mut line).unwrap();
+        // A client that waits for the port may be logged before it is told of.
+        while !line.contains("agent-backend serves ") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "it ended without a word");
+        }
         let url = line.split([' ', ',']).find(|word| word.starts_with("http://"));
         let url = url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
+        let ssh = line.split_once("/ssh and on ").and_then(|(_, rest)| rest.split(' ').next());
+        let ssh = ssh.map(str::to_owned);
         // What it goes on to say is read, so that it never has to wait for somebody to.
         thread::spawn(move || said.read_to_end(&mut Vec::new()));
-        Daemon { child, url }
+        Daemon { child, url, ssh }
+    }
+
+    /// Where its HTTP port is.
+    pub(super) fn port(&self) -> &str {
+        let address = self.url.trim_start_matches("http://").split('/').next();
+        address.and_then(|address| address.rsplit(':').next()).unwrap()
     }
 
     /// Ends it in good order.

@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::{Settings, Tasks, lock};
-use crate::command::{self, Run, Terminal};
+use crate::command::{self, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, HELD_WINDOW, Inbox, MAX_UNREAD, WINDOW};
 use crate::outlet::Outlet;
 use crate::sftp::{self, Allowance, LinkOrder};
@@ -97,6 +97,16 @@ enum Line {
     Busy(Busy),
 }
 
+impl Line {
+    /// What ran on it has said all, its end included.
+    fn is_over(&self) -> bool {
+        match self {
+            Line::Idle(_) => false,
+            Line::Busy(busy) => busy.task.is_finished(),
+        }
+    }
+}
+
 struct Idle {
     half: ChannelWriteHalf<Msg>,
     env: BTreeMap<String, String>,
@@ -154,7 +164,8 @@ impl Connection {
         while tasks.try_join_next().is_some() {}
         let task = match what {
             What::Command(line) => {
-                let run = Run { line, env: idle.env, terminal: idle.terminal };
+                let deaths = Deaths::of(session.remote_sshid());
+                let run = Run { line, env: idle.env, terminal: idle.terminal, deaths };
                 tasks.spawn(command::run(backend, run, inbox.clone(), outlet, wishes))
             }
             What::Sftp => {
@@ -240,6 +251,9 @@ impl Handler for Connection {
         reply: ChannelOpenHandle,
         _session: &mut Session,
     ) -> Done {
+        // russh does not tell of the client's answer to a close from here, so those that are over
+        // are let go of now.
+        self.lines.retain(|_, line| !line.is_over());
         if self.lines.len() >= self.settings.max_channels {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
