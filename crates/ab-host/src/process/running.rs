@@ -100,6 +100,11 @@ impl Running {
 
     /// Ends it, and what it started.
     pub(crate) fn kill(&self) {
+        if self.handle.is_some() && self.reach != Reach::Leader {
+            // A bwrap that has just begun has a child that waits for it, and would wait for ever:
+            // it is in no namespace that ends, but still in the group.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
         if let Some(handle) = &self.handle {
             let _ = pidfd_send_signal(handle.get_ref(), Signal::KILL);
         }

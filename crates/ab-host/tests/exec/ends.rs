@@ -43,6 +43,22 @@ async fn runaways_end_when_their_command_is_dropped() {
     }
 }
 
+/// A bwrap that is killed while it still makes its namespace leaves nobody behind that waits for it.
+#[tokio::test]
+async fn a_command_may_be_dropped_at_any_moment_of_its_start() {
+    let ground = Ground::behind(Isolation::Bwrap);
+    let mark = mark(&ground.backend).await;
+    for round in 0..100 {
+        let request =
+            ExecRequest { stdin: ab_core::process::Stdin::Piped, ..ExecRequest::shell("cat") };
+        let process = ground.backend.spawn(request).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(round * 40)).await;
+        drop(process);
+    }
+    comes(|| marked(&mark).is_empty()).await;
+    ground.leave().await;
+}
+
 #[tokio::test]
 async fn runaways_end_with_their_command() {
     for ground in guaranteed() {
