@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::EffectivePolicy;
+use ab_core::{EffectivePolicy, Result};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -73,12 +74,23 @@ impl Port {
             Connections { router, tls: self.tls, bounds: self.bounds, closing: closing.clone() };
         let serving = tokio::spawn(connections::serve(connections, listener));
         let served = self.served.clone();
-        let finding_out = tokio::spawn(async move {
-            if let Err(error) = served.find_out().await {
+        // Where it may wait: the port answers meanwhile.
+        let runtime = Handle::current();
+        let finding_out = tokio::task::spawn_blocking(move || {
+            let found = runtime.block_on(served.find_out()).cloned();
+            if let Err(error) = &found {
                 tracing::warn!(%error, "cannot say what is in force for commands");
             }
+            found
         });
-        Ok(Running { address, closing, serving, finding_out, served: self.served, grace })
+        Ok(Running {
+            address,
+            closing,
+            serving,
+            finding_out: Some(finding_out),
+            served: self.served,
+            grace,
+        })
     }
 }
 
@@ -88,7 +100,7 @@ pub struct Running {
     address: SocketAddr,
     closing: CancellationToken,
     serving: JoinHandle<()>,
-    finding_out: JoinHandle<()>,
+    finding_out: Option<JoinHandle<Result<EffectivePolicy>>>,
     served: Arc<Served>,
     grace: Duration,
 }
@@ -99,7 +111,12 @@ impl Running {
     }
 
     /// What is in force for commands; the port answers while this is found out.
-    pub async fn in_force(&self) -> ab_core::Result<EffectivePolicy> {
+    pub async fn in_force(&mut self) -> Result<EffectivePolicy> {
+        if let Some(finding_out) = self.finding_out.take()
+            && let Ok(found) = finding_out.await
+        {
+            return found;
+        }
         self.served.find_out().await.cloned()
     }
 
@@ -109,8 +126,10 @@ impl Running {
         self.closing.cancel();
         // What cannot say goodbye within the grace has none to say it to.
         let _ = timeout(self.grace, self.served.close()).await;
-        self.finding_out.abort();
-        let _ = self.finding_out.await;
+        if let Some(finding_out) = self.finding_out {
+            // It ends by itself, and touches nothing that ends here.
+            finding_out.abort();
+        }
         // It ends by itself within the grace; a panic in it was told already.
         let _ = self.serving.await;
     }

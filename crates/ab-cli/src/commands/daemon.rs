@@ -190,9 +190,9 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let known = notice::Known::of(&beside, encrypted);
     served = served.beside_ssh(known.ssh.is_some());
     let opened = Port::new(served, gate).with_tls(tls).open(listener);
-    let opened = opened.map_err(|error| Failure::input("open the port", error))?;
+    let mut opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let beside = beside.serve();
-    let told = notice::tell(&daemon, &opened, &known).await;
+    let told = notice::tell(&daemon, &mut opened, &known).await;
     if told.is_ok() {
         signals.first().await;
         tracing::info!("closing");

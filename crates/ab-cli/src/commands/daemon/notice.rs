@@ -46,7 +46,11 @@ impl Known {
 }
 
 /// Says it, once it is known that commands can run as they were asked to.
-pub(crate) async fn tell(daemon: &Daemon, opened: &Running, known: &Known) -> Result<(), Failure> {
+pub(crate) async fn tell(
+    daemon: &Daemon,
+    opened: &mut Running,
+    known: &Known,
+) -> Result<(), Failure> {
     let policy = opened.in_force().await?;
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
