@@ -122,10 +122,11 @@ async def commands(connection):
     assert ran.returncode in (-15, 143), f"a death by signal: {ran.returncode}"
     ran = await connection.run("tty && stty size", term_type="xterm", term_size=(91, 37))
     assert ran.stdout.split()[-2:] == ["37", "91"], f"a terminal: {ran.stdout!r}"
-    async with connection.create_process("trap 'echo caught; exit 5' TERM; echo ready; read x") as process:
+    # A shell that waits is woken by a signal; one that reads is not.
+    line = "trap 'echo caught; exit 5' TERM; sleep 1000 & echo ready; wait"
+    async with connection.create_process(line) as process:
         is_equal(await process.stdout.readline(), "ready\n", "a process")
         process.send_signal("TERM")
-        process.stdin.write_eof()
         is_equal((await process.wait()).exit_status, 5, "a signal that is caught")
 
 
