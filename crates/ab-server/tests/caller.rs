@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const TOKEN: &str = "not-a-secret";
-pub(crate) const ROOT: &str = "/srv/work";
+pub(crate) const ROOT: &str = "/srv/project";
 
 pub(crate) async fn memory() -> Backend {
     let options = ab_core::MemoryOptions { root: ROOT.to_owned(), ..Default::default() };

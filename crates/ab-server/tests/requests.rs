@@ -65,12 +65,12 @@ async fn the_root_that_a_client_believes_in_has_to_be_ours() {
     let port = open(serves(&memory().await), guarded()).await;
     for (named, status) in [
         (ROOT, 200),
-        ("/srv/work/", 200),
+        ("/srv/project/", 200),
         ("undefined", 200),
         ("", 200),
         ("/srv/other", 403),
-        ("/srv/work/sub", 403),
-        ("/srv/work-2", 403),
+        ("/srv/project/sub", 403),
+        ("/srv/project-2", 403),
     ] {
         let read = json!({ "path": "a.txt" });
         let got = tool(port.address(), "read_text_file", read, &[("x-root-dir", named)]).await;
@@ -79,7 +79,7 @@ async fn the_root_that_a_client_believes_in_has_to_be_ours() {
     let got = tool(port.address(), "read_text_file", json!({}), &[("x-root-dir", "/x")]).await;
     let expect = json!({
         "error": "Root directory mismatch",
-        "message": "Server is configured for /srv/work, not /x",
+        "message": "Server is configured for /srv/project, not /x",
     });
     assert_eq!(got.json(), expect);
 }

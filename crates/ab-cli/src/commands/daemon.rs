@@ -27,7 +27,7 @@ use ssh::Ssh;
 const EXAMPLES: &str = "\
 Examples:
   agent-backend daemon --rootDir ./project
-  agent-backend daemon --rootDir /srv/work --host 0.0.0.0 --auth-token-file token.txt
+  agent-backend daemon --rootDir /srv/project --host 0.0.0.0 --auth-token-file token.txt
   agent-backend daemon --rootDir ./project --local-only
   agent-backend daemon --rootDir ./project --conventional-ssh --ssh-port 2222
   curl http://127.0.0.1:3001/health
