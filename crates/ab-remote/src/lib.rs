@@ -8,6 +8,7 @@
 
 pub mod auth;
 mod backlog;
+pub mod client;
 mod command;
 mod cut;
 mod host_key;

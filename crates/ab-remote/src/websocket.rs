@@ -56,6 +56,12 @@ impl<T, M> FrameStream<T, M> {
         Self { socket, codec, goodbye: None, unread, unsent, ended }
     }
 
+    /// The same with bytes that were already received, to be read before all others.
+    pub fn with_unread(mut self, bytes: Bytes) -> Self {
+        self.unread = bytes;
+        self
+    }
+
     /// The same with a message to be sent before the socket is closed, made when it is.
     pub fn with_goodbye(mut self, goodbye: impl FnOnce() -> M + Send + 'static) -> Self {
         self.goodbye = Some(Box::new(goodbye));

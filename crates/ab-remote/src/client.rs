@@ -1,0 +1,25 @@
+//! The client's half: a workspace elsewhere, reached by SSH over whatever carries bytes.
+//!
+//! - [`Settings`] say where it is and what to do when it is out of reach.
+//! - The link decides when to connect, to wait and to give up; it does nothing itself.
+//! - Dialling makes one connection, or says why there is none.
+
+pub mod address;
+mod dial;
+pub mod endpoint;
+pub mod host_key;
+pub mod known_hosts;
+#[allow(dead_code, reason = "the driver that owns a link is not here yet")]
+mod link;
+mod secret;
+pub mod settings;
+
+pub use address::{Address, Host};
+pub use dial::{DialError, open_websocket, probe};
+pub use endpoint::{
+    Connector, Credential, Endpoint, Headers, Proxy, Roots, Ssh, Stream, WebSocket,
+};
+pub use host_key::{Fingerprint, HostKeyCheck};
+pub use known_hosts::KnownHosts;
+pub use secret::Secret;
+pub use settings::{Keepalive, McpEndpoint, Reconnection, Settings};

@@ -1,0 +1,359 @@
+//! URLs of workspaces elsewhere: parsed once, here, with errors that say what is wrong.
+//!
+//! No error and no `Display` repeats what a URL may hide: a password, or a query with a token.
+
+use std::fmt;
+
+use ab_core::{Code, Error, Kind, Result};
+use http::Uri;
+use percent_encoding::percent_decode_str;
+
+use super::endpoint::{Endpoint, Proxy, Ssh, WebSocket};
+
+/// Where a daemon has its WebSocket unless it is told otherwise.
+const SOCKET_PATH: &str = "/ssh";
+const SSH_PORT: u16 = 22;
+
+/// A name or an address, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// In lower case, and without the brackets of an address.
+    name: String,
+    port: u16,
+}
+
+impl Host {
+    pub fn new(name: &str, port: u16) -> Self {
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        Self { name: bare.unwrap_or(name).to_ascii_lowercase(), port }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// As `known_hosts` files have it.
+    pub(crate) fn known_as(&self) -> String {
+        match self.port {
+            SSH_PORT => self.name.clone(),
+            port => format!("[{}]:{port}", self.name),
+        }
+    }
+
+    fn in_url(&self) -> String {
+        match self.name.contains(':') {
+            true => format!("[{}]", self.name),
+            false => self.name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.in_url(), self.port)
+    }
+}
+
+/// Whether bytes go as they are, or through TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cover {
+    Plain,
+    Tls,
+}
+
+/// Where a WebSocket is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    cover: Cover,
+    host: Host,
+    /// Path and query.
+    resource: String,
+}
+
+impl Address {
+    /// A URL like `wss://host/ssh`, or one of the web for the same.
+    pub fn parse(url: &str) -> Result<Self> {
+        let uri = uri(url)?;
+        let scheme = uri.scheme_str().unwrap_or_default().to_owned();
+        Self::of(&scheme, &uri).unwrap_or_else(|| Err(foreign(&scheme)))
+    }
+
+    /// Nothing for a scheme that is none of a WebSocket's.
+    fn of(scheme: &str, uri: &Uri) -> Option<Result<Self>> {
+        let (cover, default) = match scheme {
+            "ws" | "http" => (Cover::Plain, 80),
+            "wss" | "https" => (Cover::Tls, 443),
+            _ => return None,
+        };
+        let web = matches!(scheme, "http" | "https");
+        Some(host(uri, default).and_then(|host| {
+            if user_info(uri).is_some() {
+                return Err(invalid("the URL of a websocket names a user: a token is a setting"));
+            }
+            let resource = uri.path_and_query().map_or("/", |resource| resource.as_str());
+            let resource = match (uri.path(), uri.query()) {
+                ("/" | "", None) if web => SOCKET_PATH.to_owned(),
+                ("/" | "", Some(query)) if web => format!("{SOCKET_PATH}?{query}"),
+                _ => resource.to_owned(),
+            };
+            Ok(Self { cover, host, resource })
+        }))
+    }
+
+    pub fn cover(&self) -> Cover {
+        self.cover
+    }
+
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The whole of it, query included.
+    pub(crate) fn url(&self) -> String {
+        format!("{}{}", self.origin(), self.resource)
+    }
+
+    fn origin(&self) -> String {
+        let host = self.host.in_url();
+        match (self.cover, self.host.port) {
+            (Cover::Plain, 80) => format!("ws://{host}"),
+            (Cover::Tls, 443) => format!("wss://{host}"),
+            (Cover::Plain, port) => format!("ws://{host}:{port}"),
+            (Cover::Tls, port) => format!("wss://{host}:{port}"),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.resource.split('?').next().unwrap_or_default();
+        write!(f, "{}{path}", self.origin())
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a URL of a workspace says: where it is, and its root there.
+pub(crate) fn parsed(url: &str) -> Result<(Endpoint, Option<String>)> {
+    let uri = uri(url)?;
+    let scheme = uri.scheme_str().unwrap_or_default();
+    if let Some(address) = Address::of(scheme, &uri) {
+        return Ok((Endpoint::WebSocket(WebSocket::at(address?)), None));
+    }
+    if scheme != "ssh" {
+        return Err(foreign(scheme));
+    }
+    let host = host(&uri, SSH_PORT)?;
+    let user = match user_info(&uri) {
+        None => return Err(invalid(format!("the URL names no user of {host}"))),
+        Some(info) if info.contains(':') => {
+            return Err(invalid("the URL holds a password: credentials are a setting"));
+        }
+        Some(user) => decoded(user)?,
+    };
+    if user.is_empty() {
+        return Err(invalid(format!("the URL names no user of {host}")));
+    }
+    if uri.query().is_some() {
+        return Err(invalid("the URL of an SSH server has a query, which means nothing"));
+    }
+    let ssh = Ssh { host, ..Ssh::new(user, "") };
+    Ok((Endpoint::Ssh(ssh), root(uri.path())?))
+}
+
+/// The root that a path means: from the user's home after `/~`.
+fn root(path: &str) -> Result<Option<String>> {
+    let path = decoded(path)?;
+    let path = path.as_str();
+    Ok(match (path, path.strip_prefix("/~/")) {
+        ("" | "/", _) => None,
+        ("/~", _) | (_, Some("")) => Some(".".to_owned()),
+        (_, Some(below)) => Some(below.to_owned()),
+        (_, None) => Some(path.to_owned()),
+    })
+}
+
+/// A proxy's URL: `http://user:password@host:port`.
+pub(crate) fn proxy(url: &str) -> Result<Proxy> {
+    // Proxies are often named without a scheme.
+    let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let uri = uri(&whole)?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        scheme => {
+            let scheme = scheme.unwrap_or_default();
+            let message = format!("a proxy is reached by http, not by '{scheme}'");
+            return Err(invalid(message));
+        }
+    }
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return Err(invalid("the URL of a proxy has a path, which means nothing"));
+    }
+    let mut proxy = Proxy::new(host(&uri, 3128)?);
+    if let Some(info) = user_info(&uri) {
+        let (user, password) = info.split_once(':').unwrap_or((info, ""));
+        proxy.credentials = Some((decoded(user)?, decoded(password)?.into()));
+    }
+    Ok(proxy)
+}
+
+fn uri(url: &str) -> Result<Uri> {
+    let uri: Uri = url
+        .trim()
+        .parse()
+        .map_err(|error| invalid(format!("this is no URL: {error}")).with_hint(EXAMPLES))?;
+    match uri.scheme_str() {
+        None => Err(invalid("the URL has no scheme").with_hint(EXAMPLES)),
+        Some(_) => Ok(uri),
+    }
+}
+
+const EXAMPLES: &str = "write it like wss://host/ssh, ws://127.0.0.1:3001/ssh or \
+                        ssh://user@host:22/path";
+
+fn host(uri: &Uri, default: u16) -> Result<Host> {
+    let name = uri.host().unwrap_or_default();
+    if name.is_empty() {
+        return Err(invalid("the URL names no host").with_hint(EXAMPLES));
+    }
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let after = authority.rsplit_once(']').map_or(authority, |(_, after)| after);
+    let port = match (uri.port_u16(), after.rsplit_once('@').map_or(after, |(_, it)| it)) {
+        (Some(0), _) => return Err(invalid("the port in the URL is 0")),
+        (Some(port), _) => port,
+        (None, rest) if rest.contains(':') => {
+            return Err(invalid("the port in the URL is none: it is from 1 to 65535"));
+        }
+        (None, _) => default,
+    };
+    Ok(Host::new(name, port))
+}
+
+fn user_info(uri: &Uri) -> Option<&str> {
+    uri.authority()?.as_str().rsplit_once('@').map(|(info, _)| info)
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    match decoded {
+        Ok(text) if !text.contains('\0') => Ok(text.into_owned()),
+        _ => Err(invalid("the URL holds an escape that is no text")),
+    }
+}
+
+fn foreign(scheme: &str) -> Error {
+    invalid(format!("'{scheme}' is not how a workspace is reached")).with_hint(EXAMPLES)
+}
+
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_websockets() {
+        for (url, whole) in [
+            ("ws://127.0.0.1:3001/ssh", "ws://127.0.0.1:3001/ssh"),
+            ("wss://Box.Example/ssh", "wss://box.example/ssh"),
+            ("wss://box.example:443/a/b", "wss://box.example/a/b"),
+            ("ws://box.example", "ws://box.example/"),
+            ("http://localhost:3001", "ws://localhost:3001/ssh"),
+            ("https://box.example/", "wss://box.example/ssh"),
+            ("https://box.example/at/ssh", "wss://box.example/at/ssh"),
+            ("ws://[::1]:3001/ssh", "ws://[::1]:3001/ssh"),
+            (" ws://h/ssh\n", "ws://h/ssh"),
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert_eq!((address.url().as_str(), address.to_string().as_str()), (whole, whole));
+        }
+    }
+
+    #[test]
+    fn a_query_is_sent_and_not_shown() {
+        let address = Address::parse("https://h/?token=secret").unwrap();
+        assert_eq!(address.url(), "wss://h/ssh?token=secret");
+        assert_eq!((address.to_string(), format!("{address:?}")), {
+            ("wss://h/ssh".to_owned(), "wss://h/ssh".to_owned())
+        });
+    }
+
+    #[test]
+    fn urls_of_ssh_servers() {
+        for (url, user, host, root) in [
+            ("ssh://ada@box.example", "ada", "box.example:22", None),
+            ("ssh://ada@box.example/", "ada", "box.example:22", None),
+            ("ssh://ada@[::1]:2222/srv/a%20b", "ada", "[::1]:2222", Some("/srv/a b")),
+            ("ssh://a%40b@h:1/~", "a@b", "h:1", Some(".")),
+            ("ssh://ada@h/~/", "ada", "h:22", Some(".")),
+            ("ssh://ada@h/~/work", "ada", "h:22", Some("work")),
+        ] {
+            let (endpoint, found) = parsed(url).unwrap();
+            let Endpoint::Ssh(ssh) = endpoint else { panic!("{url}") };
+            assert_eq!((ssh.user.as_str(), ssh.host.to_string().as_str()), (user, host), "{url}");
+            assert_eq!(found.as_deref(), root, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_no_secret_repeated() {
+        for (url, what) in [
+            ("", "no URL"),
+            ("box.example", "no scheme"),
+            ("/srv/work", "no scheme"),
+            ("ftp://h/", "'ftp' is not how"),
+            ("ws:///ssh", "no URL"),
+            ("ws://h:0/ssh", "port in the URL is 0"),
+            ("ws://h:99999/ssh", "port in the URL is none"),
+            ("ws://h:secret/ssh", "port in the URL is none"),
+            ("ws://secret@h/ssh", "names a user"),
+            ("ssh://h/srv", "names no user"),
+            ("ssh://@h/srv", "names no user"),
+            ("ssh://ada:secret@h/srv", "holds a password"),
+            ("ssh://ada@h/srv?token=secret", "has a query"),
+            ("ssh://ada@h/%ff", "no text"),
+            ("ssh://ada@h/%00", "no text"),
+            ("ws://h/a secret b", "no URL"),
+        ] {
+            let error = parsed(url).unwrap_err();
+            assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+            assert!(error.message().contains(what), "{url}: {error}");
+            assert!(!format!("{error:?}").contains("secret"), "{url}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn urls_of_proxies() {
+        let plain = proxy("proxy.example:8080").unwrap();
+        assert_eq!((plain.host.to_string().as_str(), &plain.credentials), {
+            ("proxy.example:8080", &None)
+        });
+        let known = proxy("http://ada:a%3Ab@[::1]").unwrap();
+        assert_eq!(known.host.to_string(), "[::1]:3128");
+        assert_eq!(known.credentials, Some(("ada".to_owned(), "a:b".into())));
+        assert!(!format!("{known:?}").contains("a:b"));
+        for (url, what) in
+            [("socks5://h:1", "'socks5'"), ("http://h/path", "path"), ("http://", "URL")]
+        {
+            assert!(proxy(url).unwrap_err().message().contains(what), "{url}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_known_by_name_and_port() {
+        assert_eq!(Host::new("Box.Example", 22).known_as(), "box.example");
+        assert_eq!(Host::new("box", 2222).known_as(), "[box]:2222");
+        assert_eq!(Host::new("[::1]", 22).known_as(), "::1");
+        assert_eq!(Host::new("::1", 23).known_as(), "[::1]:23");
+    }
+}

@@ -1,0 +1,119 @@
+//! One connection: a stream of bytes, SSH over it, a host that is the right one, a user that is let
+//! in. Or the reason why not, in bounded time and with nothing left behind.
+
+mod brisk;
+mod failure;
+mod login;
+mod proxy;
+mod ssh;
+mod tcp;
+mod tls;
+mod websocket;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::{Error, Result};
+use russh::Disconnect;
+use russh::client::Handle;
+use tokio::sync::oneshot;
+
+pub use self::failure::DialError;
+use self::failure::Patience;
+pub(crate) use self::ssh::Client;
+use super::endpoint::{Connector, Endpoint, Ssh, Stream, WebSocket};
+use super::host_key::HostKeyCheck;
+use super::settings::Settings;
+use crate::cut::Scissors;
+
+/// How whoever has the token of a daemon is called there.
+const USER: &str = "agent";
+
+/// A connection that is logged in.
+pub(crate) struct Dialled {
+    pub(crate) handle: Handle<Client>,
+    /// Told exactly once, when the connection is over.
+    pub(crate) gone: oneshot::Receiver<Gone>,
+    /// Ends the connection, at the latest when it is dropped.
+    pub(crate) cut: Scissors,
+}
+
+/// Why a connection is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Gone {
+    pub(crate) error: Error,
+    /// The server wanted nothing to do with us, rather than that something broke.
+    pub(crate) refused: bool,
+}
+
+/// Connects and logs in, once.
+pub(crate) async fn dial(settings: &Settings) -> Result<Dialled, DialError> {
+    let patience = Patience::new(settings.connect_timeout);
+    match &settings.endpoint {
+        Endpoint::WebSocket(socket) => by_websocket(settings, socket, patience).await,
+        Endpoint::Ssh(ssh) => by_tcp(settings, ssh, patience).await,
+        Endpoint::Stream(connector) => by_stream(settings, connector, patience).await,
+    }
+}
+
+/// Whether a workspace can be reached and entered: connects, logs in, and leaves again.
+pub async fn probe(settings: &Settings) -> Result<(), DialError> {
+    let Dialled { handle, gone, cut } = dial(settings).await?;
+    let leaving = async {
+        let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
+        let _ = gone.await;
+    };
+    // Whoever does not hear a goodbye is left without one.
+    let _ = tokio::time::timeout(PARTING, leaving).await;
+    drop(cut);
+    Ok(())
+}
+
+/// How long a goodbye may take.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// A daemon's WebSocket as a stream of bytes, without SSH on it yet.
+pub async fn open_websocket(
+    socket: &WebSocket,
+    timeout: Duration,
+) -> Result<impl Stream + use<>, DialError> {
+    websocket::open(socket, Patience::new(timeout)).await
+}
+
+async fn by_websocket(
+    settings: &Settings,
+    socket: &WebSocket,
+    patience: Patience,
+) -> Result<Dialled, DialError> {
+    let stream = websocket::open(socket, patience).await?;
+    let who = socket.address.to_string();
+    let mut dialled = ssh::greet(settings, &who, &socket.host_key, stream, patience).await?;
+    let token = socket.token.as_ref();
+    login::without_name(&mut dialled, &who, USER, token, patience).await?;
+    Ok(dialled)
+}
+
+async fn by_tcp(settings: &Settings, ssh: &Ssh, patience: Patience) -> Result<Dialled, DialError> {
+    let stream = tcp::connect(&ssh.host, patience).await?;
+    let who = ssh.host.to_string();
+    let mut dialled = ssh::greet(settings, &who, &ssh.host_key, stream, patience).await?;
+    login::with_credentials(&mut dialled, &who, &ssh.user, &ssh.credentials, patience).await?;
+    Ok(dialled)
+}
+
+async fn by_stream(
+    settings: &Settings,
+    connector: &Arc<dyn Connector>,
+    patience: Patience,
+) -> Result<Dialled, DialError> {
+    let who = "the server";
+    let stream = patience.spend("reach", who, connector.connect()).await?;
+    let stream = stream.map_err(|error| DialError::lost("reach", who, error))?;
+    let check = &HostKeyCheck::Unchecked;
+    let mut dialled = ssh::greet(settings, who, check, stream, patience).await?;
+    login::without_name(&mut dialled, who, USER, None, patience).await?;
+    Ok(dialled)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! A stream that is left without waiting.
+//!
+//! russh shuts its stream down before it tells that the connection is over. A peer that takes
+//! nothing any more would keep that from being told for ever, so what cannot be said at once is
+//! not said.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+#[derive(Debug)]
+pub(super) struct Brisk<S>(pub(super) S);
+
+impl<S: AsyncRead + Unpin> AsyncRead for Brisk<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Brisk<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Nor does it matter whether the peer was still there to hear it.
+        let _ = Pin::new(&mut self.0).poll_shutdown(cx);
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,266 @@
+//! Logging in: by whatever the server takes of what we have, in the order in which it was given.
+
+use ab_core::{Code, Error, Kind};
+use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
+use russh::keys::agent::AgentIdentity;
+use russh::keys::agent::client::AgentClient;
+use russh::keys::{Algorithm, HashAlg, PrivateKey, PrivateKeyWithHashAlg};
+use russh::{MethodKind, MethodSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::failure::{DialError, Patience};
+use super::{Client, Dialled};
+use crate::client::endpoint::Credential;
+use crate::client::secret::Secret;
+
+/// Questions that a server may ask in a row before it takes a password.
+const MAX_QUESTIONS: usize = 8;
+
+/// Logs in where something in front has checked who we are: with no credentials, then with the
+/// token for servers that insist.
+pub(super) async fn without_name(
+    dialled: &mut Dialled,
+    who: &str,
+    user: &str,
+    token: Option<&Secret>,
+    patience: Patience,
+) -> Result<(), DialError> {
+    let mut login = Login::new(dialled, who, user);
+    let trying = async {
+        if login.without().await? {
+            return Ok(());
+        }
+        if let Some(token) = token
+            && login.password(token).await?
+        {
+            return Ok(());
+        }
+        Err(login.refused())
+    };
+    patience.spend("log in to", who, trying).await?
+}
+
+/// Logs in as a user with credentials.
+pub(super) async fn with_credentials(
+    dialled: &mut Dialled,
+    who: &str,
+    user: &str,
+    credentials: &[Credential],
+    patience: Patience,
+) -> Result<(), DialError> {
+    let mut login = Login::new(dialled, who, user);
+    let trying = async {
+        // This also asks what the server takes at all.
+        if login.without().await? {
+            return Ok(());
+        }
+        for credential in credentials {
+            let done = match credential {
+                Credential::Password(password) => login.password(password).await?,
+                Credential::Key { text, passphrase } => {
+                    login.key(text, passphrase.as_ref()).await?
+                }
+                Credential::Agent { socket } => login.agent(socket).await?,
+            };
+            if done {
+                return Ok(());
+            }
+        }
+        Err(login.refused())
+    };
+    patience.spend("log in to", who, trying).await?
+}
+
+struct Login<'a> {
+    dialled: &'a mut Dialled,
+    who: &'a str,
+    user: &'a str,
+    /// What the server says may go on.
+    methods: MethodSet,
+    /// What was tried, in words.
+    tried: Vec<String>,
+}
+
+impl<'a> Login<'a> {
+    fn new(dialled: &'a mut Dialled, who: &'a str, user: &'a str) -> Self {
+        Self { dialled, who, user, methods: MethodSet::empty(), tried: Vec::new() }
+    }
+
+    async fn without(&mut self) -> Result<bool, DialError> {
+        let user = self.user;
+        let answer = self.handle().authenticate_none(user).await;
+        self.heard(answer).await
+    }
+
+    async fn password(&mut self, password: &Secret) -> Result<bool, DialError> {
+        let mut asked = false;
+        if self.takes(MethodKind::Password) {
+            asked = true;
+            self.tried.push("a password".to_owned());
+            let user = self.user;
+            let answer = self.handle().authenticate_password(user, password.reveal()).await;
+            if self.heard(answer).await? {
+                return Ok(true);
+            }
+        }
+        // Many servers ask for the password by a question.
+        if self.takes(MethodKind::KeyboardInteractive) && !asked {
+            self.tried.push("a password, when asked for it".to_owned());
+            return self.answers(password).await;
+        }
+        Ok(false)
+    }
+
+    async fn answers(&mut self, password: &Secret) -> Result<bool, DialError> {
+        let user = self.user;
+        let mut answer = self.handle().authenticate_keyboard_interactive_start(user, None).await;
+        for _ in 0..MAX_QUESTIONS {
+            let prompts = match answer {
+                Ok(KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. }) => prompts,
+                Ok(KeyboardInteractiveAuthResponse::Success) => return Ok(true),
+                Ok(KeyboardInteractiveAuthResponse::Failure {
+                    remaining_methods,
+                    partial_success,
+                }) => {
+                    let failure = AuthResult::Failure { remaining_methods, partial_success };
+                    return self.heard(Ok(failure)).await;
+                }
+                Err(error) => return self.heard(Err(error)).await,
+            };
+            // What is shown while it is typed is no password.
+            if prompts.len() > 1 || prompts.iter().any(|prompt| prompt.echo) {
+                return Ok(false);
+            }
+            let answers = prompts.iter().map(|_| password.reveal().to_owned()).collect();
+            answer = self.handle().authenticate_keyboard_interactive_respond(answers).await;
+        }
+        Ok(false)
+    }
+
+    async fn key(&mut self, text: &Secret, passphrase: Option<&Secret>) -> Result<bool, DialError> {
+        let passphrase = passphrase.map(Secret::reveal);
+        let key = russh::keys::decode_secret_key(text.reveal(), passphrase)
+            .map_err(|error| unreadable(&error, passphrase.is_some()))?;
+        if !self.takes(MethodKind::PublicKey) {
+            return Ok(false);
+        }
+        self.tried.push(format!("the key {}", key.fingerprint(HashAlg::Sha256)));
+        let hash = self.hash(&key.algorithm()).await?;
+        let (user, key) = (self.user, Arc::<PrivateKey>::new(key));
+        let key = PrivateKeyWithHashAlg::new(key, hash);
+        let answer = self.handle().authenticate_publickey(user, key).await;
+        self.heard(answer).await
+    }
+
+    async fn agent(&mut self, socket: &Path) -> Result<bool, DialError> {
+        let silent = |error: russh::keys::Error| {
+            let message = format!("cannot ask the ssh agent at {}: {error}", socket.display());
+            let error = Error::new(Code::InvalidConfiguration, Kind::Invalid, message);
+            DialError::from(error)
+        };
+        let mut agent = AgentClient::connect_uds(socket).await.map_err(silent)?;
+        if let Some(binding) = self.dialled.handle.agent_session_binding() {
+            // Older agents know nothing of it.
+            let _ = agent.bind_session(binding, false).await;
+        }
+        let identities = agent.request_identities().await.map_err(silent)?;
+        for identity in identities {
+            if !self.takes(MethodKind::PublicKey) {
+                return Ok(false);
+            }
+            let AgentIdentity::PublicKey { key, .. } = identity else { continue };
+            let shown = key.fingerprint(HashAlg::Sha256);
+            self.tried.push(format!("the agent's key {shown}"));
+            let hash = self.hash(&key.algorithm()).await?;
+            let user = self.user;
+            let asking = self.handle().authenticate_publickey_with(user, key, hash, &mut agent);
+            match asking.await {
+                Ok(answer) => {
+                    if self.heard(Ok(answer)).await? {
+                        return Ok(true);
+                    }
+                }
+                // The agent, or its owner, does not want to; another key may do.
+                Err(_) if !self.handle().is_closed() => {}
+                Err(_) => return Err(self.gone().await),
+            }
+        }
+        Ok(false)
+    }
+
+    /// How a key is to sign: the best that the server knows, and never with SHA-1.
+    async fn hash(&mut self, algorithm: &Algorithm) -> Result<Option<HashAlg>, DialError> {
+        if !matches!(algorithm, Algorithm::Rsa { .. }) {
+            return Ok(None);
+        }
+        let best = self.dialled.handle.best_supported_rsa_hash().await;
+        match best {
+            Ok(best) => Ok(best.flatten().or(Some(HashAlg::Sha256))),
+            Err(_) => Err(self.gone().await),
+        }
+    }
+
+    /// What an answer means.
+    async fn heard(&mut self, answer: Result<AuthResult, russh::Error>) -> Result<bool, DialError> {
+        match answer {
+            Ok(AuthResult::Success) => Ok(true),
+            // A connection that is lost looks like a server that takes nothing any more.
+            Ok(AuthResult::Failure { remaining_methods, .. })
+                if !(remaining_methods.is_empty() && self.handle().is_closed()) =>
+            {
+                self.methods = remaining_methods;
+                Ok(false)
+            }
+            Ok(AuthResult::Failure { .. }) => Err(self.gone().await),
+            Err(error) => {
+                let lost = self.gone().await;
+                Err(lost.with_source(error))
+            }
+        }
+    }
+
+    fn takes(&self, method: MethodKind) -> bool {
+        self.methods.contains(&method)
+    }
+
+    fn handle(&mut self) -> &mut Handle<Client> {
+        &mut self.dialled.handle
+    }
+
+    /// The connection is over. A server that hangs up after too many attempts has refused us.
+    async fn gone(&mut self) -> DialError {
+        match (&mut self.dialled.gone).await {
+            Ok(gone) if gone.refused && !self.tried.is_empty() => {
+                self.refused().with_hint(gone.error.message())
+            }
+            Ok(gone) => DialError::lost("log in to", self.who, gone.error.message()),
+            Err(_) => DialError::lost("log in to", self.who, "the connection was closed"),
+        }
+    }
+
+    fn refused(&self) -> DialError {
+        let Self { user, who, .. } = self;
+        let taken: Vec<&str> = self.methods.iter().map(Into::into).collect();
+        let message = match self.tried.as_slice() {
+            [] => format!("{who} does not let '{user}' in without credentials that it takes"),
+            tried => format!("{who} does not let '{user}' in by {}", tried.join(", ")),
+        };
+        let denied = DialError::denied(message);
+        match taken.is_empty() {
+            true => denied,
+            false => denied.with_hint(format!("it takes {}", taken.join(", "))),
+        }
+    }
+}
+
+fn unreadable(error: &russh::keys::Error, has_passphrase: bool) -> DialError {
+    let message = match (error, has_passphrase) {
+        (russh::keys::Error::KeyIsEncrypted, false) => {
+            "the private key is encrypted, and there is no passphrase".to_owned()
+        }
+        (_, true) => format!("cannot read the private key with this passphrase: {error}"),
+        (_, false) => format!("cannot read the private key: {error}"),
+    };
+    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).into()
+}

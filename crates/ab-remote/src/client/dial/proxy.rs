@@ -1,0 +1,106 @@
+//! A connection through a proxy, by HTTP's `CONNECT`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::failure::{DialError, Patience, lower};
+use super::tcp;
+use crate::client::address::Host;
+use crate::client::endpoint::Proxy;
+
+/// Longest answer that is read.
+const MAX_ANSWER: usize = 16 * 1024;
+
+/// Connects to `host` by way of the proxy.
+pub(super) async fn connect(
+    proxy: &Proxy,
+    host: &Host,
+    patience: Patience,
+) -> Result<TcpStream, DialError> {
+    let mut stream = tcp::connect(&proxy.host, patience).await?;
+    let who = format!("{host} by the proxy {}", proxy.host);
+    let asking = async {
+        stream.write_all(request(proxy, host).as_bytes()).await?;
+        answer(&mut stream).await
+    };
+    let asked = patience.spend("reach", &who, asking).await?;
+    let answer = asked.map_err(|error| {
+        DialError::lost("reach", &who, lower(&error.to_string())).with_source(error)
+    })?;
+    match status(&answer) {
+        Some(200..=299) => Ok(stream),
+        Some(407) => Err(DialError::denied(format!(
+            "cannot reach {who}: the proxy does not know us (HTTP status 407)"
+        ))
+        .with_hint("give it a user and a password: http://user:password@proxy:port")),
+        Some(status) => {
+            let why = format!("the proxy answers with HTTP status {status}");
+            Err(DialError::lost("reach", &who, why))
+        }
+        None => Err(DialError::lost("reach", &who, "the proxy does not speak HTTP")),
+    }
+}
+
+fn request(proxy: &Proxy, host: &Host) -> String {
+    let mut request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n");
+    if let Some((user, password)) = &proxy.credentials {
+        let pair = STANDARD.encode(format!("{user}:{}", password.reveal()));
+        request.push_str(&format!("Proxy-Authorization: Basic {pair}\r\n"));
+    }
+    request.push_str("\r\n");
+    request
+}
+
+/// The head of the answer. What follows is the host's, which does not speak before we do.
+async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut answer = Vec::with_capacity(256);
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= MAX_ANSWER {
+            return Err(std::io::Error::other("the proxy's answer is too long"));
+        }
+        // Not a byte beyond the end may be taken; answers are short.
+        match stream.read_u8().await {
+            Ok(byte) => answer.push(byte),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err(std::io::Error::other("the proxy hung up"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answer)
+}
+
+fn status(answer: &[u8]) -> Option<u16> {
+    let line = answer.split(|byte| *byte == b'\r').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    words.next().filter(|version| version.starts_with("HTTP/1."))?;
+    words.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_and_answered() {
+        let host = Host::new("box.example", 443);
+        let mut proxy = Proxy::parse("proxy:3128").unwrap();
+        assert_eq!(
+            request(&proxy, &host),
+            "CONNECT box.example:443 HTTP/1.1\r\nHost: box.example:443\r\n\r\n"
+        );
+        proxy.credentials = Some(("ada".to_owned(), "lace".into()));
+        assert!(request(&proxy, &host).contains("\r\nProxy-Authorization: Basic YWRhOmxhY2U=\r\n"));
+        for (answer, expect) in [
+            (&b"HTTP/1.1 200 Connection established\r\n\r\n"[..], Some(200)),
+            (b"HTTP/1.0 407\r\nA: b\r\n\r\n", Some(407)),
+            (b"SSH-2.0-x\r\n\r\n", None),
+            (b"\xff\xff\r\n\r\n", None),
+            (b"HTTP/1.1 no\r\n\r\n", None),
+        ] {
+            assert_eq!(status(answer), expect);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! SSH's own greeting: algorithms, keys, and whether the host is the right one.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::{Code, Error, Kind, Result};
+use russh::client::{Config, DisconnectReason, Handler, connect_stream};
+use russh::keys::ssh_key::EcdsaCurve;
+use russh::keys::{Algorithm, HashAlg, PublicKeyOrCertificate};
+use russh::{Disconnect, Preferred, SshId, cipher, compression, kex};
+use tokio::sync::oneshot;
+
+use super::brisk::Brisk;
+use super::failure::{DialError, Patience, lower, words};
+use super::{Dialled, Gone};
+use crate::backlog::Backlog;
+use crate::client::address::Host;
+use crate::client::endpoint::Stream;
+use crate::client::host_key::HostKeyCheck;
+use crate::client::settings::{Keepalive, Settings};
+use crate::cut::Cuttable;
+
+const IDENT: &str = concat!("SSH-2.0-AgentBackend_", env!("CARGO_PKG_VERSION"));
+/// What a server may send on a channel before it is told that it was taken.
+const WINDOW: u32 = 16 * 1024 * 1024;
+/// Longest packet; russh takes no longer ones.
+const PACKET: u32 = 65_535;
+
+/// The fastest that is safe first: on today's processors this is more than twice chacha20.
+const CIPHERS: &[cipher::Name] =
+    &[cipher::AES_128_GCM, cipher::AES_256_GCM, cipher::CHACHA20_POLY1305];
+
+const EXCHANGES: &[kex::Name] = &[
+    kex::MLKEM768X25519_SHA256,
+    kex::CURVE25519,
+    kex::CURVE25519_PRE_RFC_8731,
+    kex::ECDH_SHA2_NISTP256,
+    kex::ECDH_SHA2_NISTP384,
+    kex::ECDH_SHA2_NISTP521,
+    kex::DH_G16_SHA512,
+    kex::DH_G14_SHA256,
+    kex::EXTENSION_SUPPORT_AS_CLIENT,
+    kex::EXTENSION_OPENSSH_STRICT_KEX_AS_CLIENT,
+];
+
+/// Types of host keys; none that needs SHA-1.
+const KEYS: &[Algorithm] = &[
+    Algorithm::Ed25519,
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 },
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
+    Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
+    Algorithm::Rsa { hash: Some(HashAlg::Sha512) },
+    Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
+];
+
+/// Greets whoever is at the other end. Nobody is logged in yet.
+pub(super) async fn greet(
+    settings: &Settings,
+    who: &str,
+    check: &HostKeyCheck,
+    stream: impl Stream + 'static,
+    patience: Patience,
+) -> Result<Dialled, DialError> {
+    let host = settings.host();
+    let wanted = match &host {
+        Some(host) => wanted(check, host).await?,
+        None => Vec::new(),
+    };
+    let config = Arc::new(config(settings.keepalive, &wanted));
+    let (stream, cut) = Cuttable::new(Brisk(Backlog::new(stream)));
+    let (over, gone) = oneshot::channel();
+    let check = host.map(|host| (check.clone(), host));
+    let client = Client { check, who: who.to_owned(), over: Some(over) };
+    let greeting = connect_stream(config, stream, client);
+    let greeted = patience.spend("greet", who, greeting).await?;
+    let handle = greeted.map_err(|failure| match failure {
+        Failure::HostKey(error) => DialError::from(error),
+        Failure::Ssh(error) => ungreeted(who, error),
+    })?;
+    Ok(Dialled { handle, gone, cut })
+}
+
+fn ungreeted(who: &str, error: russh::Error) -> DialError {
+    let why = words(&error);
+    let failure = match &error {
+        russh::Error::NoCommonAlgo { kind, theirs, .. } => {
+            let kind = lower(&format!("{kind:?}"));
+            let why = format!("no {kind} algorithm in common; it has {}", theirs.join(", "));
+            DialError::foreign("greet", who, ab_core::error::printable(&why))
+        }
+        russh::Error::WrongServerSig => {
+            DialError::denied(format!("cannot greet {who}: it does not have the key that it shows"))
+        }
+        _ => DialError::lost("greet", who, why),
+    };
+    failure.with_source(error)
+}
+
+/// Reads what is known about the host, where it may take its time.
+async fn wanted(check: &HostKeyCheck, host: &Host) -> Result<Vec<Algorithm>> {
+    let (check, host) = (check.clone(), host.clone());
+    apart(move || check.algorithms(&host)).await
+}
+
+fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
+    let missed = u32::try_from(keepalive.missed).unwrap_or(u32::MAX);
+    let silence = keepalive.interval.saturating_mul(missed.saturating_add(1));
+    // A key that is known is asked for before one that is only possible.
+    let is_wanted = |key: &Algorithm| wanted.iter().any(|wanted| same(wanted, key));
+    let (mut keys, others): (Vec<_>, Vec<_>) = KEYS.iter().cloned().partition(is_wanted);
+    keys.extend(others);
+    Config {
+        client_id: SshId::Standard(Cow::Borrowed(IDENT)),
+        window_size: WINDOW,
+        maximum_packet_size: PACKET,
+        preferred: Preferred {
+            kex: Cow::Borrowed(EXCHANGES),
+            key: Cow::Owned(keys),
+            cipher: Cow::Borrowed(CIPHERS),
+            compression: Cow::Borrowed(&[compression::NONE]),
+            ..Preferred::default()
+        },
+        keepalive_interval: Some(keepalive.interval),
+        keepalive_max: keepalive.missed,
+        // While a peer takes nothing, russh asks it nothing: this is for then.
+        inactivity_timeout: Some(silence.saturating_add(Duration::from_secs(1))),
+        ..Config::default()
+    }
+}
+
+/// Whether two names are of one type of key, however it signs.
+fn same(one: &Algorithm, other: &Algorithm) -> bool {
+    matches!((one, other), (Algorithm::Rsa { .. }, Algorithm::Rsa { .. })) || one == other
+}
+
+/// Our end, as russh calls it.
+pub(crate) struct Client {
+    /// Nothing where there is no name to know a host by.
+    check: Option<(HostKeyCheck, Host)>,
+    who: String,
+    /// Taken by whoever first knows that the connection is over.
+    over: Option<oneshot::Sender<Gone>>,
+}
+
+impl Client {
+    fn ended(&mut self, why: &str, refused: bool) {
+        if let Some(over) = self.over.take() {
+            let message = format!("the connection to {} is over: {why}", self.who);
+            let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
+            // Nobody listens any more when we were the ones to leave.
+            let _ = over.send(Gone { error, refused });
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.ended("it was closed", false);
+    }
+}
+
+/// Why a session of russh ended.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    HostKey(Error),
+    Ssh(russh::Error),
+}
+
+impl From<russh::Error> for Failure {
+    fn from(error: russh::Error) -> Self {
+        Failure::Ssh(error)
+    }
+}
+
+impl Handler for Client {
+    type Error = Failure;
+
+    async fn check_server_key(
+        &mut self,
+        shown: &PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
+        let Some((check, host)) = self.check.clone() else { return Ok(true) };
+        let key = shown.public_key();
+        apart(move || check.judge(&host, &key)).await.map_err(Failure::HostKey)?;
+        Ok(true)
+    }
+
+    async fn disconnected(
+        &mut self,
+        reason: DisconnectReason<Self::Error>,
+    ) -> Result<(), Self::Error> {
+        match reason {
+            DisconnectReason::ReceivedDisconnect(goodbye) => {
+                let said = ab_core::error::printable(goodbye.message.trim());
+                let why = match said.as_str() {
+                    "" => "it said goodbye".to_owned(),
+                    said => format!("it said '{said}'"),
+                };
+                // OpenSSH calls too many attempts to log in an error of the protocol.
+                let refused = matches!(
+                    goodbye.reason_code,
+                    Disconnect::ProtocolError | Disconnect::NoMoreAuthMethodsAvailable
+                );
+                self.ended(&why, refused);
+            }
+            DisconnectReason::Error(Failure::Ssh(error)) => self.ended(&words(&error), false),
+            DisconnectReason::Error(Failure::HostKey(error)) => self.ended(error.message(), true),
+        }
+        Ok(())
+    }
+}
+
+/// Runs what may wait for a disk.
+async fn apart<T: Send + 'static>(task: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(task).await;
+    done.unwrap_or_else(|error| {
+        let message = format!("cannot look up host keys: {error}");
+        Err(Error::new(Code::ConnectionClosed, Kind::Cancelled, message))
+    })
+}

@@ -1,0 +1,142 @@
+//! What only the inside can see of a connection: how it ends.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::{Code, Kind};
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::{Dialled, dial};
+use crate::client::{Connector, Endpoint, Settings, Stream};
+use crate::{Access, HostKey, Server};
+
+/// How long anything may take before the test is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Serves every stream that is asked for, in this process.
+#[derive(Debug)]
+struct InProcess(Server);
+
+#[async_trait]
+impl Connector for InProcess {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let (mine, theirs) = tokio::io::duplex(64 * 1024);
+        let server = self.0.clone();
+        tokio::spawn(async move { server.serve(theirs).await });
+        Ok(Box::new(mine))
+    }
+}
+
+fn server() -> Server {
+    let host_key = HostKey::ephemeral("a test").unwrap();
+    Server::new(agent_backend::memory(), crate::Settings::new(host_key, Access::Any))
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("took too long")
+}
+
+async fn dialled(server: &Server) -> Dialled {
+    let connector = Arc::new(InProcess(server.clone()));
+    within(dial(&Settings::new(Endpoint::Stream(connector)))).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_says_so_and_leaves_nothing() {
+    let server = server();
+    let Dialled { handle, gone, cut } = dialled(&server).await;
+    cut.cut();
+    let gone = within(gone).await.unwrap();
+    assert_eq!(
+        (gone.error.code(), gone.error.kind()),
+        (Code::ConnectionClosed, Kind::Disconnected)
+    );
+    assert!(gone.error.message().starts_with("the connection to the server is over"), "{gone:?}");
+    let _ = within(handle).await;
+    within(server.shut_down()).await;
+    assert_eq!(server.connections(), 0);
+}
+
+#[tokio::test]
+async fn dropping_a_connection_ends_it() {
+    let server = server();
+    drop(dialled(&server).await.cut);
+    within(server.shut_down()).await;
+}
+
+#[tokio::test]
+async fn a_goodbye_is_passed_on() {
+    let server = server();
+    let Dialled { gone, handle, cut } = dialled(&server).await;
+    within(server.shut_down()).await;
+    let gone = within(gone).await.unwrap();
+    assert!(gone.error.message().contains("it said 'Server shutting down'"), "{gone:?}");
+    assert!(!gone.refused);
+    drop((handle, cut));
+}
+
+/// A stream to a server that can be stalled: nothing goes through any more, in either direction.
+#[derive(Debug)]
+struct Stalling(Server, watch::Receiver<bool>);
+
+#[async_trait]
+impl Connector for Stalling {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let (mine, near) = tokio::io::duplex(64 * 1024);
+        let (far, theirs) = tokio::io::duplex(64 * 1024);
+        let server = self.0.clone();
+        tokio::spawn(async move { server.serve(theirs).await });
+        let mut stalled = self.1.clone();
+        tokio::spawn(async move {
+            let (mut near, mut far) = (near, far);
+            let relaying = tokio::io::copy_bidirectional(&mut near, &mut far);
+            tokio::select! {
+                _ = relaying => {}
+                () = is(&mut stalled, true) => {}
+            }
+            // Both ends stay open, as behind a cable that was cut.
+            is(&mut stalled, false).await;
+        });
+        Ok(Box::new(mine))
+    }
+}
+
+async fn is(stalled: &mut watch::Receiver<bool>, wanted: bool) {
+    // A sender that is gone wants nothing stalled.
+    let _ = stalled.wait_for(|stalled| *stalled == wanted).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_and_says_nothing_is_found_out() {
+    for busy in [false, true] {
+        let server = server();
+        let (stall, stalled) = watch::channel(false);
+        let connector = Arc::new(Stalling(server.clone(), stalled.clone()));
+        let mut settings = Settings::new(Endpoint::Stream(connector));
+        settings.keepalive.interval = Duration::from_millis(50);
+        settings.keepalive.missed = 2;
+        let Dialled { handle, gone, cut } = within(dial(&settings)).await.unwrap();
+        let mut writing = tokio::task::JoinSet::new();
+        // The windows of two are more than every buffer on the way can take.
+        for _ in 0..2 {
+            let channel = within(handle.channel_open_session()).await.unwrap();
+            within(channel.request_subsystem(true, "sftp")).await.unwrap();
+            let mut stalled = stalled.clone();
+            writing.spawn(async move {
+                is(&mut stalled, true).await;
+                while busy && channel.data_bytes(vec![0; 60_000]).await.is_ok() {}
+                channel
+            });
+        }
+        stall.send_replace(true);
+        let gone = within(gone).await.unwrap();
+        let expect = if busy { "takes nothing any more" } else { "does not answer any more" };
+        assert!(gone.error.message().ends_with(expect), "{gone:?}");
+        // russh does not wake whoever waits for a window when the connection ends.
+        within(writing.shutdown()).await;
+        drop((handle, cut, stall));
+        within(server.shut_down()).await;
+    }
+}

@@ -1,0 +1,118 @@
+//! TLS, with errors that say what is wrong with a certificate.
+
+use std::io;
+use std::sync::Arc;
+
+use ab_core::{Code, Error, Kind};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::failure::{DialError, Patience, lower};
+use crate::client::address::{Host, invalid};
+use crate::client::endpoint::Roots;
+
+pub(super) async fn wrap(
+    stream: TcpStream,
+    host: &Host,
+    roots: &Roots,
+    patience: Patience,
+) -> Result<TlsStream<TcpStream>, DialError> {
+    let who = host.to_string();
+    let name = ServerName::try_from(host.name().to_owned())
+        .map_err(|_| invalid(format!("no certificate can be for '{}'", host.name())))?;
+    let roots = roots.clone();
+    // Reading the system's certificates takes a while.
+    let made = tokio::task::spawn_blocking(move || config(&roots));
+    let config = patience.spend("trust", &who, made).await?;
+    let config = config.map_err(|error| DialError::lost("trust", &who, error))??;
+    let shaking = TlsConnector::from(config).connect(name, stream);
+    let shaken = patience.spend("greet", &who, shaking).await?;
+    shaken.map_err(|error| unshaken(&who, error))
+}
+
+fn config(roots: &Roots) -> Result<Arc<ClientConfig>, Error> {
+    let (system, more) = match roots {
+        Roots::System => (true, None),
+        Roots::SystemAnd(pem) => (true, Some(pem)),
+        Roots::Only(pem) => (false, Some(pem)),
+    };
+    let mut store = RootCertStore::empty();
+    if let Some(pem) = more {
+        let mut count = 0;
+        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+            let certificate = certificate
+                .map_err(|error| invalid(format!("cannot read the certificates given: {error}")))?;
+            store
+                .add(certificate)
+                .map_err(|error| invalid(format!("cannot use a certificate given: {error}")))?;
+            count += 1;
+        }
+        if count == 0 {
+            return Err(invalid("there is no certificate in what was given as such"));
+        }
+    }
+    if system {
+        let found = rustls_native_certs::load_native_certs();
+        store.add_parsable_certificates(found.certs);
+    }
+    if store.is_empty() {
+        let message = "the system trusts nobody: it has no certificates";
+        return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            .with_hint("install its package of certificates, or give some in PEM"));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| invalid(format!("cannot use TLS: {error}")))?
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+fn unshaken(who: &str, error: io::Error) -> DialError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let failure = match inner {
+        Some(rustls::Error::InvalidCertificate(what)) => {
+            let (what, hint) = wrong(what);
+            DialError::denied(format!("the certificate of {who} {what}")).with_hint(hint)
+        }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            DialError::lost("greet", who, "it does not speak TLS")
+        }
+        Some(rustls::Error::PeerIncompatible(why)) => {
+            DialError::foreign("greet", who, lower(&format!("no TLS in common: {why:?}")))
+        }
+        Some(other) => DialError::lost("greet", who, lower(&other.to_string())),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            DialError::lost("greet", who, "it hung up")
+        }
+        None => DialError::lost("greet", who, lower(&error.to_string())),
+    };
+    failure.with_source(error)
+}
+
+/// What is wrong with a certificate, and what can be done.
+fn wrong(error: &CertificateError) -> (String, &'static str) {
+    let owner = "its owner has to renew it";
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ("has expired".to_owned(), owner)
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            ("is not valid yet".to_owned(), "look at the clocks of both machines")
+        }
+        CertificateError::UnknownIssuer => (
+            "is from an issuer that is not trusted".to_owned(),
+            "give the issuer's certificate in PEM, if you trust it",
+        ),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            ("is for another name".to_owned(), "use the name that the certificate is for")
+        }
+        CertificateError::Revoked => ("is revoked".to_owned(), owner),
+        other => (format!("is not valid: {}", lower(&other.to_string())), owner),
+    }
+}

@@ -1,0 +1,149 @@
+//! A daemon's WebSocket, opened and looked at until it is known that SSH is behind it.
+
+use futures_util::StreamExt;
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, StatusCode};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use super::failure::{DialError, Patience, lower};
+use super::{proxy, tcp, tls};
+use crate::client::address::{Cover, invalid};
+use crate::client::endpoint::{Stream, WebSocket};
+use crate::websocket::{Codec, FrameStream, Payload};
+
+/// Buffers of the connection, and the largest message that is taken.
+const BUFFER: usize = 64 * 1024;
+const LARGEST: usize = 1024 * 1024;
+/// How a daemon sends callers away that do not know its token.
+const UNAUTHORIZED: u16 = 4001;
+/// How much of a page is looked at.
+const PAGE: usize = 512;
+
+pub(super) type Socket = FrameStream<WebSocketStream<Box<dyn Stream>>, Message>;
+
+pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Socket, DialError> {
+    let who = endpoint.address.to_string();
+    let request = request(endpoint)?;
+    let host = endpoint.address.host();
+    let stream = match &endpoint.proxy {
+        Some(proxy) => proxy::connect(proxy, host, patience).await?,
+        None => tcp::connect(host, patience).await?,
+    };
+    let stream: Box<dyn Stream> = match endpoint.address.cover() {
+        Cover::Plain => Box::new(stream),
+        Cover::Tls => Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?),
+    };
+    let config = WebSocketConfig::default()
+        .read_buffer_size(BUFFER)
+        .write_buffer_size(BUFFER)
+        .max_message_size(Some(LARGEST))
+        .max_frame_size(Some(LARGEST));
+    let opening = client_async_with_config(request, stream, Some(config));
+    let opened = patience.spend("open", &who, opening).await?;
+    let (mut socket, _) = opened.map_err(|error| unopened(&who, error))?;
+    // A daemon says who it is, or sends us away, before anything else.
+    let unread = loop {
+        let first = patience.spend("open", &who, socket.next()).await?;
+        match first {
+            Some(Ok(Message::Binary(bytes))) => break bytes,
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == UNAUTHORIZED => {
+                return Err(unknown(&who, endpoint));
+            }
+            Some(Ok(Message::Close(Some(frame)))) => {
+                let (code, reason) = (u16::from(frame.code), lower(frame.reason.as_str()));
+                let why = format!("it was closed with code {code} {reason}");
+                return Err(DialError::lost("open", &who, why.trim_end()));
+            }
+            Some(Ok(Message::Text(_))) => {
+                return Err(DialError::lost("open", &who, "it does not speak SSH"));
+            }
+            Some(Err(error)) => return Err(unopened(&who, error)),
+            Some(Ok(Message::Close(None))) | None => {
+                return Err(DialError::lost("open", &who, "it hung up"));
+            }
+        }
+    };
+    let stream = FrameStream::new(socket, CODEC).with_unread(unread);
+    Ok(stream.with_goodbye(|| Message::Close(None)))
+}
+
+const CODEC: Codec<Message> = Codec {
+    pack: Message::Binary,
+    unpack: |message| match message {
+        Message::Binary(bytes) => Payload::Bytes(bytes),
+        Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Payload::Nothing,
+        Message::Close(_) => Payload::End,
+        Message::Text(_) => Payload::Foreign,
+    },
+};
+
+fn request(endpoint: &WebSocket) -> Result<Request, DialError> {
+    let url = endpoint.address.url();
+    let request = url.into_client_request();
+    let mut request = request.map_err(|_| {
+        let message = format!("'{}' is no URL of a websocket", endpoint.address);
+        DialError::from(invalid(message))
+    })?;
+    let headers = request.headers_mut();
+    for (name, value) in endpoint.headers.map() {
+        headers.insert(name, value.clone());
+    }
+    if let Some(token) = &endpoint.token {
+        let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
+        let mut value = value.map_err(|_| {
+            DialError::from(invalid("the token holds characters that no header can"))
+        })?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(request)
+}
+
+fn unknown(who: &str, endpoint: &WebSocket) -> DialError {
+    match endpoint.token {
+        Some(_) => DialError::denied(format!("the daemon at {who} does not know this token")),
+        None => DialError::denied(format!("the daemon at {who} wants a token")),
+    }
+}
+
+fn unopened(who: &str, error: SocketError) -> DialError {
+    match error {
+        SocketError::Http(response) => unwelcome(who, &response),
+        SocketError::Io(error) => {
+            DialError::lost("open", who, lower(&error.to_string())).with_source(error)
+        }
+        SocketError::ConnectionClosed | SocketError::AlreadyClosed => {
+            DialError::lost("open", who, "it hung up")
+        }
+        SocketError::Protocol(error) => {
+            let why =
+                format!("it does not speak as a websocket does: {}", lower(&error.to_string()));
+            DialError::lost("open", who, why)
+        }
+        error => DialError::lost("open", who, lower(&error.to_string())),
+    }
+}
+
+/// An answer by HTTP that is no WebSocket.
+fn unwelcome(who: &str, response: &Response) -> DialError {
+    let status = response.status();
+    let why = format!("it answers with HTTP status {}", status.as_u16());
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return DialError::denied(format!("cannot open {who}: {why}"))
+            .with_hint("give the token, or the headers that whatever is in front wants");
+    }
+    let body = response.body().as_deref().unwrap_or_default();
+    let start = String::from_utf8_lossy(&body[..body.len().min(PAGE)]).to_ascii_lowercase();
+    let page = start.contains("<html") || start.contains("<!doctype");
+    let hint = match (status.is_redirection(), page) {
+        (true, _) => "it points elsewhere: use the URL that it points to",
+        (false, true) => "a page came back: is a proxy or another program at this address?",
+        (false, false) => "look at the path of the URL: a daemon has its websocket at /ssh",
+    };
+    DialError::lost("open", who, why).with_hint(hint)
+}

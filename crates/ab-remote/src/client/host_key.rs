@@ -1,0 +1,241 @@
+//! Whether the key that a host shows is the one that it should have.
+//!
+//! A refusal says whose key it is, which one it is, and what can be done about it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ab_core::{Code, Error, Kind, Result};
+use russh::keys::{Algorithm, HashAlg, PublicKey, ssh_key};
+
+use super::address::{Host, invalid};
+use super::known_hosts::{KnownHosts, Standing, learn, line};
+
+/// How a host is recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostKeyCheck {
+    /// Its key is in one of the places where keys are known.
+    KnownHosts(KnownHosts),
+    /// Its key has this fingerprint.
+    Pin(Fingerprint),
+    /// Its key is the one it had the first time, which a file in the format of `known_hosts`
+    /// remembers.
+    TrustOnFirstUse(PathBuf),
+    /// Any key will do: something else says who the host is.
+    Unchecked,
+}
+
+/// A digest of a key, as `ssh-keygen -l` shows it: `SHA256:…`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    fn of(key: &PublicKey) -> Self {
+        match key.fingerprint(HashAlg::Sha256) {
+            ssh_key::Fingerprint::Sha256(digest) => Self(digest),
+            // Not what was asked for, and equal to no fingerprint of a key.
+            _ => Self([0; 32]),
+        }
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.trim().parse() {
+            Ok(ssh_key::Fingerprint::Sha256(digest)) => Ok(Self(digest)),
+            _ => Err(invalid("a fingerprint of a host key is like SHA256: and 43 characters")
+                .with_hint("ssh-keygen -lf shows that of a public key")),
+        }
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&ssh_key::Fingerprint::Sha256(self.0), f)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl HostKeyCheck {
+    /// The types of keys that a host is best asked for. Reads files.
+    pub(crate) fn algorithms(&self, host: &Host) -> Result<Vec<Algorithm>> {
+        let known = match self {
+            HostKeyCheck::KnownHosts(known) => known.load(),
+            HostKeyCheck::TrustOnFirstUse(store) => KnownHosts::in_files([store]).load(),
+            HostKeyCheck::Pin(_) | HostKeyCheck::Unchecked => return Ok(Vec::new()),
+        };
+        known.map(|lines| lines.algorithms(host)).map_err(|error| unreadable(host, error))
+    }
+
+    /// Refuses a key that is not the host's. Reads files, and writes the store of first uses.
+    pub(crate) fn judge(&self, host: &Host, key: &PublicKey) -> Result<()> {
+        let (standing, store) = match self {
+            HostKeyCheck::Unchecked => return Ok(()),
+            HostKeyCheck::Pin(pin) => {
+                let shown = Fingerprint::of(key);
+                return if *pin == shown { Ok(()) } else { Err(unpinned(host, *pin, shown)) };
+            }
+            HostKeyCheck::KnownHosts(known) => {
+                let lines = known.load().map_err(|error| unreadable(host, error))?;
+                (lines.standing(host, key), known.files.first())
+            }
+            HostKeyCheck::TrustOnFirstUse(store) => {
+                let standing = learn(store, host, key);
+                (standing.map_err(|error| unreadable(host, error))?, Some(store))
+            }
+        };
+        match standing {
+            Standing::Known => Ok(()),
+            Standing::Unknown => Err(unknown(host, key, store)),
+            Standing::Revoked { place } => {
+                let shown = Fingerprint::of(key);
+                let message =
+                    format!("the host key of {host} is revoked by {place}: it shows {shown}");
+                Err(refused(message).with_hint("do not connect to this host before it has another"))
+            }
+            Standing::Changed { known, place } => {
+                let (known, shown) = (Fingerprint::of(&known), Fingerprint::of(key));
+                let message = format!(
+                    "the host key of {host} has changed: it shows {shown}, and {place} has {known}"
+                );
+                let name = host.known_as();
+                let remove = match &place.file {
+                    Some(file) => format!("ssh-keygen -R '{name}' -f '{}'", file.display()),
+                    None => format!("remove {place}"),
+                };
+                Err(refused(message).with_hint(format!(
+                    "somebody may be in between; if the change is meant, forget the old key: {remove}"
+                )))
+            }
+        }
+    }
+}
+
+fn unknown(host: &Host, key: &PublicKey, store: Option<&PathBuf>) -> Error {
+    let shown = Fingerprint::of(key);
+    let kind = key.algorithm();
+    let message = format!("the host key of {host} is not known: it shows {kind} {shown}");
+    let place = match store {
+        Some(path) => format!("to {}", path.display()),
+        None => "to a file of known hosts and name that file".to_owned(),
+    };
+    let line = line(host, key);
+    refused(message).with_hint(format!(
+        "if that is the fingerprint that its owner tells you, add this line {place}: {line}"
+    ))
+}
+
+fn unpinned(host: &Host, pin: Fingerprint, shown: Fingerprint) -> Error {
+    let message = format!("the host key of {host} is not the pinned one: it shows {shown}");
+    refused(message).with_hint(format!(
+        "the pin is {pin}; change it only if the owner of the host tells you the other"
+    ))
+}
+
+fn unreadable(host: &Host, error: io::Error) -> Error {
+    let message = format!("cannot look up the host key of {host}: {error}");
+    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+}
+
+fn refused(message: String) -> Error {
+    Error::new(Code::AuthFailed, Kind::Denied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+    const TWO: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti";
+
+    fn key(text: &str) -> PublicKey {
+        PublicKey::from_openssh(text).unwrap()
+    }
+
+    fn judged(check: &HostKeyCheck, text: &str) -> Result<()> {
+        check.judge(&Host::new("box", 2222), &key(text))
+    }
+
+    /// What is said about a key that is refused.
+    fn refusal(check: &HostKeyCheck, text: &str) -> (String, String) {
+        let error = judged(check, text).unwrap_err();
+        assert_eq!((error.code(), error.kind()), (Code::AuthFailed, Kind::Denied));
+        assert!(!error.retryable());
+        (error.message().to_owned(), error.hint().unwrap().to_owned())
+    }
+
+    #[test]
+    fn fingerprints_are_parsed_and_shown() {
+        let shown = Fingerprint::of(&key(ONE)).to_string();
+        assert_eq!(shown.parse::<Fingerprint>().unwrap().to_string(), shown);
+        assert_eq!((shown.len(), &shown[..7]), (50, "SHA256:"));
+        for text in ["", "SHA256:", "SHA256:abc", "MD5:00:11", "SHA512:abcd"] {
+            assert!(text.parse::<Fingerprint>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_line_that_makes_it_known() {
+        let (message, hint) = refusal(&HostKeyCheck::KnownHosts(KnownHosts::default()), ONE);
+        let shown = Fingerprint::of(&key(ONE));
+        assert_eq!(
+            message,
+            format!("the host key of box:2222 is not known: it shows ssh-ed25519 {shown}")
+        );
+        assert!(
+            hint.ends_with(&format!(
+                "to a file of known hosts and name that file: [box]:2222 {ONE}"
+            ))
+        );
+        let known = KnownHosts::in_text(format!("[box]:2222 {ONE}"));
+        judged(&HostKeyCheck::KnownHosts(known), ONE).unwrap();
+    }
+
+    #[test]
+    fn a_key_that_changed_is_refused_with_both() {
+        let known = HostKeyCheck::KnownHosts(KnownHosts::in_text(format!("[box]:2222 {TWO}")));
+        let (message, hint) = refusal(&known, ONE);
+        for key in [key(ONE), key(TWO)] {
+            assert!(message.contains(&Fingerprint::of(&key).to_string()), "{message}");
+        }
+        assert!(hint.contains("remove line 1 of the known hosts given"), "{hint}");
+        let revoked = format!("@revoked * {ONE}");
+        let known = HostKeyCheck::KnownHosts(KnownHosts::in_text(revoked));
+        assert!(refusal(&known, ONE).0.contains("revoked by line 1"));
+    }
+
+    #[test]
+    fn a_pin_is_of_one_key() {
+        let check = HostKeyCheck::Pin(Fingerprint::of(&key(ONE)));
+        judged(&check, ONE).unwrap();
+        assert!(refusal(&check, TWO).0.contains("not the pinned one"));
+        judged(&HostKeyCheck::Unchecked, TWO).unwrap();
+    }
+
+    #[test]
+    fn the_first_key_is_believed_and_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("first");
+        let check = HostKeyCheck::TrustOnFirstUse(store.clone());
+        judged(&check, ONE).unwrap();
+        judged(&check, ONE).unwrap();
+        let (message, hint) = refusal(&check, TWO);
+        assert!(message.contains("has changed"), "{message}");
+        let command = format!("ssh-keygen -R '[box]:2222' -f '{}'", store.display());
+        assert!(hint.ends_with(&command), "{hint}");
+        let nowhere = HostKeyCheck::TrustOnFirstUse(store.join("below"));
+        let error = judged(&nowhere, ONE).unwrap_err();
+        assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+    }
+}

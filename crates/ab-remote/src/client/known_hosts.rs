@@ -1,0 +1,363 @@
+//! Keys that hosts are known by, in the format of OpenSSH's `known_hosts`: patterns, hashed names,
+//! ports, several keys for a host, and revoked ones.
+//!
+//! - A line that cannot be read is no line, as OpenSSH has it.
+//! - Certificates of hosts are not asked for, so `@cert-authority` lines say nothing here.
+//! - A host of which only other keys are known is one whose key has changed, of whatever type:
+//!   whoever could offer a new type of key instead would not need the old one.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::hmac;
+use russh::keys::ssh_key::known_hosts::{Entry, HostPatterns, Marker};
+use russh::keys::{Algorithm, PublicKey};
+
+use super::address::Host;
+
+/// A file is not longer than this; what is, is none.
+const LONGEST_FILE: u64 = 16 * 1024 * 1024;
+
+/// Where keys are looked up: given lines, then files.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct KnownHosts {
+    /// Lines in the format of a file.
+    pub text: String,
+    /// Files; one that does not exist is empty. A new key would be added to the first.
+    pub files: Vec<PathBuf>,
+}
+
+impl KnownHosts {
+    /// Those of some files.
+    pub fn in_files(files: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        Self { text: String::new(), files: files.into_iter().map(Into::into).collect() }
+    }
+
+    /// Those of some lines.
+    pub fn in_text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), files: Vec::new() }
+    }
+
+    /// Reads the files.
+    pub(crate) fn load(&self) -> io::Result<Lines> {
+        let mut lines = Lines::default();
+        lines.add(None, &self.text);
+        for path in &self.files {
+            match read(path) {
+                Ok(text) => lines.add(Some(path), &text),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let what = format!("read {}: {error}", path.display());
+                    return Err(io::Error::new(error.kind(), what));
+                }
+            }
+        }
+        Ok(lines)
+    }
+}
+
+impl fmt::Debug for KnownHosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownHosts")
+            .field("lines", &self.text.lines().count())
+            .field("files", &self.files)
+            .finish()
+    }
+}
+
+/// How a key stands to a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Known,
+    Unknown,
+    /// The host has other keys, such as this.
+    Changed {
+        known: Box<PublicKey>,
+        place: Place,
+    },
+    Revoked {
+        place: Place,
+    },
+}
+
+/// Where a line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "line {} of {}", self.line, file.display()),
+            None => write!(f, "line {} of the known hosts given", self.line),
+        }
+    }
+}
+
+/// Lines that could be read.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(Vec<(Place, Entry)>);
+
+impl Lines {
+    fn add(&mut self, file: Option<&Path>, text: &str) {
+        for (number, line) in text.lines().enumerate() {
+            // The parser wants single spaces.
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let line = words.join(" ");
+            if !line.starts_with('#')
+                && let Ok(entry) = line.parse()
+            {
+                let place = Place { file: file.map(Path::to_owned), line: number + 1 };
+                self.0.push((place, entry));
+            }
+        }
+    }
+
+    /// How a key stands to a host. One that is known for the host whatever its port is known.
+    pub(crate) fn standing(&self, host: &Host, key: &PublicKey) -> Standing {
+        let standing = self.standing_as(&host.known_as(), key);
+        if standing == Standing::Unknown && self.standing_as(host.name(), key) == Standing::Known {
+            return Standing::Known;
+        }
+        standing
+    }
+
+    fn standing_as(&self, name: &str, key: &PublicKey) -> Standing {
+        let (mut known, mut other) = (false, None);
+        for (place, entry) in self.of(name) {
+            let same = entry.public_key().key_data() == key.key_data();
+            match (entry.marker(), same) {
+                (Some(Marker::Revoked), true) => {
+                    return Standing::Revoked { place: place.clone() };
+                }
+                (None, true) => known = true,
+                (None, false) if other.is_none() => other = Some((place, entry.public_key())),
+                (None | Some(Marker::Revoked | Marker::CertAuthority), _) => {}
+            }
+        }
+        match (known, other) {
+            (true, _) => Standing::Known,
+            (false, Some((place, key))) => {
+                Standing::Changed { known: Box::new(key.clone()), place: place.clone() }
+            }
+            (false, None) => Standing::Unknown,
+        }
+    }
+
+    /// The types of keys that a host is known by, so that it can be asked for one of them.
+    pub(crate) fn algorithms(&self, host: &Host) -> Vec<Algorithm> {
+        let name = host.known_as();
+        let entries = self.of(&name).filter(|(_, entry)| entry.marker().is_none());
+        entries.map(|(_, entry)| entry.public_key().algorithm()).collect()
+    }
+
+    fn of(&self, name: &str) -> impl Iterator<Item = &(Place, Entry)> {
+        self.0.iter().filter(move |(_, entry)| matches(entry.host_patterns(), name))
+    }
+}
+
+/// Adds a key, unless the host is known by one meanwhile; how the key stands to the host now.
+pub(crate) fn learn(path: &Path, host: &Host, key: &PublicKey) -> io::Result<Standing> {
+    if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(directory)?;
+    }
+    let mut file =
+        OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    // Two that meet a host for the first time at once must not believe two keys.
+    file.lock()?;
+    let text = limited(&file)?;
+    let mut lines = Lines::default();
+    lines.add(Some(path), &text);
+    let standing = lines.standing(host, key);
+    if standing != Standing::Unknown {
+        return Ok(standing);
+    }
+    let start = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    file.write_all(format!("{start}{}\n", line(host, key)).as_bytes())?;
+    file.sync_all()?;
+    Ok(Standing::Known)
+}
+
+/// The line that makes a key known.
+pub(crate) fn line(host: &Host, key: &PublicKey) -> String {
+    let key = PublicKey::new(key.key_data().clone(), "");
+    format!("{} {}", host.known_as(), key.to_openssh().unwrap_or_default())
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    limited(&File::open(path)?)
+}
+
+fn limited(file: &File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
+    }
+    // A comment may be in any encoding.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn matches(patterns: &HostPatterns, name: &str) -> bool {
+    match patterns {
+        HostPatterns::HashedName { salt, hash } => {
+            let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, salt);
+            hmac::verify(&key, name.as_bytes(), hash).is_ok()
+        }
+        HostPatterns::Patterns(patterns) => {
+            let mut matched = false;
+            for pattern in patterns {
+                let pattern = pattern.to_ascii_lowercase();
+                match pattern.strip_prefix('!') {
+                    Some(pattern) if fits(pattern.as_bytes(), name.as_bytes()) => return false,
+                    Some(_) => {}
+                    None => matched |= fits(pattern.as_bytes(), name.as_bytes()),
+                }
+            }
+            matched
+        }
+    }
+}
+
+/// Whether a name fits a pattern with `*` and `?`, in no more steps than their lengths multiplied.
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut in_name) = (0, 0);
+    // Where the last star was, and how far its text went.
+    let mut star: Option<(usize, usize)> = None;
+    while in_name < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, in_name));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == name[in_name] => {
+                at += 1;
+                in_name += 1;
+            }
+            _ => match star {
+                Some((place, end)) => {
+                    star = Some((place, end + 1));
+                    at = place + 1;
+                    in_name = end + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+    const TWO: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti";
+
+    fn key(text: &str) -> PublicKey {
+        PublicKey::from_openssh(text).unwrap()
+    }
+
+    fn standing(text: &str, host: &str, port: u16) -> Standing {
+        let lines = KnownHosts::in_text(text).load().unwrap();
+        lines.standing(&Host::new(host, port), &key(ONE))
+    }
+
+    #[test]
+    fn names_patterns_and_ports() {
+        for (hosts, host, port, known) in [
+            ("box", "box", 22, true),
+            ("box", "BOX", 22, true),
+            ("Box", "box", 22, true),
+            ("box", "boxer", 22, false),
+            ("a,box,b", "box", 22, true),
+            ("[box]:2222", "box", 2222, true),
+            ("[box]:2222", "box", 22, false),
+            ("[box]:2222", "box", 2223, false),
+            // OpenSSH too believes a host that it knows at its usual port.
+            ("box", "box", 2222, true),
+            ("*.example", "a.example", 22, true),
+            ("*.example", "example", 22, false),
+            ("b?x", "box", 22, true),
+            ("*", "box", 22, true),
+            ("*,!box", "box", 22, false),
+            ("[*]:2222", "box", 2222, true),
+            ("::1", "::1", 22, true),
+            ("[::1]:23", "::1", 23, true),
+        ] {
+            let expect = if known { Standing::Known } else { Standing::Unknown };
+            assert_eq!(standing(&format!("{hosts} {ONE} me@home"), host, port), expect, "{hosts}");
+        }
+    }
+
+    #[test]
+    fn hashed_names() {
+        // Made by `ssh-keygen -H` of OpenSSH.
+        let line = format!("|1|O33ESRMWPVkMYIwJ1Uw+n877jTo=|nuuC5vEqXlEZ/8BXQR7m619W6Ak= {ONE}");
+        assert_eq!(standing(&line, "example.com", 22), Standing::Known);
+        assert_eq!(standing(&line, "example.org", 22), Standing::Unknown);
+    }
+
+    #[test]
+    fn one_of_several_keys_is_enough_and_others_are_a_change() {
+        let both = format!("box {TWO}\n# a comment\n\nbox\t{ONE}\n");
+        assert_eq!(standing(&both, "box", 22), Standing::Known);
+        let other = format!("gibberish\n\nbox {TWO}\n");
+        let place = Place { file: None, line: 3 };
+        let changed = Standing::Changed { known: Box::new(key(TWO)), place };
+        assert_eq!(standing(&other, "box", 22), changed);
+        assert_eq!(standing(&other, "fox", 22), Standing::Unknown);
+        assert_eq!(standing("", "box", 22), Standing::Unknown);
+    }
+
+    #[test]
+    fn revoked_keys_are_refused_wherever_else_they_are_known() {
+        let text = format!("box {ONE}\n@revoked * {ONE}\n@cert-authority * {TWO}\n");
+        let revoked = Standing::Revoked { place: Place { file: None, line: 2 } };
+        assert_eq!(standing(&text, "box", 22), revoked);
+        let others = format!("@revoked * {TWO}\n@cert-authority box {ONE}\n");
+        assert_eq!(standing(&others, "box", 22), Standing::Unknown);
+    }
+
+    #[test]
+    fn types_of_keys_are_those_of_the_host() {
+        let lines = KnownHosts::in_text(format!("box {ONE}\nfox {TWO}\n")).load().unwrap();
+        assert_eq!(lines.algorithms(&Host::new("box", 22)), [Algorithm::Ed25519]);
+        assert_eq!(lines.algorithms(&Host::new("cat", 22)), []);
+    }
+
+    #[test]
+    fn a_key_is_learned_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/known");
+        let host = Host::new("box", 2222);
+        assert_eq!(learn(&path, &host, &key(ONE)).unwrap(), Standing::Known);
+        assert_eq!(learn(&path, &host, &key(ONE)).unwrap(), Standing::Known);
+        let changed = learn(&path, &host, &key(TWO)).unwrap();
+        assert!(matches!(changed, Standing::Changed { .. }), "{changed:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("[box]:2222 {ONE}\n"));
+        fs::write(&path, "# no end of line").unwrap();
+        learn(&path, &host, &key(TWO)).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, format!("# no end of line\n[box]:2222 {TWO}\n"));
+    }
+
+    #[test]
+    fn files_that_are_missing_are_empty_and_others_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known");
+        fs::write(&path, [b"# \xff\n", format!("box {ONE}\n").as_bytes()].concat()).unwrap();
+        let known = KnownHosts::in_files([directory.path().join("missing"), path]);
+        let host = Host::new("box", 22);
+        assert_eq!(known.load().unwrap().standing(&host, &key(ONE)), Standing::Known);
+        let wrong = KnownHosts::in_files([directory.path()]).load().unwrap_err();
+        assert!(wrong.to_string().starts_with("read "), "{wrong}");
+    }
+}

@@ -1,0 +1,230 @@
+//! When to connect, to wait and to give up: the states of a link, without a clock and without I/O.
+//!
+//! Whoever owns the link tells it what happened and does what it answers, in that order. It starts
+//! [disconnected](Status::Disconnected).
+//!
+//! - Every attempt has a number, its generation, and so has the connection that it makes. What is
+//!   said about an earlier one is not heard: one loss counts once, whichever layer sees it first.
+//! - There is at most one attempt and at most one timer, and never both.
+//! - Calls that want the link wait: they are admitted, or failed, all at once. Calls that were sent
+//!   are pending, and are rejected when the connection is lost.
+//! - A first attempt that fails is not repeated; those after a loss are, with growing waits. What
+//!   only a person can change, such as a wrong token, is never tried twice.
+//! - Nothing follows [destroyed](Status::Destroyed).
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use ab_core::Status;
+
+use super::settings::Reconnection;
+
+/// Which attempt, and which connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Generation(u64);
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A call, or `connect`, needs the link. It counts as waiting until it is told otherwise.
+    Wanted,
+    AttemptSucceeded(Generation),
+    AttemptFailed {
+        generation: Generation,
+        retryable: bool,
+    },
+    /// The connection is over.
+    Lost(Generation),
+    TimerFired,
+    Destroy,
+}
+
+/// What is to be done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Tell every subscriber.
+    Report(Status),
+    StartAttempt(Generation),
+    /// Set the timer.
+    Schedule(Duration),
+    CancelTimer,
+    /// End the attempt that is under way; its outcome does not matter any more.
+    CancelAttempt,
+    /// Fail every call that was sent, and forget what is known about the connection.
+    RejectPending,
+    /// Let every call go ahead that waits for the link.
+    AdmitWaiting,
+    /// Fail every call that waits for the link, for the reason that was told last.
+    FailWaiting,
+    CloseConnection,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Disconnected,
+    Connecting(Generation),
+    Connected(Generation),
+    /// A timer runs before attempt number `attempt`.
+    Waiting {
+        attempt: u32,
+    },
+    Retrying {
+        generation: Generation,
+        attempt: u32,
+    },
+    Destroyed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    state: State,
+    reconnection: Reconnection,
+    last: Generation,
+}
+
+impl Link {
+    pub(crate) fn new(reconnection: Reconnection) -> Self {
+        Self { state: State::Disconnected, reconnection, last: Generation(0) }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match self.state {
+            State::Disconnected => Status::Disconnected,
+            State::Connecting(_) => Status::Connecting,
+            State::Connected(_) => Status::Connected,
+            State::Waiting { .. } | State::Retrying { .. } => Status::Reconnecting,
+            State::Destroyed => Status::Destroyed,
+        }
+    }
+
+    /// Moves on, and says what has to be done now, in order.
+    #[must_use = "what is not done does not happen"]
+    pub(crate) fn apply(&mut self, input: Input) -> Vec<Effect> {
+        match input {
+            Input::Wanted => self.wanted(),
+            Input::AttemptSucceeded(generation) => self.succeeded(generation),
+            Input::AttemptFailed { generation, retryable } => self.failed(generation, retryable),
+            Input::Lost(generation) => self.lost(generation),
+            Input::TimerFired => self.fired(),
+            Input::Destroy => self.destroy(),
+        }
+    }
+
+    fn wanted(&mut self) -> Vec<Effect> {
+        match self.state {
+            State::Disconnected => {
+                let generation = self.next();
+                self.state = State::Connecting(generation);
+                vec![Effect::Report(Status::Connecting), Effect::StartAttempt(generation)]
+            }
+            // It waits for the attempt that is under way, or scheduled.
+            State::Connecting(_) | State::Waiting { .. } | State::Retrying { .. } => Vec::new(),
+            State::Connected(_) => vec![Effect::AdmitWaiting],
+            State::Destroyed => vec![Effect::FailWaiting],
+        }
+    }
+
+    fn succeeded(&mut self, generation: Generation) -> Vec<Effect> {
+        match self.attempt() {
+            Some(current) if current == generation => {
+                self.state = State::Connected(generation);
+                vec![Effect::Report(Status::Connected), Effect::AdmitWaiting]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn failed(&mut self, generation: Generation, retryable: bool) -> Vec<Effect> {
+        match self.state {
+            State::Connecting(current) if current == generation => self.give_up(),
+            State::Retrying { generation: current, attempt } if current == generation => {
+                match retryable {
+                    true => self.again(attempt.saturating_add(1)),
+                    false => self.give_up(),
+                }
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn lost(&mut self, generation: Generation) -> Vec<Effect> {
+        match self.state {
+            State::Connected(current) if current == generation => {
+                let mut effects = vec![
+                    Effect::RejectPending,
+                    Effect::CloseConnection,
+                    Effect::Report(Status::Disconnected),
+                ];
+                self.state = State::Disconnected;
+                if self.reconnection.allows(0) {
+                    effects.extend(self.again(0));
+                    effects.push(Effect::Report(Status::Reconnecting));
+                }
+                effects
+            }
+            // The connection was lost before it was known that there is one.
+            State::Connecting(current) | State::Retrying { generation: current, .. }
+                if current == generation =>
+            {
+                let mut effects = vec![Effect::CancelAttempt];
+                effects.extend(self.failed(generation, true));
+                effects
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn fired(&mut self) -> Vec<Effect> {
+        match self.state {
+            State::Waiting { attempt } => {
+                let generation = self.next();
+                self.state = State::Retrying { generation, attempt };
+                vec![Effect::StartAttempt(generation)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn destroy(&mut self) -> Vec<Effect> {
+        let mut effects = match self.state {
+            State::Disconnected => Vec::new(),
+            State::Connecting(_) | State::Retrying { .. } => vec![Effect::CancelAttempt],
+            State::Connected(_) => vec![Effect::RejectPending, Effect::CloseConnection],
+            State::Waiting { .. } => vec![Effect::CancelTimer],
+            State::Destroyed => return Vec::new(),
+        };
+        self.state = State::Destroyed;
+        effects.extend([Effect::Report(Status::Destroyed), Effect::FailWaiting]);
+        effects
+    }
+
+    /// Waits before attempt number `attempt`, if there is to be one.
+    fn again(&mut self, attempt: u32) -> Vec<Effect> {
+        if !self.reconnection.allows(attempt) {
+            return self.give_up();
+        }
+        self.state = State::Waiting { attempt };
+        vec![Effect::Schedule(self.reconnection.delay(attempt))]
+    }
+
+    fn give_up(&mut self) -> Vec<Effect> {
+        self.state = State::Disconnected;
+        vec![Effect::Report(Status::Disconnected), Effect::FailWaiting]
+    }
+
+    /// The attempt that is under way.
+    fn attempt(&self) -> Option<Generation> {
+        match self.state {
+            State::Connecting(generation) | State::Retrying { generation, .. } => Some(generation),
+            State::Disconnected | State::Connected(_) => None,
+            State::Waiting { .. } | State::Destroyed => None,
+        }
+    }
+
+    fn next(&mut self) -> Generation {
+        self.last = Generation(self.last.0 + 1);
+        self.last
+    }
+}

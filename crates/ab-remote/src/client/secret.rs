@@ -1,0 +1,48 @@
+//! What must never be shown: a token, a password, a passphrase, a private key.
+
+use std::fmt;
+
+/// Text that no log, error or `Debug` output repeats.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one who has to send it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_not_shown() {
+        let secret = Secret::from("correct horse");
+        assert_eq!(format!("{secret:?}"), "Secret(…)");
+        assert_eq!(secret.reveal(), "correct horse");
+    }
+}

@@ -1,0 +1,273 @@
+//! What a remote backend is made of, and what holds where nothing is said.
+
+use std::time::Duration;
+
+use ab_core::{Code, Error, Kind, Result};
+
+use super::address::{Host, parsed};
+use super::endpoint::Endpoint;
+use super::secret::Secret;
+
+/// How long a call may take.
+pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long it may take to be connected and logged in, all steps together.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Calls that may be under way at once on one connection; the others wait their turn.
+pub const MAX_OPERATIONS: usize = 50;
+
+/// Everything that can be set, with these defaults:
+///
+/// | setting | default |
+/// | --- | --- |
+/// | `endpoint` | none: it has to be given |
+/// | `root` | the server's own root |
+/// | `reconnection.enabled` | yes |
+/// | `reconnection.max_retries` | 5; 0 is without end |
+/// | `reconnection.initial` | 1000 ms |
+/// | `reconnection.max` | 30000 ms |
+/// | `reconnection.multiplier` | 2 |
+/// | `keepalive.interval` | 30 s |
+/// | `keepalive.missed` | 3 |
+/// | `operation_timeout` | 120 s |
+/// | `connect_timeout` | 30 s |
+/// | `max_operations` | 50 |
+/// | `mcp` | none: there is no MCP |
+/// | a WebSocket's `token`, `headers`, `proxy` | none |
+/// | a WebSocket's `roots` | those of the system |
+/// | a WebSocket's `host_key` | unchecked: its token and TLS say who is who |
+/// | an SSH host's `port` | 22 |
+/// | an SSH host's `credentials` | none |
+/// | an SSH host's `host_key` | must be known, and none is |
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub endpoint: Endpoint,
+    /// The workspace's directory on the other side.
+    pub root: Option<String>,
+    pub reconnection: Reconnection,
+    pub keepalive: Keepalive,
+    pub operation_timeout: Duration,
+    pub connect_timeout: Duration,
+    pub max_operations: usize,
+    pub mcp: Option<McpEndpoint>,
+}
+
+impl Settings {
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            root: None,
+            reconnection: Reconnection::default(),
+            keepalive: Keepalive::default(),
+            operation_timeout: OPERATION_TIMEOUT,
+            connect_timeout: CONNECT_TIMEOUT,
+            max_operations: MAX_OPERATIONS,
+            mcp: None,
+        }
+    }
+
+    /// What a URL says, and the defaults for the rest:
+    ///
+    /// - `ws://host:port/ssh` and `wss://host/ssh`: a daemon; the path is that of its WebSocket.
+    /// - `http://host` and `https://host`: the same, at `/ssh` unless there is a path.
+    /// - `ssh://user@host:port/path`: an SSH server; the path is the root, and one that begins
+    ///   with `/~/` is below the user's home.
+    pub fn parse(url: &str) -> Result<Self> {
+        let (endpoint, root) = parsed(url)?;
+        Ok(Self { root, ..Self::new(endpoint) })
+    }
+
+    /// Whether these settings can be meant.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |what: &str| {
+            let message = format!("the setting {what}");
+            Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message))
+        };
+        let Reconnection { initial, max, multiplier, .. } = self.reconnection;
+        if !(multiplier.is_finite() && multiplier >= 1.0) {
+            return wrong("reconnection.multiplier must be a number of at least 1");
+        }
+        if initial > max {
+            return wrong("reconnection.initial is longer than reconnection.max");
+        }
+        if self.keepalive.interval.is_zero() {
+            return wrong("keepalive.interval must not be zero");
+        }
+        if self.keepalive.missed == 0 {
+            return wrong("keepalive.missed must be at least 1");
+        }
+        if self.operation_timeout.is_zero() {
+            return wrong("operation_timeout must not be zero");
+        }
+        if self.connect_timeout.is_zero() {
+            return wrong("connect_timeout must not be zero");
+        }
+        if self.max_operations == 0 {
+            return wrong("max_operations must be at least 1");
+        }
+        if self.root.as_ref().is_some_and(|root| root.is_empty() || root.contains('\0')) {
+            return wrong("root must name a directory");
+        }
+        Ok(())
+    }
+}
+
+/// What is done about a connection that was lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reconnection {
+    pub enabled: bool,
+    /// Attempts in a row that may fail; 0 is without end.
+    pub max_retries: u32,
+    /// How long to wait before the first attempt.
+    pub initial: Duration,
+    /// How long to wait at most.
+    pub max: Duration,
+    /// By how much every wait is longer than the one before.
+    pub multiplier: f64,
+}
+
+impl Default for Reconnection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_retries: 5,
+            initial: Duration::from_millis(1000),
+            max: Duration::from_millis(30_000),
+            multiplier: 2.0,
+        }
+    }
+}
+
+impl Reconnection {
+    /// How long to wait before an attempt, of which the first is 0.
+    pub fn delay(&self, attempt: u32) -> Duration {
+        let power = i32::try_from(attempt).unwrap_or(i32::MAX);
+        let seconds = self.initial.as_secs_f64() * self.multiplier.powi(power);
+        if seconds < self.max.as_secs_f64() {
+            Duration::try_from_secs_f64(seconds).unwrap_or(self.max)
+        } else {
+            self.max
+        }
+    }
+
+    /// Whether an attempt of that number, of which the first is 0, is still made.
+    pub fn allows(&self, attempt: u32) -> bool {
+        self.enabled && (self.max_retries == 0 || attempt < self.max_retries)
+    }
+}
+
+/// How a peer that is silent is told from one that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// After how long without a word the peer is asked whether it is there.
+    pub interval: Duration,
+    /// How many such questions may go unanswered.
+    pub missed: usize,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(30), missed: 3 }
+    }
+}
+
+/// Where the workspace's MCP server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpEndpoint {
+    pub url: String,
+    pub token: Option<Secret>,
+}
+
+impl Settings {
+    /// Who is at the other end, as far as a name and a port can say.
+    pub(crate) fn host(&self) -> Option<Host> {
+        match &self.endpoint {
+            Endpoint::WebSocket(socket) => Some(socket.address.host().clone()),
+            Endpoint::Ssh(ssh) => Some(ssh.host.clone()),
+            Endpoint::Stream(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::endpoint::{Roots, Ssh};
+    use super::super::host_key::HostKeyCheck;
+    use super::super::known_hosts::KnownHosts;
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_table() {
+        let settings = Settings::parse("ws://127.0.0.1:3001/ssh").unwrap();
+        assert_eq!(settings.root, None);
+        let reconnection = Reconnection {
+            enabled: true,
+            max_retries: 5,
+            initial: Duration::from_millis(1000),
+            max: Duration::from_millis(30_000),
+            multiplier: 2.0,
+        };
+        assert_eq!(settings.reconnection, reconnection);
+        let keepalive = Keepalive { interval: Duration::from_secs(30), missed: 3 };
+        assert_eq!(settings.keepalive, keepalive);
+        assert_eq!(settings.operation_timeout, Duration::from_secs(120));
+        assert_eq!(settings.connect_timeout, Duration::from_secs(30));
+        assert_eq!(settings.max_operations, 50);
+        assert_eq!(settings.mcp, None);
+        let Endpoint::WebSocket(socket) = &settings.endpoint else { panic!("{settings:?}") };
+        assert_eq!((&socket.token, &socket.proxy), (&None, &None));
+        assert!(socket.headers.is_empty());
+        assert_eq!(socket.roots, Roots::System);
+        assert_eq!(socket.host_key, HostKeyCheck::Unchecked);
+        settings.check().unwrap();
+
+        let Ssh { host, user, credentials, host_key } = Ssh::new("ada", "box.example");
+        assert_eq!((host.port(), user.as_str()), (22, "ada"));
+        assert!(credentials.is_empty());
+        assert_eq!(host_key, HostKeyCheck::KnownHosts(KnownHosts::default()));
+    }
+
+    #[test]
+    fn waits_grow_up_to_a_limit() {
+        let seconds =
+            |reconnection: Reconnection, attempt| reconnection.delay(attempt).as_secs_f64();
+        let usual = Reconnection::default();
+        let waits: Vec<f64> = (0..7).map(|attempt| seconds(usual, attempt)).collect();
+        assert_eq!(waits, [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]);
+        assert_eq!(usual.delay(u32::MAX), usual.max);
+        for multiplier in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1.0] {
+            assert!(Reconnection { multiplier, ..usual }.delay(3) <= usual.max);
+        }
+        assert_eq!(seconds(Reconnection { multiplier: 1.5, ..usual }, 2), 2.25);
+        let none = Reconnection { initial: Duration::ZERO, ..usual };
+        assert_eq!(none.delay(9), Duration::ZERO);
+    }
+
+    #[test]
+    fn attempts_are_counted() {
+        let usual = Reconnection::default();
+        assert!(usual.allows(4) && !usual.allows(5));
+        assert!(Reconnection { max_retries: 0, ..usual }.allows(u32::MAX));
+        assert!(!Reconnection { enabled: false, ..usual }.allows(0));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_named() {
+        let good = Settings::parse("ws://127.0.0.1:3001/ssh").unwrap();
+        let check = |what: &str, change: fn(&mut Settings)| {
+            let mut settings = good.clone();
+            change(&mut settings);
+            let error = settings.check().unwrap_err();
+            assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+            assert!(error.message().contains(what), "{error}");
+        };
+        check("reconnection.multiplier", |it| it.reconnection.multiplier = f64::NAN);
+        check("reconnection.multiplier", |it| it.reconnection.multiplier = 0.5);
+        check("reconnection.initial", |it| it.reconnection.max = Duration::ZERO);
+        check("keepalive.interval", |it| it.keepalive.interval = Duration::ZERO);
+        check("keepalive.missed", |it| it.keepalive.missed = 0);
+        check("operation_timeout", |it| it.operation_timeout = Duration::ZERO);
+        check("connect_timeout", |it| it.connect_timeout = Duration::ZERO);
+        check("max_operations", |it| it.max_operations = 0);
+        check("root", |it| it.root = Some(String::new()));
+    }
+}
