@@ -13,5 +13,6 @@ mod fuzz;
 mod hostile;
 mod openssh;
 mod protocol;
+mod remote;
 mod stage;
 mod websocket;

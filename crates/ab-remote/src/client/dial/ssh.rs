@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind, Result};
-use russh::client::{Config, DisconnectReason, Handler, connect_stream};
+use russh::client::{Config, DisconnectReason, Handler, Session, connect_stream};
 use russh::keys::ssh_key::EcdsaCurve;
 use russh::keys::{Algorithm, HashAlg, PublicKeyOrCertificate};
-use russh::{Disconnect, Preferred, SshId, cipher, compression, kex};
+use russh::{ChannelId, Disconnect, Preferred, Sig, SshId, cipher, compression, kex};
 use tokio::sync::oneshot;
 
 use super::brisk::Brisk;
@@ -18,6 +18,7 @@ use crate::backlog::Backlog;
 use crate::client::address::Host;
 use crate::client::endpoint::Stream;
 use crate::client::host_key::HostKeyCheck;
+use crate::client::lines::{Exited, Lines};
 use crate::client::settings::{Keepalive, Settings};
 use crate::cut::Cuttable;
 
@@ -71,14 +72,15 @@ pub(super) async fn greet(
     let (stream, cut) = Cuttable::new(Brisk(Backlog::new(stream)));
     let (over, gone) = oneshot::channel();
     let check = host.map(|host| (check.clone(), host));
-    let client = Client { check, who: who.to_owned(), over: Some(over) };
+    let lines = Arc::<Lines>::default();
+    let client = Client { check, who: who.to_owned(), over: Some(over), lines: lines.clone() };
     let greeting = connect_stream(config, stream, client);
     let greeted = patience.spend("greet", who, greeting).await?;
     let handle = greeted.map_err(|failure| match failure {
         Failure::HostKey(error) => DialError::from(error),
         Failure::Ssh(error) => ungreeted(who, error),
     })?;
-    Ok(Dialled { handle, gone, cut })
+    Ok(Dialled { handle, lines, who: who.to_owned(), gone, cut })
 }
 
 fn ungreeted(who: &str, error: russh::Error) -> DialError {
@@ -141,6 +143,7 @@ pub(crate) struct Client {
     who: String,
     /// Taken by whoever first knows that the connection is over.
     over: Option<oneshot::Sender<Gone>>,
+    lines: Arc<Lines>,
 }
 
 impl Client {
@@ -157,6 +160,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.ended("it was closed", false);
+        self.lines.end_all();
     }
 }
 
@@ -184,6 +188,78 @@ impl Handler for Client {
         let key = shown.public_key();
         apart(move || check.judge(&host, &key)).await.map_err(Failure::HostKey)?;
         Ok(true)
+    }
+
+    async fn data(
+        &mut self,
+        channel: ChannelId,
+        data: &[u8],
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.data(data);
+        }
+        Ok(())
+    }
+
+    async fn extended_data(
+        &mut self,
+        channel: ChannelId,
+        _kind: u32,
+        data: &[u8],
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.complaint(data);
+        }
+        Ok(())
+    }
+
+    async fn exit_status(
+        &mut self,
+        channel: ChannelId,
+        status: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.exit(Exited::Status(status));
+        }
+        Ok(())
+    }
+
+    async fn exit_signal(
+        &mut self,
+        channel: ChannelId,
+        signal: Sig,
+        _core_dumped: bool,
+        _message: &str,
+        _language: &str,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.exit(Exited::Signal(crate::signal::number(&signal)));
+        }
+        Ok(())
+    }
+
+    async fn channel_failure(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.refused();
+        }
+        Ok(())
+    }
+
+    async fn channel_close(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.lines.end(channel);
+        Ok(())
     }
 
     async fn disconnected(
