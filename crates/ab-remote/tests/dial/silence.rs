@@ -76,7 +76,7 @@ async fn whoever_does_not_speak_ssh_is_left() {
         ),
     ] {
         let mut settings = ssh(saying(words.clone()).await);
-        settings.connect_timeout = Duration::from_secs(5);
+        settings.connect_timeout = Duration::from_millis(500);
         let failure = failure(&settings).await;
         assert!(failure.to_string().contains(what), "{failure}");
         assert_eq!(failure.error.code(), Code::ConnectionClosed, "{failure:?}");

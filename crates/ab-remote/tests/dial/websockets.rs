@@ -27,7 +27,7 @@ async fn a_wrong_token_is_refused_for_good() {
     let daemon = Daemon::new(Door::Token("another")).await;
     let mut socket = daemon.websocket();
     let said = denied(&at(socket.clone())).await;
-    assert!(said.contains("wants a token"), "{said}");
+    assert!(said.contains("does not know this token, which is none"), "{said}");
     socket.token = Some("secret".into());
     let said = denied(&at(socket.clone())).await;
     assert!(said.contains("does not know this token") && said.contains("127.0.0.1"), "{said}");
