@@ -8,7 +8,7 @@ mod silence;
 mod websockets;
 
 use ab_core::{Code, Kind};
-use ab_remote::client::{DialError, Endpoint, Settings, probe};
+use ab_remote::client::{DialError, Settings, probe};
 
 use crate::stage::within;
 

@@ -119,6 +119,7 @@ async fn serve(
     stream: Box<dyn Stream>,
 ) {
     let mut known = true;
+    #[allow(clippy::result_large_err, reason = "tungstenite has it so")]
     let look = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
         requests.lock().unwrap().push(request.headers().clone());
         match door {
