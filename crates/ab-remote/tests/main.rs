@@ -8,6 +8,7 @@
 
 mod beyond;
 mod client;
+mod dial;
 mod escapes;
 mod fuzz;
 mod hostile;

@@ -2,6 +2,7 @@
 //! in. Or the reason why not, in bounded time and with nothing left behind.
 
 mod brisk;
+mod client;
 mod failure;
 mod login;
 mod proxy;
@@ -18,9 +19,9 @@ use russh::Disconnect;
 use russh::client::Handle;
 use tokio::sync::oneshot;
 
+pub(crate) use self::client::Client;
 pub use self::failure::DialError;
 use self::failure::Patience;
-pub(crate) use self::ssh::Client;
 use super::endpoint::{Connector, Endpoint, Ssh, Stream, WebSocket};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;

@@ -16,6 +16,7 @@ use super::known_hosts::KnownHosts;
 use super::secret::Secret;
 
 /// Where a workspace is.
+#[allow(clippy::large_enum_variant, reason = "a backend has one of them")]
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A daemon, by SSH over its WebSocket.

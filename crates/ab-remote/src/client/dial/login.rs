@@ -206,10 +206,14 @@ impl<'a> Login<'a> {
         match answer {
             Ok(AuthResult::Success) => Ok(true),
             // A connection that is lost looks like a server that takes nothing any more.
-            Ok(AuthResult::Failure { remaining_methods, .. })
+            Ok(AuthResult::Failure { remaining_methods, partial_success })
                 if !(remaining_methods.is_empty() && self.handle().is_closed()) =>
             {
-                self.methods = remaining_methods;
+                // Some servers strike out what was tried once, and take it all the same.
+                let before = std::mem::replace(&mut self.methods, remaining_methods);
+                if !partial_success {
+                    before.iter().for_each(|method| self.methods.push(*method));
+                }
                 Ok(false)
             }
             Ok(AuthResult::Failure { .. }) => Err(self.gone().await),

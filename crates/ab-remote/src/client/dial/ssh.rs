@@ -4,21 +4,22 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind, Result};
-use russh::client::{Config, DisconnectReason, Handler, Session, connect_stream};
+use ab_core::Result;
+use russh::client::{Config, connect_stream};
 use russh::keys::ssh_key::EcdsaCurve;
-use russh::keys::{Algorithm, HashAlg, PublicKeyOrCertificate};
-use russh::{ChannelId, Disconnect, Preferred, Sig, SshId, cipher, compression, kex};
+use russh::keys::{Algorithm, HashAlg};
+use russh::{Preferred, SshId, cipher, compression, kex};
 use tokio::sync::oneshot;
 
+use super::Dialled;
 use super::brisk::Brisk;
+use super::client::{Client, Failure, apart};
 use super::failure::{DialError, Patience, lower, words};
-use super::{Dialled, Gone};
 use crate::backlog::Backlog;
 use crate::client::address::Host;
 use crate::client::endpoint::Stream;
 use crate::client::host_key::HostKeyCheck;
-use crate::client::lines::{Exited, Lines};
+use crate::client::lines::Lines;
 use crate::client::settings::{Keepalive, Settings};
 use crate::cut::Cuttable;
 
@@ -73,7 +74,7 @@ pub(super) async fn greet(
     let (over, gone) = oneshot::channel();
     let check = host.map(|host| (check.clone(), host));
     let lines = Arc::<Lines>::default();
-    let client = Client { check, who: who.to_owned(), over: Some(over), lines: lines.clone() };
+    let client = Client::new(check, who, over, lines.clone());
     let greeting = connect_stream(config, stream, client);
     let greeted = patience.spend("greet", who, greeting).await?;
     let handle = greeted.map_err(|failure| match failure {
@@ -134,164 +135,4 @@ fn config(keepalive: Keepalive, wanted: &[Algorithm]) -> Config {
 /// Whether two names are of one type of key, however it signs.
 fn same(one: &Algorithm, other: &Algorithm) -> bool {
     matches!((one, other), (Algorithm::Rsa { .. }, Algorithm::Rsa { .. })) || one == other
-}
-
-/// Our end, as russh calls it.
-pub(crate) struct Client {
-    /// Nothing where there is no name to know a host by.
-    check: Option<(HostKeyCheck, Host)>,
-    who: String,
-    /// Taken by whoever first knows that the connection is over.
-    over: Option<oneshot::Sender<Gone>>,
-    lines: Arc<Lines>,
-}
-
-impl Client {
-    fn ended(&mut self, why: &str, refused: bool) {
-        if let Some(over) = self.over.take() {
-            let message = format!("the connection to {} is over: {why}", self.who);
-            let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
-            // Nobody listens any more when we were the ones to leave.
-            let _ = over.send(Gone { error, refused });
-        }
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.ended("it was closed", false);
-        self.lines.end_all();
-    }
-}
-
-/// Why a session of russh ended.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    HostKey(Error),
-    Ssh(russh::Error),
-}
-
-impl From<russh::Error> for Failure {
-    fn from(error: russh::Error) -> Self {
-        Failure::Ssh(error)
-    }
-}
-
-impl Handler for Client {
-    type Error = Failure;
-
-    async fn check_server_key(
-        &mut self,
-        shown: &PublicKeyOrCertificate,
-    ) -> Result<bool, Self::Error> {
-        let Some((check, host)) = self.check.clone() else { return Ok(true) };
-        let key = shown.public_key();
-        apart(move || check.judge(&host, &key)).await.map_err(Failure::HostKey)?;
-        Ok(true)
-    }
-
-    async fn data(
-        &mut self,
-        channel: ChannelId,
-        data: &[u8],
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        if let Some(line) = self.lines.get(channel) {
-            line.data(data);
-        }
-        Ok(())
-    }
-
-    async fn extended_data(
-        &mut self,
-        channel: ChannelId,
-        _kind: u32,
-        data: &[u8],
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        if let Some(line) = self.lines.get(channel) {
-            line.complaint(data);
-        }
-        Ok(())
-    }
-
-    async fn exit_status(
-        &mut self,
-        channel: ChannelId,
-        status: u32,
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        if let Some(line) = self.lines.get(channel) {
-            line.exit(Exited::Status(status));
-        }
-        Ok(())
-    }
-
-    async fn exit_signal(
-        &mut self,
-        channel: ChannelId,
-        signal: Sig,
-        _core_dumped: bool,
-        _message: &str,
-        _language: &str,
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        if let Some(line) = self.lines.get(channel) {
-            line.exit(Exited::Signal(crate::signal::number(&signal)));
-        }
-        Ok(())
-    }
-
-    async fn channel_failure(
-        &mut self,
-        channel: ChannelId,
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        if let Some(line) = self.lines.get(channel) {
-            line.refused();
-        }
-        Ok(())
-    }
-
-    async fn channel_close(
-        &mut self,
-        channel: ChannelId,
-        _: &mut Session,
-    ) -> Result<(), Self::Error> {
-        self.lines.end(channel);
-        Ok(())
-    }
-
-    async fn disconnected(
-        &mut self,
-        reason: DisconnectReason<Self::Error>,
-    ) -> Result<(), Self::Error> {
-        match reason {
-            DisconnectReason::ReceivedDisconnect(goodbye) => {
-                let said = ab_core::error::printable(goodbye.message.trim());
-                let why = match said.as_str() {
-                    "" => "it said goodbye".to_owned(),
-                    said => format!("it said '{said}'"),
-                };
-                // OpenSSH calls too many attempts to log in an error of the protocol.
-                let refused = matches!(
-                    goodbye.reason_code,
-                    Disconnect::ProtocolError | Disconnect::NoMoreAuthMethodsAvailable
-                );
-                self.ended(&why, refused);
-            }
-            DisconnectReason::Error(Failure::Ssh(error)) => self.ended(&words(&error), false),
-            DisconnectReason::Error(Failure::HostKey(error)) => self.ended(error.message(), true),
-        }
-        Ok(())
-    }
-}
-
-/// Runs what may wait for a disk.
-async fn apart<T: Send + 'static>(task: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(task).await;
-    done.unwrap_or_else(|error| {
-        let message = format!("cannot look up host keys: {error}");
-        Err(Error::new(Code::ConnectionClosed, Kind::Cancelled, message))
-    })
 }

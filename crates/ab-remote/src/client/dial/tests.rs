@@ -2,11 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ab_core::{Code, Kind};
 use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::{Dialled, dial};
 use crate::client::{Connector, Endpoint, Settings, Stream};
@@ -139,4 +142,98 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         drop((handle, cut, stall));
         within(server.shut_down()).await;
     }
+}
+
+/// A stream to a server that is cut after so many bytes in either direction.
+#[derive(Debug)]
+struct Cutting {
+    server: Server,
+    there: Cut,
+    back: Cut,
+}
+
+#[derive(Clone, Debug)]
+struct Cut {
+    after: usize,
+    /// How many bytes went by.
+    passed: Arc<AtomicUsize>,
+}
+
+impl Cut {
+    fn after(after: usize) -> Self {
+        Self { after, passed: Arc::default() }
+    }
+
+    async fn pass(&self, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+        let mut buffer = [0; 4096];
+        loop {
+            let left = self.after - self.passed.load(Ordering::Relaxed);
+            let room = buffer.len().min(left);
+            let Ok(count @ 1..) = from.read(&mut buffer[..room]).await else { return };
+            self.passed.fetch_add(count, Ordering::Relaxed);
+            if to.write_all(&buffer[..count]).await.is_err() || count == left {
+                return;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Connector for Cutting {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let (mine, near) = tokio::io::duplex(64 * 1024);
+        let (far, theirs) = tokio::io::duplex(64 * 1024);
+        let (server, there, back) = (self.server.clone(), self.there.clone(), self.back.clone());
+        tokio::spawn(async move { server.serve(theirs).await });
+        tokio::spawn(async move {
+            let ((near_in, near_out), (far_in, far_out)) =
+                (tokio::io::split(near), tokio::io::split(far));
+            tokio::select! {
+                () = there.pass(near_in, far_out) => {}
+                () = back.pass(far_in, near_out) => {}
+            }
+        });
+        Ok(Box::new(mine))
+    }
+}
+
+/// Dials over a stream that is cut; how many bytes went there and back.
+async fn dial_cut(server: &Server, there: usize, back: usize) -> (bool, usize, usize) {
+    let (there, back) = (Cut::after(there), Cut::after(back));
+    let connector =
+        Arc::new(Cutting { server: server.clone(), there: there.clone(), back: back.clone() });
+    let dialled = within(dial(&Settings::new(Endpoint::Stream(connector)))).await;
+    let passed = (there.passed.load(Ordering::Relaxed), back.passed.load(Ordering::Relaxed));
+    if let Err(failure) = &dialled {
+        let error = &failure.error;
+        assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+        assert!(failure.retryable, "{failure:?}");
+        assert!(error.message().starts_with("cannot "), "{failure}");
+    }
+    (dialled.is_ok(), passed.0, passed.1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_cut_anywhere_on_the_way_is_an_error_at_once() {
+    const WHOLE: usize = usize::MAX / 2;
+    let server = server();
+    let (whole, there, back) = dial_cut(&server, WHOLE, WHOLE).await;
+    assert!(whole && there > 1000 && back > 1000, "{there} {back}");
+    // Every byte near the ends; in the middle, where long keys go by, every ninth.
+    let points = |whole: usize| {
+        let chosen = move |n: &usize| *n <= 100 || whole - *n <= 100 || n.is_multiple_of(9);
+        (1..whole).filter(chosen)
+    };
+    let cuts = points(there).map(|n| (n, WHOLE)).chain(points(back).map(|n| (WHOLE, n)));
+    let mut dialling = JoinSet::<bool>::new();
+    for (there, back) in cuts {
+        // A few at a time: the servers of all would have to be served too.
+        if dialling.len() == 16 {
+            assert!(!dialling.join_next().await.unwrap().unwrap());
+        }
+        let server = server.clone();
+        dialling.spawn(async move { dial_cut(&server, there, back).await.0 });
+    }
+    assert!(dialling.join_all().await.iter().all(|done| !done));
+    within(server.shut_down()).await;
 }

@@ -112,6 +112,10 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             ("is for another name".to_owned(), "use the name that the certificate is for")
         }
+        CertificateError::BadSignature => (
+            "is not signed by the issuer that it names".to_owned(),
+            "give the issuer's certificate in PEM, if it has a new one and you trust it",
+        ),
         CertificateError::Revoked => ("is revoked".to_owned(), owner),
         other => (format!("is not valid: {}", lower(&other.to_string())), owner),
     }

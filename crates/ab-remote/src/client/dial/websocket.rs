@@ -105,10 +105,8 @@ fn request(endpoint: &WebSocket) -> Result<Request, DialError> {
 }
 
 fn unknown(who: &str, endpoint: &WebSocket) -> DialError {
-    match endpoint.token {
-        Some(_) => DialError::denied(format!("the daemon at {who} does not know this token")),
-        None => DialError::denied(format!("the daemon at {who} wants a token")),
-    }
+    let none = if endpoint.token.is_none() { ", which is none" } else { "" };
+    DialError::denied(format!("cannot open {who}: the daemon does not know this token{none}"))
 }
 
 fn unopened(who: &str, error: SocketError) -> DialError {

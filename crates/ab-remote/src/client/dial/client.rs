@@ -1,0 +1,266 @@
+//! Our end of a connection, as russh calls it: checks the host, opens no door to it, and tells once
+//! when the connection is over.
+
+use std::sync::Arc;
+
+use ab_core::{Code, Error, Kind, Result};
+use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
+use russh::keys::PublicKeyOrCertificate;
+use russh::{Channel, ChannelId, Disconnect, Sig};
+use tokio::sync::oneshot;
+
+use super::Gone;
+use super::failure::words;
+use crate::client::address::Host;
+use crate::client::host_key::HostKeyCheck;
+use crate::client::lines::{Exited, Lines};
+
+/// Our end, as russh calls it.
+pub(crate) struct Client {
+    /// Nothing where there is no name to know a host by.
+    check: Option<(HostKeyCheck, Host)>,
+    who: String,
+    /// Taken by whoever first knows that the connection is over.
+    over: Option<oneshot::Sender<Gone>>,
+    /// Who hears what arrives.
+    lines: Arc<Lines>,
+}
+
+impl Client {
+    pub(super) fn new(
+        check: Option<(HostKeyCheck, Host)>,
+        who: &str,
+        over: oneshot::Sender<Gone>,
+        lines: Arc<Lines>,
+    ) -> Self {
+        Self { check, who: who.to_owned(), over: Some(over), lines }
+    }
+
+    fn ended(&mut self, why: &str, refused: bool) {
+        if let Some(over) = self.over.take() {
+            let message = format!("the connection to {} is over: {why}", self.who);
+            let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
+            // Nobody listens any more when we were the ones to leave.
+            let _ = over.send(Gone { error, refused });
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.ended("it was closed", false);
+        self.lines.end_all();
+    }
+}
+
+/// Why a session of russh ended.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    HostKey(Error),
+    Ssh(russh::Error),
+}
+
+impl From<russh::Error> for Failure {
+    fn from(error: russh::Error) -> Self {
+        Failure::Ssh(error)
+    }
+}
+
+impl Handler for Client {
+    type Error = Failure;
+
+    async fn check_server_key(
+        &mut self,
+        shown: &PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
+        let Some((check, host)) = self.check.clone() else { return Ok(true) };
+        let key = shown.public_key();
+        apart(move || check.judge(&host, &key)).await.map_err(Failure::HostKey)?;
+        Ok(true)
+    }
+
+    async fn data(
+        &mut self,
+        channel: ChannelId,
+        data: &[u8],
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.data(data);
+        }
+        Ok(())
+    }
+
+    async fn extended_data(
+        &mut self,
+        channel: ChannelId,
+        _kind: u32,
+        data: &[u8],
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.complaint(data);
+        }
+        Ok(())
+    }
+
+    async fn exit_status(
+        &mut self,
+        channel: ChannelId,
+        status: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.exit(Exited::Status(status));
+        }
+        Ok(())
+    }
+
+    async fn exit_signal(
+        &mut self,
+        channel: ChannelId,
+        signal: Sig,
+        _core_dumped: bool,
+        _message: &str,
+        _language: &str,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.exit(Exited::Signal(crate::signal::number(&signal)));
+        }
+        Ok(())
+    }
+
+    async fn channel_failure(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.refused();
+        }
+        Ok(())
+    }
+
+    async fn channel_close(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.lines.end(channel);
+        Ok(())
+    }
+
+    async fn disconnected(
+        &mut self,
+        reason: DisconnectReason<Self::Error>,
+    ) -> Result<(), Self::Error> {
+        match reason {
+            DisconnectReason::ReceivedDisconnect(goodbye) => {
+                let said = ab_core::error::printable(goodbye.message.trim());
+                let why = match said.as_str() {
+                    "" => "it said goodbye".to_owned(),
+                    said => format!("it said '{said}'"),
+                };
+                // OpenSSH calls too many attempts to log in an error of the protocol.
+                let refused = matches!(
+                    goodbye.reason_code,
+                    Disconnect::ProtocolError | Disconnect::NoMoreAuthMethodsAvailable
+                );
+                self.ended(&why, refused);
+            }
+            DisconnectReason::Error(Failure::Ssh(error)) => self.ended(&words(&error), false),
+            DisconnectReason::Error(Failure::HostKey(error)) => self.ended(error.message(), true),
+        }
+        Ok(())
+    }
+
+    // Nothing was asked of the server that it would have to open a channel for. A reply that is
+    // dropped says no.
+
+    async fn server_channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_agent_forward(
+        &mut self,
+        _: Channel<Msg>,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_forwarded_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_streamlocal(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_x11(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_forwarded_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    async fn server_channel_open_direct_tcpip(
+        &mut self,
+        _: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        _: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// Runs what may wait for a disk.
+pub(super) async fn apart<T: Send + 'static>(
+    task: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = tokio::task::spawn_blocking(task).await;
+    done.unwrap_or_else(|error| {
+        let message = format!("cannot look up host keys: {error}");
+        Err(Error::new(Code::ConnectionClosed, Kind::Cancelled, message))
+    })
+}

@@ -1,0 +1,58 @@
+//! Connecting as a client: to whom it should succeed, and everything that can be in the way.
+
+mod certificates;
+mod daemon;
+mod host_keys;
+mod logins;
+mod silence;
+mod websockets;
+
+use ab_core::{Code, Kind};
+use ab_remote::client::{DialError, Settings, probe};
+
+use crate::stage::within;
+
+async fn reached(settings: &Settings) {
+    within(probe(settings)).await.unwrap();
+}
+
+/// Why a connection is not made.
+async fn failure(settings: &Settings) -> DialError {
+    let failure = within(probe(settings)).await.unwrap_err();
+    let text = failure.to_string();
+    assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text}");
+    assert!(!format!("{failure:?}").contains("secret"), "{failure:?}");
+    failure
+}
+
+/// One that may pass: the connection was not made.
+async fn lost(settings: &Settings) -> String {
+    let failure = failure(settings).await;
+    let error = &failure.error;
+    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert!(failure.retryable, "{failure:?}");
+    said(&failure)
+}
+
+/// One that does not pass: somebody is not who it should be.
+async fn denied(settings: &Settings) -> String {
+    let failure = failure(settings).await;
+    let error = &failure.error;
+    assert_eq!((error.code(), error.kind()), (Code::AuthFailed, Kind::Denied), "{failure:?}");
+    assert!(!failure.retryable, "{failure:?}");
+    said(&failure)
+}
+
+/// One that a setting is to blame for.
+async fn invalid(settings: &Settings) -> String {
+    let failure = failure(settings).await;
+    let error = &failure.error;
+    assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+    assert!(!failure.retryable, "{failure:?}");
+    said(&failure)
+}
+
+/// Message and hint.
+fn said(failure: &DialError) -> String {
+    format!("{failure} [{}]", failure.error.hint().unwrap_or_default())
+}
