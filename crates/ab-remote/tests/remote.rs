@@ -1,4 +1,7 @@
 //! The remote driver: a workspace elsewhere that behaves like here.
 
+mod faults;
+mod lifecycle;
+pub(crate) mod relay;
 mod suite;
 pub(crate) mod world;

@@ -1,6 +1,7 @@
 //! One connection to a workspace, from its greeting to its end: what the server is, and how it is
 //! asked for things.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -79,11 +80,11 @@ impl Session {
         let carrier = Carrier::new(handle);
         let late = |_| unready(&who, "no answer in time");
         let opening = async {
-            let half = carrier.open().await.map_err(|why| unready(&who, &why))?;
+            let half = carrier.open().await.map_err(|why| unready(&who, why))?;
             let (requests, version) = Requests::new(carrier.clone(), half.id());
             lines.add(half.id(), requests.clone());
             let asked = half.request_subsystem("sftp").await;
-            asked.map_err(|why| unready(&who, &why))?;
+            asked.map_err(|why| unready(&who, why))?;
             let gone = |_| unready(&who, "it serves no files");
             requests.send(packet::init()).await.map_err(gone)?;
             let version = version.await.map_err(|_| unready(&who, "it serves no files"))?;
@@ -330,7 +331,7 @@ fn base(root: &str, info: &Info, who: &str) -> Result<WsPath> {
     }
 }
 
-fn unready(who: &str, why: &str) -> Error {
+fn unready(who: &str, why: impl fmt::Display) -> Error {
     let message = format!("cannot use {who}: {why}");
     Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
 }
