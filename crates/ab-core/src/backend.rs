@@ -35,6 +35,7 @@ use crate::recipe::Recipe;
 use crate::scoped::Scoped;
 use crate::search::{Found, Query};
 use crate::status::{Status, StatusChange, Subscription};
+use crate::ticket::{Effect, Ticket};
 
 pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT, Said};
 pub use search::{GlobOptions, GrepOptions, Names, Node, Tree, TreeOptions};
@@ -121,6 +122,13 @@ impl Backend {
             mounts: None,
             recipe: None,
         }
+    }
+
+    /// The same handle for views that live elsewhere and hold this workspace over a connection:
+    /// through it, names that views and writes in flight keep for themselves can be named.
+    pub fn for_remote_views(&self) -> Backend {
+        let rules = Arc::new((*self.rules).clone().with_reserved_names());
+        Backend { rules, ..self.clone() }
     }
 
     /// How another program opens the same workspace, where that can be said in arguments.
@@ -304,6 +312,13 @@ impl Backend {
     pub async fn connect(&self) -> Result<()> {
         self.life.check(Verb::Connect)?;
         self.driver.connect().await
+    }
+
+    /// Whether a call that failed with a [ticket](Error::ticket) took effect. Asks over a new
+    /// connection where there is none.
+    pub async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        self.life.check(Verb::Connect)?;
+        self.driver.outcome(ticket).await
     }
 
     /// Hands over something to be closed on [`destroy`](Self::destroy), last in first out. Scopes

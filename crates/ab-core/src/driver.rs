@@ -21,6 +21,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
+use crate::ticket::{Effect, Ticket};
 
 /// Holds a workspace. Implementors write this; everyone else holds a [`Backend`](crate::Backend).
 ///
@@ -292,6 +293,12 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `status::connect_is_idempotent`: connected stays connected, without a transition
     async fn connect(&self) -> Result<()>;
 
+    /// What became of a call whose answer was lost; see [`Error::ticket`](crate::Error::ticket).
+    ///
+    /// # Behaviour
+    /// - `status::tickets_of_others_are_unknown`: nobody knows of a call that was made elsewhere
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect>;
+
     /// Ends it: the status is `Destroyed` and nothing works any more. Never fails twice.
     ///
     /// # Behaviour
@@ -366,6 +373,15 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
+    pub const ALL: [BackendKind; 6] = [
+        BackendKind::Local,
+        BackendKind::Memory,
+        BackendKind::Remote,
+        BackendKind::Scoped,
+        BackendKind::Mounts,
+        BackendKind::Overlay,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             BackendKind::Local => "local",

@@ -127,6 +127,26 @@ pub enum Subject {
 }
 
 impl Subject {
+    pub const ALL: [Subject; 17] = [
+        Subject::Files,
+        Subject::Attributes,
+        Subject::Restrictions,
+        Subject::Network,
+        Subject::Sockets,
+        Subject::Processes,
+        Subject::Orphans,
+        Subject::Kernel,
+        Subject::Environment,
+        Subject::Time,
+        Subject::Memory,
+        Subject::ProcessCount,
+        Subject::Cpu,
+        Subject::FileSize,
+        Subject::OpenFiles,
+        Subject::Output,
+        Subject::Commands,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Subject::Files => "files",
@@ -162,6 +182,8 @@ pub enum Strength {
 }
 
 impl Strength {
+    pub const ALL: [Strength; 3] = [Strength::Open, Strength::Advisory, Strength::Enforced];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Strength::Open => "open",

@@ -12,6 +12,7 @@ use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::path::WsPath;
 use crate::process::Exit;
+use crate::ticket::{Effect, Ticket};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -40,6 +41,28 @@ pub enum Code {
 }
 
 impl Code {
+    pub const ALL: [Code; 19] = [
+        Code::EmptyCommand,
+        Code::UnsafeCommand,
+        Code::ExecFailed,
+        Code::ExecError,
+        Code::ReadFailed,
+        Code::WriteFailed,
+        Code::LsFailed,
+        Code::PathEscapeAttempt,
+        Code::MissingUtilities,
+        Code::InvalidConfiguration,
+        Code::DangerousOperation,
+        Code::ConnectionClosed,
+        Code::KeyNotFound,
+        Code::InvalidPath,
+        Code::NotImplemented,
+        Code::AuthFailed,
+        Code::Timeout,
+        Code::TooLarge,
+        Code::Conflict,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Code::EmptyCommand => "EMPTY_COMMAND",
@@ -116,6 +139,35 @@ pub enum Kind {
 }
 
 impl Kind {
+    pub const ALL: [Kind; 26] = [
+        Kind::NotFound,
+        Kind::AlreadyExists,
+        Kind::NotADirectory,
+        Kind::IsADirectory,
+        Kind::NotEmpty,
+        Kind::SpecialFile,
+        Kind::LinkLoop,
+        Kind::InvalidPath,
+        Kind::Escape,
+        Kind::PermissionDenied,
+        Kind::Denied,
+        Kind::Rejected,
+        Kind::Unsupported,
+        Kind::TooLarge,
+        Kind::NoSpace,
+        Kind::Conflict,
+        Kind::NoMatch,
+        Kind::Ambiguous,
+        Kind::Invalid,
+        Kind::Failed,
+        Kind::Unavailable,
+        Kind::Timeout,
+        Kind::Cancelled,
+        Kind::Disconnected,
+        Kind::Destroyed,
+        Kind::Io,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::NotFound => "not_found",
@@ -170,6 +222,7 @@ struct Parts {
     command: Option<String>,
     exit: Option<Exit>,
     output: Option<Box<ExecOutput>>,
+    fate: Option<(Effect, Option<Ticket>)>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -187,6 +240,7 @@ impl Error {
             command: None,
             exit: None,
             output: None,
+            fate: None,
             source: None,
         }))
     }
@@ -258,6 +312,12 @@ impl Error {
         self
     }
 
+    /// The answer to the call was lost: what is known of its effect, and what to ask by for more.
+    pub fn with_effect(mut self, effect: Effect, ticket: Option<Ticket>) -> Self {
+        self.0.fate = Some((effect, ticket));
+        self
+    }
+
     pub fn code(&self) -> Code {
         self.0.code
     }
@@ -300,6 +360,16 @@ impl Error {
     /// What a command said before it failed.
     pub fn output(&self) -> Option<&ExecOutput> {
         self.0.output.as_deref()
+    }
+
+    /// Whether the call took effect, where its answer was lost with the connection.
+    pub fn effect(&self) -> Option<Effect> {
+        Some(self.0.fate.as_ref()?.0)
+    }
+
+    /// What to ask [`Backend::outcome`](crate::Backend::outcome) by, where the effect is not known.
+    pub fn ticket(&self) -> Option<&Ticket> {
+        self.0.fate.as_ref()?.1.as_ref()
     }
 
     /// Whether the same call may succeed later without anybody changing anything.
@@ -373,13 +443,14 @@ impl fmt::Debug for Error {
         let mut out = f.debug_struct("Error");
         out.field("code", &parts.code).field("kind", &parts.kind);
         out.field("message", &parts.message);
-        let optional: [(&str, Option<&dyn fmt::Debug>); 7] = [
+        let optional: [(&str, Option<&dyn fmt::Debug>); 8] = [
             ("hint", parts.hint.as_ref().map(|v| v as _)),
             ("backend", parts.backend.as_ref().map(|v| v as _)),
             ("verb", parts.verb.as_ref().map(|v| v as _)),
             ("path", parts.path.as_ref().map(|v| v as _)),
             ("command", parts.command.as_ref().map(|v| v as _)),
             ("exit", parts.exit.as_ref().map(|v| v as _)),
+            ("effect", parts.fate.as_ref().map(|v| v as _)),
             ("source", parts.source.as_ref().map(|v| v as _)),
         ];
         for (name, value) in optional {

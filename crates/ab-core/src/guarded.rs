@@ -26,6 +26,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Exit, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
+use crate::ticket::{Effect, Ticket};
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
@@ -370,6 +371,10 @@ impl Driver for Guarded {
 
     fn status(&self) -> &StatusHub {
         self.inner.status()
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        self.inner.outcome(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

@@ -29,6 +29,7 @@ mod restricted;
 mod scoped;
 pub mod search;
 pub mod status;
+mod ticket;
 mod transfer;
 
 pub use approval::{Answer, Approver, DenyAll, Question, Verdict};
@@ -51,3 +52,4 @@ pub use path::{PathRules, WsPath};
 pub use recipe::Recipe;
 pub use restricted::MAX_RESTRICTIONS;
 pub use status::{Status, StatusChange, Subscription};
+pub use ticket::{Effect, Ticket};

@@ -26,6 +26,7 @@ use crate::path::{PathRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::{Status, StatusHub};
+use crate::ticket::{Effect, Ticket};
 
 use store::Store;
 
@@ -229,6 +230,11 @@ impl Driver for Memory {
 
     fn status(&self) -> &StatusHub {
         &self.hub
+    }
+
+    async fn outcome(&self, _: &Ticket) -> Result<Effect> {
+        self.alive(Verb::Connect)?;
+        Ok(Effect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

@@ -32,6 +32,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, IgnoreFiles, Query};
 use crate::status::StatusHub;
+use crate::ticket::{Effect, Ticket};
 
 use parts::{MountedFile, Part};
 
@@ -354,6 +355,17 @@ impl Driver for Mounts {
 
     fn status(&self) -> &StatusHub {
         self.base.status()
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        for part in self.parts() {
+            part.check(Verb::Connect)?;
+            match part.driver.outcome(ticket).await? {
+                Effect::Unknown => {}
+                known => return Ok(known),
+            }
+        }
+        Ok(Effect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

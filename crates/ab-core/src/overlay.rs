@@ -46,6 +46,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
+use crate::ticket::{Effect, Ticket};
 
 pub use diff::{Change, ChangeKind, MAX_DIFF_BYTES, MAX_TEXT_BYTES};
 
@@ -320,6 +321,14 @@ impl Driver for Overlay {
 
     fn status(&self) -> &StatusHub {
         self.lower.status()
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        self.alive(Verb::Connect)?;
+        match self.upper.outcome(ticket).await? {
+            Effect::Unknown => self.lower.outcome(ticket).await,
+            known => Ok(known),
+        }
     }
 
     async fn connect(&self) -> Result<()> {

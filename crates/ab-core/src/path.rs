@@ -184,6 +184,18 @@ impl WsPath {
         self.text[self.fence_end()..].trim_start_matches('/')
     }
 
+    /// The parts that end in a fence, one below the other; what follows them is
+    /// [`below_fence`](Self::below_fence).
+    pub fn fenced_parts(&self) -> Vec<&str> {
+        let mut start = 0;
+        let part = |end: &usize| {
+            let part = self.text[start..*end].trim_start_matches('/');
+            start = *end;
+            part
+        };
+        self.fences.iter().map(part).collect()
+    }
+
     /// The parts that must be resolved one beneath the other.
     pub fn confined(&self) -> Confined<'_> {
         let mut start = 0;
@@ -280,11 +292,25 @@ pub struct PathRules {
     style: Style,
     platform: Platform,
     aliases: Vec<Vec<String>>,
+    reserved: Reserved,
+}
+
+/// Whether names that views keep for themselves may be named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reserved {
+    #[default]
+    Refused,
+    Allowed,
 }
 
 impl PathRules {
     pub fn lenient() -> Self {
-        Self { style: Style::Lenient, platform: Platform::Unix, aliases: Vec::new() }
+        Self {
+            style: Style::Lenient,
+            platform: Platform::Unix,
+            aliases: Vec::new(),
+            reserved: Reserved::Refused,
+        }
     }
 
     pub fn strict() -> Self {
@@ -293,6 +319,13 @@ impl PathRules {
 
     pub fn on(mut self, platform: Platform) -> Self {
         self.platform = platform;
+        self
+    }
+
+    /// The same for text that came out of a [`WsPath`] elsewhere: names that views and writes in
+    /// flight keep for themselves are taken too.
+    pub fn with_reserved_names(mut self) -> Self {
+        self.reserved = Reserved::Allowed;
         self
     }
 
@@ -419,9 +452,12 @@ impl PathRules {
     }
 
     fn check_segment(&self, name: &str, raw: &str) -> Result<()> {
-        check_name(name, raw)?;
-        if is_mark(name) {
-            return Err(invalid(raw, "the name is reserved for the marks of overlays"));
+        check_length(name, raw)?;
+        if self.reserved == Reserved::Refused {
+            check_reserved(name, raw)?;
+            if is_mark(name) {
+                return Err(invalid(raw, "the name is reserved for the marks of overlays"));
+            }
         }
         if self.platform == Platform::Windows {
             check_windows_name(name, raw)?;
@@ -450,9 +486,18 @@ pub(crate) fn is_mark(name: &str) -> bool {
 }
 
 fn check_name(name: &str, raw: &str) -> Result<()> {
+    check_length(name, raw)?;
+    check_reserved(name, raw)
+}
+
+fn check_length(name: &str, raw: &str) -> Result<()> {
     if name.len() > MAX_NAME_BYTES {
         return Err(invalid(raw, format!("a segment is longer than {MAX_NAME_BYTES} bytes")));
     }
+    Ok(())
+}
+
+fn check_reserved(name: &str, raw: &str) -> Result<()> {
     if name.starts_with(RESERVED_PREFIX) {
         return Err(invalid(
             raw,

@@ -22,6 +22,7 @@ use crate::path::{PathRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo, Restrictions};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
+use crate::ticket::{Effect, Ticket};
 
 /// Links that are followed on one path before it counts as a circle.
 const MAX_LINKS: usize = 40;
@@ -259,6 +260,10 @@ impl Driver for Restricted {
 
     fn status(&self) -> &StatusHub {
         self.inner.status()
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        self.inner.outcome(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

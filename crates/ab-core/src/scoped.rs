@@ -27,6 +27,7 @@ use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
+use crate::ticket::{Effect, Ticket};
 
 #[derive(Debug)]
 pub(crate) struct Scoped {
@@ -305,6 +306,10 @@ impl Driver for Scoped {
 
     fn status(&self) -> &StatusHub {
         self.inner.status()
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        self.inner.outcome(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

@@ -28,7 +28,7 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::{Found, Query};
 use ab_core::status::{Status, StatusHub};
-use ab_core::{Verb, WsPath};
+use ab_core::{Effect, Ticket, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fs::OFlags;
@@ -311,6 +311,11 @@ impl Driver for Local {
 
     fn status(&self) -> &StatusHub {
         &self.hub
+    }
+
+    async fn outcome(&self, _: &Ticket) -> Result<Effect> {
+        self.alive(Verb::Connect)?;
+        Ok(Effect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

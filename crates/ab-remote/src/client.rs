@@ -5,13 +5,24 @@
 //! - Dialling makes one connection, or says why there is none.
 
 pub mod address;
+mod carrier;
 mod dial;
 pub mod endpoint;
+mod file;
 pub mod host_key;
+mod keeper;
 pub mod known_hosts;
-#[allow(dead_code, reason = "the driver that owns a link is not here yet")]
+mod lines;
 mod link;
+mod ours;
+mod place;
+mod plain;
+mod process;
+mod remote;
+mod reply;
+mod requests;
 mod secret;
+mod session;
 pub mod settings;
 
 pub use address::{Address, Host};
@@ -21,5 +32,6 @@ pub use endpoint::{
 };
 pub use host_key::{Fingerprint, HostKeyCheck};
 pub use known_hosts::KnownHosts;
+pub use remote::Remote;
 pub use secret::Secret;
 pub use settings::{Keepalive, McpEndpoint, Reconnection, Settings};

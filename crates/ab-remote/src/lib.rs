@@ -13,12 +13,15 @@ mod command;
 mod cut;
 mod host_key;
 mod inbox;
+mod ledger;
 mod listener;
 mod outlet;
+mod process;
 pub mod server;
 pub mod sftp;
 mod signal;
 pub mod websocket;
+pub mod wire;
 
 pub use auth::{Access, Users};
 pub use host_key::{HostKey, Origin};

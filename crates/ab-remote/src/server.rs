@@ -19,6 +19,8 @@ use crate::auth::Access;
 use crate::backlog::Backlog;
 use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
+use crate::ledger::Ledger;
+use crate::sftp::Staging;
 use connection::Connection;
 
 /// How long a client may take to say who it is.
@@ -78,6 +80,14 @@ struct Shared {
     open: watch::Sender<bool>,
     /// How many connections there are.
     connections: watch::Sender<usize>,
+    commons: Commons,
+}
+
+/// What all connections share beside the workspace.
+#[derive(Clone, Debug)]
+struct Commons {
+    ledger: Arc<Ledger>,
+    staging: Staging,
 }
 
 /// How a connection ended.
@@ -105,7 +115,23 @@ impl fmt::Display for Ended {
 }
 
 /// The tasks of a connection's channels.
-type Tasks = Arc<Mutex<JoinSet<()>>>;
+type Tasks = Arc<Mutex<TaskSets>>;
+
+#[derive(Debug, Default)]
+struct TaskSets {
+    /// End at once with their connection.
+    commands: JoinSet<()>,
+    /// Finish what they have begun.
+    files: JoinSet<()>,
+}
+
+impl TaskSets {
+    /// Lets go of those that ended, so that their number is that of the channels.
+    fn sweep(&mut self) {
+        while self.commands.try_join_next().is_some() {}
+        while self.files.try_join_next().is_some() {}
+    }
+}
 
 impl Server {
     pub fn new(backend: Backend, settings: Settings) -> Self {
@@ -116,8 +142,14 @@ impl Server {
             settings: Arc::new(settings),
             open: watch::Sender::new(true),
             connections: watch::Sender::new(0),
+            commons: Commons { ledger: Arc::new(Ledger::new()), staging: Staging::default() },
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// The workspace that is served.
+    pub fn backend(&self) -> &Backend {
+        &self.shared.backend
     }
 
     pub fn settings(&self) -> &Settings {
@@ -155,6 +187,7 @@ impl Server {
         let connection = Connection::new(
             self.shared.backend.clone(),
             self.shared.settings.clone(),
+            self.shared.commons.clone(),
             tasks.clone(),
             known,
         );
@@ -286,16 +319,22 @@ impl Leash {
     async fn join(&mut self) {
         self.scissors.cut();
         let mut tasks = std::mem::take(&mut *lock(&self.tasks));
-        tasks.shutdown().await;
+        tasks.commands.shutdown().await;
+        // What was asked for before the connection ended is done, so that whoever asks what became
+        // of it can be told.
+        let _ = timeout(PARTING, async { while tasks.files.join_next().await.is_some() {} }).await;
+        tasks.files.shutdown().await;
     }
 }
 
 impl Drop for Leash {
     fn drop(&mut self) {
-        lock(&self.tasks).abort_all();
+        let mut tasks = lock(&self.tasks);
+        tasks.commands.abort_all();
+        tasks.files.abort_all();
     }
 }
 
-fn lock(tasks: &Tasks) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+fn lock(tasks: &Tasks) -> std::sync::MutexGuard<'_, TaskSets> {
     tasks.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod beyond;
+mod calls;
 pub mod extended;
 mod files;
 mod handles;
@@ -16,17 +17,19 @@ mod order;
 pub mod packet;
 mod paths;
 mod perform;
-mod report;
-mod status;
+mod staging;
+pub(crate) mod status;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ab_core::Backend;
+use ab_core::{Backend, Effect};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -38,10 +41,14 @@ use order::Flights;
 use packet::{Answer, Id, Incoming, MAX_PACKET, Malformed};
 pub(crate) use paths::LinkOrder;
 use perform::Job;
+pub use staging::MAX_CONTENT;
+pub(crate) use staging::Staging;
 use status::{BAD_MESSAGE, FAILURE, Refusal};
 
 use crate::inbox::Inbox;
+use crate::ledger::{Ledger, Seat, effect_of_failure};
 use crate::outlet::Outlet;
+use crate::wire;
 
 /// Requests of one channel that are worked on at a time.
 const MAX_TOGETHER: usize = 64;
@@ -59,14 +66,63 @@ pub(crate) struct Session {
     pub(crate) allowance: Arc<Allowance>,
     pub(crate) links: LinkOrder,
     handles: Handles,
-    /// Whether the client asked to be told exactly why something failed.
+    /// Whether the client is to be told exactly why something failed.
     exact: AtomicBool,
+    /// The same workspace, for the calls of our own client, and its scopes that were asked for.
+    views: Backend,
+    scopes: Mutex<HashMap<String, Backend>>,
+    ledger: Arc<Ledger>,
+    /// The connection's number and its place in the ledger, once a client of ours said hello.
+    seat: OnceLock<(u128, Seat)>,
+    staging: Staging,
+    /// The calls that can be called off.
+    calls: Mutex<HashMap<Id, AbortHandle>>,
 }
 
 impl Session {
-    pub(crate) fn new(backend: Backend, allowance: Arc<Allowance>, links: LinkOrder) -> Self {
-        let (handles, exact) = (Handles::default(), AtomicBool::new(false));
-        Self { backend, allowance, links, handles, exact }
+    pub(crate) fn new(
+        backend: Backend,
+        allowance: Arc<Allowance>,
+        links: LinkOrder,
+        ledger: Arc<Ledger>,
+        staging: Staging,
+    ) -> Self {
+        Self {
+            views: backend.for_remote_views(),
+            backend,
+            allowance,
+            links,
+            handles: Handles::default(),
+            exact: AtomicBool::new(false),
+            scopes: Mutex::default(),
+            ledger,
+            seat: OnceLock::new(),
+            staging,
+            calls: Mutex::default(),
+        }
+    }
+
+    fn says_exactly(&self) {
+        self.exact.store(true, Ordering::Release);
+    }
+
+    /// Calls a request off, if it is under way.
+    fn cancel(&self, request: Id) {
+        if let Some(call) = self.calls().remove(&request) {
+            call.abort();
+        }
+    }
+
+    fn calls(&self) -> MutexGuard<'_, HashMap<Id, AbortHandle>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until somebody asks what became of this connection's calls on another one.
+    async fn retired(&self) {
+        match self.seat.get() {
+            Some((_, seat)) => seat.retired().await,
+            None => std::future::pending().await,
+        }
     }
 
     fn handle(&self, handle: &Bytes) -> Result<Arc<Handle>, Refusal> {
@@ -87,6 +143,8 @@ enum Outcome {
     Done,
     Data(Bytes),
     Packet(Answer),
+    /// A packet that goes on with these bytes.
+    Parts(Answer, Bytes),
 }
 
 /// A request that is worked on: its flight, its lane, its answer.
@@ -141,6 +199,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
                 continue;
             }
             packet = inbox.packet(MAX_PACKET) => packet,
+            () = session.retired() => break Ended::ByClient,
         };
         let packet = match packet {
             Ok(Some(packet)) => packet,
@@ -186,18 +245,49 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
         };
         let lane = job.lane();
         let flight = flights.start(job.footprint().clone(), lane);
-        let session = session.clone();
-        running.push(Box::pin(async move {
-            let outcome = job.run(&session).await;
-            let exact = session.exact.load(Ordering::Acquire);
-            (flight, lane, reply(id, outcome, exact, permit))
-        }));
+        running.push(Box::pin(fly(session.clone(), id, job, permit, flight)));
     };
-    session.handles.close_processes();
     while let Some((flight, lane, reply)) = running.next().await {
         send(&replies, flights.land(flight, lane, reply));
     }
     ended
+}
+
+/// Works on one request, and enters in the book what became of it.
+async fn fly(
+    session: Arc<Session>,
+    id: Id,
+    job: Job,
+    permit: OwnedSemaphorePermit,
+    flight: u64,
+) -> (u64, Option<u32>, Reply) {
+    let lane = job.lane();
+    let wholly = job.fails_wholly();
+    let entry = match session.seat.get() {
+        Some((_, seat)) if job.modifies() => Some(seat.begin(id)),
+        _ => None,
+    };
+    let outcome = match job.can_be_called_off() {
+        true => {
+            let (handle, registration) = AbortHandle::new_pair();
+            session.calls().insert(id, handle);
+            let outcome = Abortable::new(job.run(&session), registration).await;
+            session.calls().remove(&id);
+            outcome.unwrap_or_else(|_| Err(Refusal::new(FAILURE, "called off")))
+        }
+        false => job.run(&session).await,
+    };
+    if let Some(entry) = entry {
+        match &outcome {
+            Ok(_) => entry.done(Effect::Applied),
+            Err(Refusal { error: Some(error), .. }) if wholly => {
+                entry.done(effect_of_failure(error));
+            }
+            Err(_) => entry.done(Effect::Unknown),
+        }
+    }
+    let exact = session.exact.load(Ordering::Acquire);
+    (flight, lane, reply(id, outcome, exact, permit))
 }
 
 /// Hands answers over to be sent; nobody takes them when the client is gone.
@@ -225,20 +315,23 @@ fn reply(
     let (head, body) = match outcome {
         Ok(Outcome::Done) => (Answer::status(status::OK, "").finish(id), Bytes::new()),
         Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),
-        Ok(Outcome::Data(data)) => {
-            let header = Answer::data_header(id, data.len());
-            match data.len() <= SMALL {
-                true => (Bytes::from([&header[..], &data[..]].concat()), Bytes::new()),
-                false => (Bytes::copy_from_slice(&header), data),
-            }
-        }
+        Ok(Outcome::Data(data)) => together(&Answer::data_header(id, data.len()), data),
+        Ok(Outcome::Parts(answer, body)) => together(&answer.finish_before(id, body.len()), body),
         Err(refusal) => {
             let mut answer = Answer::status(refusal.code, &refusal.message);
-            if exact {
-                report::exact(&mut answer, refusal.error.as_ref());
+            if exact && let Some(error) = &refusal.error {
+                answer.string(&wire::encode(error));
             }
             (answer.finish(id), Bytes::new())
         }
     };
     Reply { head, body, _permit: permit }
+}
+
+/// A packet in two pieces; the second is not worth a journey of its own if it is short.
+fn together(head: &[u8], body: Bytes) -> (Bytes, Bytes) {
+    match body.len() <= SMALL {
+        true => (Bytes::from([head, &body[..]].concat()), Bytes::new()),
+        false => (Bytes::copy_from_slice(head), body),
+    }
 }

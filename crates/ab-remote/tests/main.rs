@@ -14,5 +14,6 @@ mod fuzz;
 mod hostile;
 mod openssh;
 mod protocol;
+mod remote;
 mod stage;
 mod websocket;

@@ -243,6 +243,7 @@ macro_rules! behaviour_suite {
                 info_is_honest,
                 starts_connected,
                 subscriptions_are_independent,
+                tickets_of_others_are_unknown,
             ],
             touch: [
                 a_directory_is_refused,

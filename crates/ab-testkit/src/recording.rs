@@ -9,7 +9,6 @@ use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_core::EffectivePolicy;
 use ab_core::driver::{Driver, File, Info};
 use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
 use ab_core::options::{
@@ -19,6 +18,7 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Feed, Process, ProcessId, ProcessInfo, Restrictions, Stdin};
 use ab_core::search::{Found, Query};
 use ab_core::status::StatusHub;
+use ab_core::{Effect, EffectivePolicy, Ticket};
 use ab_core::{Error, Memory, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -308,6 +308,10 @@ impl Driver for Recording {
 
     fn status(&self) -> &StatusHub {
         self.files().status()
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        self.files().outcome(ticket).await
     }
 
     async fn connect(&self) -> Result<()> {

@@ -24,6 +24,7 @@ pub use self::failure::DialError;
 use self::failure::Patience;
 use super::endpoint::{Connector, Endpoint, Ssh, Stream, WebSocket};
 use super::host_key::HostKeyCheck;
+use super::lines::Lines;
 use super::settings::Settings;
 use crate::cut::Scissors;
 
@@ -33,6 +34,10 @@ const USER: &str = "agent";
 /// A connection that is logged in.
 pub(crate) struct Dialled {
     pub(crate) handle: Handle<Client>,
+    /// Who hears what arrives.
+    pub(crate) lines: Arc<Lines>,
+    /// What it is called in messages.
+    pub(crate) who: String,
     /// Told exactly once, when the connection is over.
     pub(crate) gone: oneshot::Receiver<Gone>,
     /// Ends the connection, at the latest when it is dropped.
@@ -59,7 +64,7 @@ pub(crate) async fn dial(settings: &Settings) -> Result<Dialled, DialError> {
 
 /// Whether a workspace can be reached and entered: connects, logs in, and leaves again.
 pub async fn probe(settings: &Settings) -> Result<(), DialError> {
-    let Dialled { handle, gone, cut } = dial(settings).await?;
+    let Dialled { handle, gone, cut, .. } = dial(settings).await?;
     let leaving = async {
         let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
         let _ = gone.await;

@@ -19,12 +19,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::{Settings, Tasks, lock};
+use super::{Commons, Settings, Tasks, lock};
 use crate::command::{self, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, HELD_WINDOW, Inbox, MAX_UNREAD, WINDOW};
 use crate::outlet::Outlet;
+use crate::process;
 use crate::sftp::{self, Allowance, LinkOrder};
 use crate::signal;
+use crate::wire::frame;
 
 /// How long a client that is held back waits for each of its packets.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -83,6 +85,7 @@ type Done = Result<(), Failure>;
 pub(super) struct Connection {
     backend: Backend,
     settings: Arc<Settings>,
+    commons: Commons,
     tasks: Tasks,
     login: watch::Sender<bool>,
     gauge: Arc<Gauge>,
@@ -123,12 +126,14 @@ impl Connection {
     pub(super) fn new(
         backend: Backend,
         settings: Arc<Settings>,
+        commons: Commons,
         tasks: Tasks,
         login: watch::Sender<bool>,
     ) -> Self {
         Self {
             backend,
             settings,
+            commons,
             tasks,
             login,
             gauge: Arc::default(),
@@ -160,18 +165,27 @@ impl Connection {
         let outlet = Outlet::new(idle.half, session.handle());
         let backend = self.backend.clone();
         let mut tasks = lock(&self.tasks);
-        // Those that ended are let go of here, so that their number is that of the channels.
-        while tasks.try_join_next().is_some() {}
+        tasks.sweep();
         let task = match what {
             What::Command(line) => {
                 let deaths = Deaths::of(session.remote_sshid());
                 let run = Run { line, env: idle.env, terminal: idle.terminal, deaths };
-                tasks.spawn(command::run(backend, run, inbox.clone(), outlet, wishes))
+                tasks.commands.spawn(command::run(backend, run, inbox.clone(), outlet, wishes))
             }
             What::Sftp => {
                 let links = LinkOrder::of(session.remote_sshid());
-                let session = sftp::Session::new(backend, self.allowance.clone(), links);
-                tasks.spawn(sftp::serve(session, inbox.clone(), outlet))
+                let session = sftp::Session::new(
+                    backend,
+                    self.allowance.clone(),
+                    links,
+                    self.commons.ledger.clone(),
+                    self.commons.staging.clone(),
+                );
+                tasks.files.spawn(sftp::serve(session, inbox.clone(), outlet))
+            }
+            What::Process => {
+                let ledger = self.commons.ledger.clone();
+                tasks.commands.spawn(process::serve(backend, ledger, inbox.clone(), outlet))
             }
         };
         drop(tasks);
@@ -184,10 +198,22 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    /// Requests that are being worked on are finished; there will be no more.
+    fn drop(&mut self) {
+        for line in self.lines.values() {
+            if let Line::Busy(busy) = line {
+                busy.inbox.end();
+            }
+        }
+    }
+}
+
 /// What a channel is for.
 enum What {
     Command(String),
     Sftp,
+    Process,
 }
 
 /// Answers a request on a channel.
@@ -375,7 +401,11 @@ impl Handler for Connection {
         name: &str,
         session: &mut Session,
     ) -> Done {
-        let started = name == "sftp" && self.occupy(channel, session, What::Sftp);
+        let started = match name {
+            "sftp" => self.occupy(channel, session, What::Sftp),
+            frame::SUBSYSTEM => self.occupy(channel, session, What::Process),
+            _ => false,
+        };
         answer(session, channel, started)
     }
 

@@ -28,7 +28,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    pub(super) fn decode(fields: &mut Fields) -> Result<Self, Short> {
+    pub(crate) fn decode(fields: &mut Fields) -> Result<Self, Short> {
         let flags = fields.u32()?;
         let mut attributes = Self::default();
         if flags & SIZE != 0 {

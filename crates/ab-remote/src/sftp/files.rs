@@ -90,10 +90,6 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
 
 pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Request) -> Done {
     match (&handle.open, request) {
-        (Open::Process(process), Request::Close { .. }) => {
-            process.close();
-            Ok(Outcome::Done)
-        }
         (_, Request::Close { .. }) => Ok(Outcome::Done),
         (Open::File { file, .. }, Request::Read { offset, length, .. }) => {
             let data = file.read_at(offset, (length as usize).min(MAX_DATA)).await?;
@@ -126,8 +122,12 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
             stat(&session.backend, &path, Links::Follow).await
         }
         (Open::Directory(_), _) => Err(Refusal::new(FAILURE, "the handle is of a directory")),
-        (Open::Process(process), Request::Write { data, .. }) => process.write(data).await,
-        (Open::Process(_), _) => Err(Refusal::new(FAILURE, "the handle is of a process")),
+        (Open::Staged(stage), Request::Write { offset, data, .. }) => {
+            stage.write(offset, &data)?;
+            Ok(Outcome::Done)
+        }
+        (Open::Staged(_), _) => Err(Refusal::new(FAILURE, "the handle is of a content")),
+        (Open::Answer(_), _) => Err(Refusal::new(FAILURE, "the handle is of an answer")),
         (Open::File { .. }, _) => Err(Refusal::new(FAILURE, "the handle is of a file")),
     }
 }

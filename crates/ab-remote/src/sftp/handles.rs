@@ -8,21 +8,25 @@ use std::vec;
 use ab_core::WsPath;
 use ab_core::driver::File;
 use ab_core::metadata::Entry;
+use bytes::Bytes;
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::beyond::Attached;
+use super::staging::Stage;
 use super::status::{FAILURE, Refusal};
 
 /// Files and directories that one connection may hold open.
 pub(super) const MAX_HANDLES: usize = 1000;
 /// Directory entries that one connection may have listed and not yet read.
 pub(super) const MAX_LISTED: usize = 200_000;
+/// Bytes of answers that one connection may have asked for and not yet taken.
+pub(super) const MAX_ANSWERS: usize = 128 * 1024 * 1024;
 
 /// What the handles of all channels of a connection may come to.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     handles: AtomicUsize,
     listed: AtomicUsize,
+    answers: AtomicUsize,
 }
 
 /// A part of an allowance, given back when it is dropped.
@@ -37,6 +41,7 @@ pub(super) struct Share {
 enum What {
     Handles,
     Listed,
+    Answers,
 }
 
 impl Allowance {
@@ -44,6 +49,7 @@ impl Allowance {
         match what {
             What::Handles => &self.handles,
             What::Listed => &self.listed,
+            What::Answers => &self.answers,
         }
     }
 
@@ -59,6 +65,12 @@ impl Allowance {
     pub(super) fn handle(self: &Arc<Self>) -> Result<Share, Refusal> {
         self.share(What::Handles, 1, MAX_HANDLES).ok_or_else(|| {
             Refusal::new(FAILURE, format!("more than {MAX_HANDLES} files and directories are open"))
+        })
+    }
+
+    pub(super) fn answer(self: &Arc<Self>, bytes: usize) -> Result<Share, Refusal> {
+        self.share(What::Answers, bytes, MAX_ANSWERS).ok_or_else(|| {
+            Refusal::new(FAILURE, format!("more than {MAX_ANSWERS} bytes of answers wait"))
         })
     }
 
@@ -86,9 +98,15 @@ pub(super) struct Handle {
 
 #[derive(Debug)]
 pub(super) enum Open {
-    File { file: Box<dyn File>, appends: bool },
+    File {
+        file: Box<dyn File>,
+        appends: bool,
+    },
     Directory(AsyncMutex<Directory>),
-    Process(Attached),
+    /// A content on its way to be written.
+    Staged(Stage),
+    /// What is left of an answer.
+    Answer(Mutex<Bytes>),
 }
 
 /// How far a directory was read.
@@ -124,21 +142,6 @@ impl Handles {
 
     pub(super) fn remove(&self, handle: &[u8]) -> Option<Arc<Handle>> {
         self.lock().remove(&number(handle)?)
-    }
-
-    /// How many of them are processes.
-    pub(super) fn attached(&self) -> usize {
-        let open = self.lock();
-        open.values().filter(|handle| matches!(handle.open, Open::Process(_))).count()
-    }
-
-    /// Lets go of every process, so that nothing waits for one any more.
-    pub(super) fn close_processes(&self) {
-        for handle in self.lock().values() {
-            if let Open::Process(process) = &handle.open {
-                process.close();
-            }
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Handle>>> {

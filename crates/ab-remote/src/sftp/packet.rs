@@ -16,34 +16,34 @@ pub const MAX_PACKET: usize = 256 * 1024;
 /// the packet for its own headers.
 pub const MAX_DATA: usize = MAX_PACKET - 2 * 1024;
 
-mod kind {
-    pub(super) const INIT: u8 = 1;
-    pub(super) const VERSION: u8 = 2;
-    pub(super) const OPEN: u8 = 3;
-    pub(super) const CLOSE: u8 = 4;
-    pub(super) const READ: u8 = 5;
-    pub(super) const WRITE: u8 = 6;
-    pub(super) const LSTAT: u8 = 7;
-    pub(super) const FSTAT: u8 = 8;
-    pub(super) const SETSTAT: u8 = 9;
-    pub(super) const FSETSTAT: u8 = 10;
-    pub(super) const OPENDIR: u8 = 11;
-    pub(super) const READDIR: u8 = 12;
-    pub(super) const REMOVE: u8 = 13;
-    pub(super) const MKDIR: u8 = 14;
-    pub(super) const RMDIR: u8 = 15;
-    pub(super) const REALPATH: u8 = 16;
-    pub(super) const STAT: u8 = 17;
-    pub(super) const RENAME: u8 = 18;
-    pub(super) const READLINK: u8 = 19;
-    pub(super) const SYMLINK: u8 = 20;
-    pub(super) const STATUS: u8 = 101;
-    pub(super) const HANDLE: u8 = 102;
-    pub(super) const DATA: u8 = 103;
-    pub(super) const NAME: u8 = 104;
-    pub(super) const ATTRS: u8 = 105;
-    pub(super) const EXTENDED: u8 = 200;
-    pub(super) const EXTENDED_REPLY: u8 = 201;
+pub(crate) mod kind {
+    pub(crate) const INIT: u8 = 1;
+    pub(crate) const VERSION: u8 = 2;
+    pub(crate) const OPEN: u8 = 3;
+    pub(crate) const CLOSE: u8 = 4;
+    pub(crate) const READ: u8 = 5;
+    pub(crate) const WRITE: u8 = 6;
+    pub(crate) const LSTAT: u8 = 7;
+    pub(crate) const FSTAT: u8 = 8;
+    pub(crate) const SETSTAT: u8 = 9;
+    pub(crate) const FSETSTAT: u8 = 10;
+    pub(crate) const OPENDIR: u8 = 11;
+    pub(crate) const READDIR: u8 = 12;
+    pub(crate) const REMOVE: u8 = 13;
+    pub(crate) const MKDIR: u8 = 14;
+    pub(crate) const RMDIR: u8 = 15;
+    pub(crate) const REALPATH: u8 = 16;
+    pub(crate) const STAT: u8 = 17;
+    pub(crate) const RENAME: u8 = 18;
+    pub(crate) const READLINK: u8 = 19;
+    pub(crate) const SYMLINK: u8 = 20;
+    pub(crate) const STATUS: u8 = 101;
+    pub(crate) const HANDLE: u8 = 102;
+    pub(crate) const DATA: u8 = 103;
+    pub(crate) const NAME: u8 = 104;
+    pub(crate) const ATTRS: u8 = 105;
+    pub(crate) const EXTENDED: u8 = 200;
+    pub(crate) const EXTENDED_REPLY: u8 = 201;
 }
 
 /// How a file is opened.
@@ -177,6 +177,113 @@ impl Request {
             | Request::Unknown { .. } => None,
         }
     }
+}
+
+impl Request {
+    /// Whether the workspace may be another one afterwards.
+    pub fn modifies(&self) -> bool {
+        match self {
+            Request::Open { flags, .. } => flags & (flags::CREATE | flags::TRUNCATE) != 0,
+            Request::Write { .. }
+            | Request::SetStat { .. }
+            | Request::FsetStat { .. }
+            | Request::Remove { .. }
+            | Request::MakeDir { .. }
+            | Request::RemoveDir { .. }
+            | Request::Rename { .. }
+            | Request::Symlink { .. } => true,
+            Request::Extended { name, .. } => name.starts_with(b"posix-rename@"),
+            Request::Close { .. }
+            | Request::Read { .. }
+            | Request::Lstat { .. }
+            | Request::Fstat { .. }
+            | Request::OpenDir { .. }
+            | Request::ReadDir { .. }
+            | Request::RealPath { .. }
+            | Request::Stat { .. }
+            | Request::ReadLink { .. }
+            | Request::Unknown { .. } => false,
+        }
+    }
+
+    /// The packet with its length, as a server takes it.
+    pub fn encode(&self, id: Id) -> Bytes {
+        let mut out = Answer::new(self.kind());
+        match self {
+            Request::Open { path, flags, attributes } => {
+                attributes.encode(out.string(path).u32(*flags));
+            }
+            Request::Close { handle } | Request::Fstat { handle } | Request::ReadDir { handle } => {
+                out.string(handle);
+            }
+            Request::Read { handle, offset, length } => {
+                out.string(handle).u64(*offset).u32(*length);
+            }
+            Request::Write { handle, offset, data } => {
+                out.packet.reserve(handle.len() + data.len() + 32);
+                out.string(handle).u64(*offset).string(data);
+            }
+            Request::Lstat { path }
+            | Request::OpenDir { path }
+            | Request::Remove { path }
+            | Request::RemoveDir { path }
+            | Request::RealPath { path }
+            | Request::Stat { path }
+            | Request::ReadLink { path } => {
+                out.string(path);
+            }
+            Request::SetStat { path, attributes } | Request::MakeDir { path, attributes } => {
+                attributes.encode(out.string(path));
+            }
+            Request::FsetStat { handle, attributes } => attributes.encode(out.string(handle)),
+            Request::Rename { from: first, to: second } | Request::Symlink { first, second } => {
+                out.string(first).string(second);
+            }
+            Request::Extended { name, body } => {
+                out.string(name).bytes(body);
+            }
+            Request::Unknown { .. } => {}
+        }
+        out.finish(id)
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Request::Open { .. } => kind::OPEN,
+            Request::Close { .. } => kind::CLOSE,
+            Request::Read { .. } => kind::READ,
+            Request::Write { .. } => kind::WRITE,
+            Request::Lstat { .. } => kind::LSTAT,
+            Request::Fstat { .. } => kind::FSTAT,
+            Request::SetStat { .. } => kind::SETSTAT,
+            Request::FsetStat { .. } => kind::FSETSTAT,
+            Request::OpenDir { .. } => kind::OPENDIR,
+            Request::ReadDir { .. } => kind::READDIR,
+            Request::Remove { .. } => kind::REMOVE,
+            Request::MakeDir { .. } => kind::MKDIR,
+            Request::RemoveDir { .. } => kind::RMDIR,
+            Request::RealPath { .. } => kind::REALPATH,
+            Request::Stat { .. } => kind::STAT,
+            Request::Rename { .. } => kind::RENAME,
+            Request::ReadLink { .. } => kind::READLINK,
+            Request::Symlink { .. } => kind::SYMLINK,
+            Request::Extended { .. } => kind::EXTENDED,
+            Request::Unknown { kind } => *kind,
+        }
+    }
+}
+
+/// The first packet of a client.
+pub fn init() -> Bytes {
+    Answer::new(kind::INIT).finish(VERSION)
+}
+
+/// An extended request whose body is one value.
+pub(crate) fn extended(id: Id, name: &str, body: &impl crate::wire::Wire) -> Bytes {
+    let mut out = Answer::new(kind::EXTENDED);
+    out.string(name.as_bytes());
+    body.put(&mut out.packet);
+    out.finish(id)
 }
 
 /// A packet that is none.
@@ -389,6 +496,12 @@ impl Answer {
         self
     }
 
+    /// Bytes without a length of their own.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.packet.extend_from_slice(bytes);
+        self
+    }
+
     /// Bytes of the packet so far, with its length field.
     pub(super) fn len(&self) -> usize {
         self.packet.len()
@@ -404,14 +517,15 @@ impl Answer {
         self.packet[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    pub(super) fn set_u8(&mut self, at: usize, value: u8) {
-        self.packet[at] = value;
+    /// The packet with its length, as the answer to a request.
+    pub(super) fn finish(self, id: Id) -> Bytes {
+        self.finish_before(id, 0)
     }
 
-    /// The packet with its length, as the answer to a request.
-    pub(super) fn finish(mut self, id: Id) -> Bytes {
+    /// The same for a packet that goes on with `more` bytes.
+    pub(super) fn finish_before(mut self, id: Id, more: usize) -> Bytes {
         self.packet[5..9].copy_from_slice(&id.to_be_bytes());
-        let length = u32::try_from(self.packet.len() - 4).unwrap_or(u32::MAX);
+        let length = u32::try_from(self.packet.len() - 4 + more).unwrap_or(u32::MAX);
         self.packet[..4].copy_from_slice(&length.to_be_bytes());
         self.packet.freeze()
     }

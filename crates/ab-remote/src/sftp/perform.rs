@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::WsPath;
+use ab_core::options::Reach;
 use bytes::Bytes;
 
 use super::extended::{Extended, Misread, NAMES};
@@ -12,6 +13,7 @@ use super::packet::{Answer, MAX_DATA, Request};
 use super::paths::{shown, text};
 use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
 use super::{Attributes, LinkOrder, Outcome, Session, beyond, files};
+use crate::wire::call::Call;
 
 /// A packet of names is not filled beyond this.
 pub(super) const NAMES_SIZE: usize = 64 * 1024;
@@ -49,6 +51,35 @@ enum Act {
 impl Job {
     pub(super) fn refuse(refusal: Refusal) -> Self {
         Self { act: Act::Refuse(refusal), footprint: Footprint::none(), cost: 0, lane: None }
+    }
+
+    /// Whether the workspace may be another one afterwards, by one of our own client's requests.
+    pub(super) fn modifies(&self) -> bool {
+        match &self.act {
+            Act::Handle(handle, Request::Write { .. } | Request::FsetStat { .. }) => {
+                matches!(handle.open, Open::File { .. })
+            }
+            Act::Extended(Extended::Call(call)) => call.modifies(),
+            Act::Refuse(_) | Act::Answer(_) | Act::Path(_) | Act::Handle(..) | Act::Extended(_) => {
+                false
+            }
+        }
+    }
+
+    /// Whether nothing was done when it fails for a reason that it found before.
+    pub(super) fn fails_wholly(&self) -> bool {
+        match &self.act {
+            Act::Extended(Extended::Call(call)) => match **call {
+                Call::Remove { options, .. } => options.reach == Reach::One,
+                _ => true,
+            },
+            _ => true,
+        }
+    }
+
+    /// Whether its client may say that nobody waits for it any more.
+    pub(super) fn can_be_called_off(&self) -> bool {
+        matches!(self.act, Act::Extended(Extended::Call(_)))
     }
 
     pub(super) fn new(session: &Session, request: Request) -> Self {
@@ -111,7 +142,7 @@ impl Job {
                     Open::File { .. } | Open::Directory(_) => {
                         Footprint::of(removed.path.clone(), Touch::Change)
                     }
-                    Open::Process(_) => Footprint::none(),
+                    Open::Staged(_) | Open::Answer(_) => Footprint::none(),
                 };
                 (Act::Handle(removed, request), footprint)
             }
@@ -128,7 +159,7 @@ impl Job {
                         Touch::Write(offset, offset.saturating_add(data.len() as u64))
                     }
                     Open::File { appends: true, .. } | Open::Directory(_) => Touch::Change,
-                    Open::Process(_) => Touch::Look,
+                    Open::Staged(_) | Open::Answer(_) => Touch::Look,
                 };
                 let footprint = Footprint::of(handle.path.clone(), touch);
                 (Act::Handle(handle, request), footprint)

@@ -2,13 +2,13 @@
 
 use ab_core::{Error, Kind};
 
-pub(super) const OK: u32 = 0;
-pub(super) const EOF: u32 = 1;
-pub(super) const NO_SUCH_FILE: u32 = 2;
-pub(super) const PERMISSION_DENIED: u32 = 3;
-pub(super) const FAILURE: u32 = 4;
-pub(super) const BAD_MESSAGE: u32 = 5;
-pub(super) const UNSUPPORTED: u32 = 8;
+pub(crate) const OK: u32 = 0;
+pub(crate) const EOF: u32 = 1;
+pub(crate) const NO_SUCH_FILE: u32 = 2;
+pub(crate) const PERMISSION_DENIED: u32 = 3;
+pub(crate) const FAILURE: u32 = 4;
+pub(crate) const BAD_MESSAGE: u32 = 5;
+pub(crate) const UNSUPPORTED: u32 = 8;
 
 /// Longest message of a status, in bytes; commands that failed can say much.
 const LONGEST_MESSAGE: usize = 4096;

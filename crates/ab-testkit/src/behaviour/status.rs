@@ -1,7 +1,7 @@
 //! Status and description: one API for every kind of backend, so that callers need not ask which.
 
 use ab_core::options::Attributes;
-use ab_core::{Backend, Kind, Status};
+use ab_core::{Backend, Effect, Kind, Status, Ticket};
 
 use crate::Heard;
 use crate::every_call;
@@ -12,6 +12,14 @@ pub async fn starts_connected(backend: &Backend) {
     assert_eq!(backend.status(), Status::Connected);
     backend.write("file", "x").await.unwrap();
     assert_eq!(backend.status(), Status::Connected);
+}
+
+/// Nobody knows of a call that was made elsewhere.
+pub async fn tickets_of_others_are_unknown(backend: &Backend) {
+    for text in ["", "nobody's", "00000000000000000000000000000000-7"] {
+        let outcome = backend.outcome(&Ticket::new(text)).await.unwrap();
+        assert_eq!(outcome, Effect::Unknown, "{text}");
+    }
 }
 
 /// Connected stays connected, without a transition.

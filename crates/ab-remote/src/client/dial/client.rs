@@ -1,16 +1,19 @@
 //! Our end of a connection, as russh calls it: checks the host, opens no door to it, and tells once
 //! when the connection is over.
 
+use std::sync::Arc;
+
 use ab_core::{Code, Error, Kind, Result};
 use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
 use russh::keys::PublicKeyOrCertificate;
-use russh::{Channel, Disconnect};
+use russh::{Channel, ChannelId, Disconnect, Sig};
 use tokio::sync::oneshot;
 
 use super::Gone;
 use super::failure::words;
 use crate::client::address::Host;
 use crate::client::host_key::HostKeyCheck;
+use crate::client::lines::{Exited, Lines};
 
 /// Our end, as russh calls it.
 pub(crate) struct Client {
@@ -19,6 +22,8 @@ pub(crate) struct Client {
     who: String,
     /// Taken by whoever first knows that the connection is over.
     over: Option<oneshot::Sender<Gone>>,
+    /// Who hears what arrives.
+    lines: Arc<Lines>,
 }
 
 impl Client {
@@ -26,8 +31,9 @@ impl Client {
         check: Option<(HostKeyCheck, Host)>,
         who: &str,
         over: oneshot::Sender<Gone>,
+        lines: Arc<Lines>,
     ) -> Self {
-        Self { check, who: who.to_owned(), over: Some(over) }
+        Self { check, who: who.to_owned(), over: Some(over), lines }
     }
 
     fn ended(&mut self, why: &str, refused: bool) {
@@ -43,6 +49,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.ended("it was closed", false);
+        self.lines.end_all();
     }
 }
 
@@ -70,6 +77,78 @@ impl Handler for Client {
         let key = shown.public_key();
         apart(move || check.judge(&host, &key)).await.map_err(Failure::HostKey)?;
         Ok(true)
+    }
+
+    async fn data(
+        &mut self,
+        channel: ChannelId,
+        data: &[u8],
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.data(data);
+        }
+        Ok(())
+    }
+
+    async fn extended_data(
+        &mut self,
+        channel: ChannelId,
+        _kind: u32,
+        data: &[u8],
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.complaint(data);
+        }
+        Ok(())
+    }
+
+    async fn exit_status(
+        &mut self,
+        channel: ChannelId,
+        status: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.exit(Exited::Status(status));
+        }
+        Ok(())
+    }
+
+    async fn exit_signal(
+        &mut self,
+        channel: ChannelId,
+        signal: Sig,
+        _core_dumped: bool,
+        _message: &str,
+        _language: &str,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.exit(Exited::Signal(crate::signal::number(&signal)));
+        }
+        Ok(())
+    }
+
+    async fn channel_failure(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if let Some(line) = self.lines.get(channel) {
+            line.refused();
+        }
+        Ok(())
+    }
+
+    async fn channel_close(
+        &mut self,
+        channel: ChannelId,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.lines.end(channel);
+        Ok(())
     }
 
     async fn disconnected(

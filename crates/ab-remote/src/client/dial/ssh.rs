@@ -19,6 +19,7 @@ use crate::backlog::Backlog;
 use crate::client::address::Host;
 use crate::client::endpoint::Stream;
 use crate::client::host_key::HostKeyCheck;
+use crate::client::lines::Lines;
 use crate::client::settings::{Keepalive, Settings};
 use crate::cut::Cuttable;
 
@@ -75,14 +76,15 @@ pub(super) async fn greet(
     let (stream, cut) = Cuttable::new(Brisk(Backlog::with_limit(stream, BACKLOG)));
     let (over, gone) = oneshot::channel();
     let check = host.map(|host| (check.clone(), host));
-    let client = Client::new(check, who, over);
+    let lines = Arc::<Lines>::default();
+    let client = Client::new(check, who, over, lines.clone());
     let greeting = connect_stream(config, stream, client);
     let greeted = patience.spend("greet", who, greeting).await?;
     let handle = greeted.map_err(|failure| match failure {
         Failure::HostKey(error) => DialError::from(error),
         Failure::Ssh(error) => ungreeted(who, error),
     })?;
-    Ok(Dialled { handle, gone, cut })
+    Ok(Dialled { handle, lines, who: who.to_owned(), gone, cut })
 }
 
 fn ungreeted(who: &str, error: russh::Error) -> DialError {

@@ -49,7 +49,7 @@ async fn dialled(server: &Server) -> Dialled {
 #[tokio::test]
 async fn a_connection_that_is_cut_says_so_and_leaves_nothing() {
     let server = server();
-    let Dialled { handle, gone, cut } = dialled(&server).await;
+    let Dialled { handle, gone, cut, .. } = dialled(&server).await;
     cut.cut();
     let gone = within(gone).await.unwrap();
     assert_eq!(
@@ -72,7 +72,7 @@ async fn dropping_a_connection_ends_it() {
 #[tokio::test]
 async fn a_goodbye_is_passed_on() {
     let server = server();
-    let Dialled { gone, handle, cut } = dialled(&server).await;
+    let Dialled { gone, handle, cut, .. } = dialled(&server).await;
     within(server.shut_down()).await;
     let gone = within(gone).await.unwrap();
     assert!(gone.error.message().contains("it said 'Server shutting down'"), "{gone:?}");
@@ -120,7 +120,7 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         let mut settings = Settings::new(Endpoint::Stream(connector));
         settings.keepalive.interval = Duration::from_millis(50);
         settings.keepalive.missed = 2;
-        let Dialled { handle, gone, cut } = within(dial(&settings)).await.unwrap();
+        let Dialled { handle, gone, cut, .. } = within(dial(&settings)).await.unwrap();
         let mut writing = tokio::task::JoinSet::new();
         // The windows of nine are more than every buffer on the way can take.
         for _ in 0..9 {

@@ -1,0 +1,56 @@
+//! What became of a call whose answer was lost on the way.
+//!
+//! A driver that reaches its workspace over a connection gives every call that changes something a
+//! [`Ticket`]. When the connection ends before the answer is there, the error has the ticket and what
+//! is known of the [`Effect`]; once there is a connection again, the ticket can be asked about.
+
+use std::fmt;
+
+/// Whether a call that failed took effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// It did, in full.
+    Applied,
+    /// It did not, and never will.
+    NotApplied,
+    /// Nobody knows, or nobody knows any more.
+    Unknown,
+}
+
+impl Effect {
+    pub const ALL: [Effect; 3] = [Effect::Applied, Effect::NotApplied, Effect::Unknown];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Effect::Applied => "applied",
+            Effect::NotApplied => "not_applied",
+            Effect::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Names a call to the driver that made it; means nothing to others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(String);
+
+impl Ticket {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,61 @@
+//! The way out of a connection, for whoever has something to say on it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use russh::client::{Handle, Msg};
+use russh::{ChannelId, ChannelWriteHalf};
+
+use super::dial::Client;
+
+/// Sends on any channel of a connection. Each piece is sent whole or not at all, also when whoever
+/// sends it goes away meanwhile.
+#[derive(Clone)]
+pub(crate) struct Carrier {
+    handle: Arc<Handle<Client>>,
+}
+
+impl Carrier {
+    pub(crate) fn new(handle: Handle<Client>) -> Self {
+        Self { handle: Arc::new(handle) }
+    }
+
+    /// Hands a piece over; gives it back when the connection is over.
+    pub(crate) async fn data(&self, channel: ChannelId, bytes: Bytes) -> Result<(), Bytes> {
+        self.handle.data(channel, bytes).await
+    }
+
+    pub(crate) async fn open(&self) -> Result<HalfChannel, String> {
+        let channel = self.handle.channel_open_session().await;
+        let channel = channel.map_err(|error| format!("it opens no channel: {error}"))?;
+        // What arrives is told to the lines; the half that reads would only hold them up.
+        let (_, half) = channel.split();
+        Ok(HalfChannel(half))
+    }
+}
+
+impl fmt::Debug for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Carrier").finish_non_exhaustive()
+    }
+}
+
+/// A channel, as long as this is not [closed](Self::close).
+#[derive(Debug)]
+pub(crate) struct HalfChannel(ChannelWriteHalf<Msg>);
+
+impl HalfChannel {
+    pub(crate) fn id(&self) -> ChannelId {
+        self.0.id()
+    }
+
+    pub(crate) async fn request_subsystem(&self, name: &str) -> Result<(), String> {
+        self.0.request_subsystem(true, name).await.map_err(|error| error.to_string())
+    }
+
+    pub(crate) async fn close(self) {
+        // A connection that is over has closed it already.
+        let _ = self.0.close().await;
+    }
+}

@@ -1,0 +1,194 @@
+//! A file that is open on the other side, for as long as the connection lives.
+
+use std::sync::Arc;
+
+use ab_core::driver::File;
+use ab_core::metadata::Stat;
+use ab_core::options::Attributes;
+use ab_core::{Result, Verb};
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::place::Place;
+use super::reply::Reply;
+use super::session::{Later, Session, Speech, extended};
+use crate::sftp::extended::Extended;
+use crate::sftp::packet::Request;
+use crate::sftp::status;
+use crate::wire::call::Call;
+
+/// Requests of one read or write that are on their way at a time.
+const TOGETHER: usize = 32;
+
+/// An open file. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct RemoteFile {
+    session: Arc<Session>,
+    handle: Bytes,
+    place: Place,
+}
+
+impl RemoteFile {
+    pub(crate) fn new(session: Arc<Session>, handle: Bytes, place: Place) -> Self {
+        Self { session, handle, place }
+    }
+
+    /// Waits for something that is about this file; what goes wrong names it.
+    async fn within<T>(&self, verb: Verb, future: impl Future<Output = Result<T>>) -> Result<T> {
+        let done = future.await.map_err(|error| match error.path() {
+            Some(_) => self.place.error(error),
+            None => error.with_path(self.place.inward(&self.behind()).to_string()),
+        });
+        done.map_err(|error| error.with_verb(verb))
+    }
+
+    /// The file's path in the terms that the server answers in.
+    fn behind(&self) -> ab_core::WsPath {
+        let rest = self.place.path.confined().rest;
+        let rules = ab_core::PathRules::lenient().with_reserved_names();
+        rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
+    }
+
+    /// Reads a stretch, in as many requests as it takes.
+    pub(crate) async fn stretch(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let most = self.session.data_limit();
+        if length <= most {
+            return self.piece(offset, length).await;
+        }
+        let starts = (0..length).step_by(most);
+        let pieces = stream::iter(starts)
+            .map(|start| self.piece(offset + start as u64, most.min(length - start)));
+        let mut pieces = pieces.buffered(TOGETHER);
+        let mut whole = BytesMut::with_capacity(length);
+        while let Some(piece) = pieces.try_next().await? {
+            whole.extend_from_slice(&piece);
+            if whole.len() % most != 0 && whole.len() < length {
+                // The end of the file; what comes after it is nothing.
+                break;
+            }
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Reads what one request can hold; less only at the end.
+    async fn piece(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let mut got = self.read_once(offset, length).await?;
+        if got.is_empty() || got.len() >= length {
+            return Ok(got);
+        }
+        // A server may give less than was asked for before the end.
+        let mut whole = BytesMut::from(&got[..]);
+        loop {
+            got = self.read_once(offset + whole.len() as u64, length - whole.len()).await?;
+            if got.is_empty() {
+                return Ok(whole.freeze());
+            }
+            whole.extend_from_slice(&got);
+            if whole.len() >= length {
+                return Ok(whole.freeze());
+            }
+        }
+    }
+
+    async fn read_once(&self, offset: u64, length: usize) -> Result<Bytes> {
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let request = Request::Read { handle: self.handle.clone(), offset, length };
+        match self.session.ask(Verb::Read, &request).await? {
+            Reply::Data(data) => Ok(data),
+            Reply::Status(status) if status.code == status::EOF => Ok(Bytes::new()),
+            Reply::Status(status) => Err(self.session.refusal(Verb::Read, status)),
+            _ => Err(self.session.nonsense(Verb::Read)),
+        }
+    }
+
+    /// Writes a stretch, in as many requests as it takes.
+    pub(crate) async fn fill(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        let most = self.session.data_limit();
+        let starts = (0..bytes.len()).step_by(most.max(1));
+        let pieces = stream::iter(starts).map(|start| {
+            let end = bytes.len().min(start + most);
+            let data = bytes.slice(start..end);
+            self.write_once(offset + start as u64, data)
+        });
+        pieces.buffered(TOGETHER).try_collect().await
+    }
+
+    async fn write_once(&self, offset: u64, data: Bytes) -> Result<()> {
+        let request = Request::Write { handle: self.handle.clone(), offset, data };
+        self.session.ask_for_done(Verb::Write, &request).await
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.handle.first_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number))
+    }
+
+    /// The handle is used up.
+    pub(crate) fn forget(mut self) {
+        self.handle = Bytes::new();
+    }
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        if !self.handle.is_empty() {
+            let number = self.session.requests.number();
+            let request = Request::Close { handle: self.handle.clone() };
+            self.session.later(Later::Packet(request.encode(number)));
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl File for RemoteFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        self.within(Verb::Read, self.stretch(offset, length)).await
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.within(Verb::Write, self.fill(offset, bytes)).await
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        let attributes = crate::sftp::Attributes { size: Some(length), ..Default::default() };
+        let request = Request::FsetStat { handle: self.handle.clone(), attributes };
+        self.within(Verb::Write, self.session.ask_for_done(Verb::Write, &request)).await
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        match &self.session.speech {
+            Speech::Ours(_) => {
+                let call = Call::Describe { handle: self.number() };
+                self.within(Verb::Stat, self.session.call(Verb::Stat, &call)).await
+            }
+            Speech::Plain(plain) => {
+                self.within(Verb::Stat, plain.describe(&self.session, &self.handle)).await
+            }
+        }
+    }
+
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        let verb = Verb::SetAttributes;
+        match &self.session.speech {
+            Speech::Ours(_) => {
+                let call = Call::Dress { handle: self.number(), attributes };
+                self.within(verb, self.session.call(verb, &call)).await
+            }
+            Speech::Plain(plain) => {
+                self.within(verb, plain.dress(&self.session, &self.handle, attributes)).await
+            }
+        }
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let request = extended(&Extended::Fsync { handle: self.handle.clone() });
+        self.within(Verb::Write, self.session.ask_for_done(Verb::Write, &request)).await
+    }
+}

@@ -1,0 +1,270 @@
+//! Keeps the link: the one task that connects, hears of losses, waits, and tries again, as the
+//! [state machine](super::link) says.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ab_core::status::StatusHub;
+use ab_core::{Code, Error, Kind, Result, Status, Verb};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::dial::{DialError, Gone, dial};
+use super::link::{Effect, Generation, Input, Link};
+use super::session::Session;
+use super::settings::Settings;
+
+type Waiter = oneshot::Sender<Result<Arc<Session>>>;
+type Attempt = Pin<Box<dyn Future<Output = Result<Made, DialError>> + Send>>;
+
+/// A connection that was made, and what will tell when it is over.
+struct Made {
+    session: Session,
+    gone: oneshot::Receiver<Gone>,
+}
+
+enum Told {
+    Wanted(Waiter),
+    Destroy(oneshot::Sender<()>),
+}
+
+/// Speaks to the task that keeps the link.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    told: mpsc::UnboundedSender<Told>,
+    current: watch::Receiver<Option<Arc<Session>>>,
+    task: JoinHandle<()>,
+}
+
+impl Keeper {
+    pub(crate) fn start(settings: Arc<Settings>, hub: StatusHub) -> Self {
+        let (told, hears) = mpsc::unbounded_channel();
+        let (sets, current) = watch::channel(None);
+        let link = Link::new(settings.reconnection);
+        let keeping = Keeping {
+            settings,
+            hub,
+            link,
+            hears,
+            current: sets,
+            connection: None,
+            attempt: None,
+            timer: None,
+            waiting: Vec::new(),
+            reason: None,
+        };
+        Self { told, current, task: tokio::spawn(keeping.run()) }
+    }
+
+    /// The connection, if there is one.
+    pub(crate) fn current(&self) -> Option<Arc<Session>> {
+        let session = self.current.borrow().clone();
+        session.filter(|session| session.over.get().is_none())
+    }
+
+    /// Where the connection will be seen, whenever there is one.
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Session>>> {
+        self.current.clone()
+    }
+
+    /// Waits for a connection, which is made if nobody makes one already.
+    pub(crate) async fn wanted(&self, verb: Verb) -> Result<Arc<Session>> {
+        let (waiter, answer) = oneshot::channel();
+        let destroyed = || Error::destroyed(verb);
+        self.told.send(Told::Wanted(waiter)).map_err(|_| destroyed())?;
+        answer.await.map_err(|_| destroyed())?.map_err(|error| error.with_verb(verb))
+    }
+
+    /// Ends the link for good; returns when nothing is left of it.
+    pub(crate) async fn destroy(&self) {
+        let (done, ended) = oneshot::channel();
+        if self.told.send(Told::Destroy(done)).is_ok() {
+            let _ = ended.await;
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // The connection ends with the task that holds it.
+        self.task.abort();
+    }
+}
+
+struct Keeping {
+    settings: Arc<Settings>,
+    hub: StatusHub,
+    link: Link,
+    hears: mpsc::UnboundedReceiver<Told>,
+    current: watch::Sender<Option<Arc<Session>>>,
+    connection: Option<(Generation, Arc<Session>, oneshot::Receiver<Gone>)>,
+    attempt: Option<(Generation, Attempt)>,
+    timer: Option<Pin<Box<Sleep>>>,
+    waiting: Vec<Waiter>,
+    /// What went wrong last.
+    reason: Option<Error>,
+}
+
+enum Event {
+    Told(Option<Told>),
+    Attempted(Generation, Result<Made, DialError>),
+    Lost(Generation, Option<Gone>),
+    TimerFired,
+}
+
+impl Keeping {
+    async fn run(mut self) {
+        loop {
+            match self.event().await {
+                Event::Told(Some(Told::Wanted(waiter))) => {
+                    self.waiting.retain(|waiter| !waiter.is_closed());
+                    self.waiting.push(waiter);
+                    self.apply(Input::Wanted);
+                }
+                Event::Told(Some(Told::Destroy(done))) => {
+                    self.apply(Input::Destroy);
+                    let _ = done.send(());
+                    return;
+                }
+                // Nobody holds the backend any more.
+                Event::Told(None) => {
+                    self.apply(Input::Destroy);
+                    return;
+                }
+                Event::Attempted(generation, Ok(made)) => {
+                    self.attempt = None;
+                    self.reason = None;
+                    let session = Arc::new(made.session);
+                    self.connection = Some((generation, session.clone(), made.gone));
+                    self.current.send_replace(Some(session));
+                    self.apply(Input::AttemptSucceeded(generation));
+                }
+                Event::Attempted(generation, Err(failure)) => {
+                    self.attempt = None;
+                    let DialError { error, retryable } = failure;
+                    self.reason = Some(error);
+                    self.apply(Input::AttemptFailed { generation, retryable });
+                }
+                Event::Lost(generation, gone) => {
+                    self.reason = Some(match gone {
+                        Some(gone) => gone.error,
+                        None => lost(),
+                    });
+                    self.apply(Input::Lost(generation));
+                }
+                Event::TimerFired => {
+                    self.timer = None;
+                    self.apply(Input::TimerFired);
+                }
+            }
+        }
+    }
+
+    /// What happens next.
+    async fn event(&mut self) -> Event {
+        let attempted = async {
+            match &mut self.attempt {
+                Some((generation, attempt)) => Event::Attempted(*generation, attempt.await),
+                None => pending().await,
+            }
+        };
+        let lost = async {
+            match &mut self.connection {
+                Some((generation, _, gone)) => Event::Lost(*generation, gone.await.ok()),
+                None => pending().await,
+            }
+        };
+        let fired = async {
+            match &mut self.timer {
+                Some(timer) => {
+                    timer.await;
+                    Event::TimerFired
+                }
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            told = self.hears.recv() => Event::Told(told),
+            event = attempted => event,
+            event = lost => event,
+            event = fired => event,
+        }
+    }
+
+    fn apply(&mut self, input: Input) {
+        for effect in self.link.apply(input) {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Report(status) => {
+                let error = match status {
+                    Status::Disconnected | Status::Reconnecting => self.reason.clone(),
+                    Status::Connected | Status::Connecting | Status::Destroyed => None,
+                };
+                self.hub.set(status, error);
+            }
+            Effect::StartAttempt(generation) => {
+                let attempt = Box::pin(attempt(self.settings.clone()));
+                self.attempt = Some((generation, attempt));
+            }
+            Effect::Schedule(delay) => self.timer = Some(Box::pin(sleep(delay))),
+            Effect::CancelTimer => self.timer = None,
+            Effect::CancelAttempt => self.attempt = None,
+            Effect::RejectPending => {
+                self.current.send_replace(None);
+                if let Some((_, session, _)) = &self.connection {
+                    session.end(self.reason.as_ref().unwrap_or(&ended()));
+                }
+            }
+            Effect::CloseConnection => self.connection = None,
+            Effect::AdmitWaiting => {
+                if let Some((_, session, _)) = &self.connection {
+                    for waiter in self.waiting.drain(..) {
+                        let _ = waiter.send(Ok(session.clone()));
+                    }
+                }
+            }
+            Effect::FailWaiting => {
+                let reason = match self.link.status() {
+                    Status::Destroyed => Error::destroyed(Verb::Connect),
+                    _ => self.reason.clone().unwrap_or_else(lost),
+                };
+                for waiter in self.waiting.drain(..) {
+                    let _ = waiter.send(Err(reason.clone()));
+                }
+            }
+        }
+    }
+}
+
+async fn attempt(settings: Arc<Settings>) -> Result<Made, DialError> {
+    let deadline = Instant::now() + settings.connect_timeout;
+    let mut dialled = dial(&settings).await?;
+    let (_, nobody) = oneshot::channel();
+    let gone = std::mem::replace(&mut dialled.gone, nobody);
+    let session = Session::open(&settings, dialled, number(), deadline).await?;
+    Ok(Made { session, gone })
+}
+
+/// A number for a connection that no other has.
+fn number() -> u128 {
+    let mut bytes = [0; 16];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => u128::from_be_bytes(bytes),
+        // Two connections of one number share a book, which then knows less.
+        Err(_) => 0,
+    }
+}
+
+fn lost() -> Error {
+    Error::new(Code::ConnectionClosed, Kind::Disconnected, "the connection was lost")
+}
+
+fn ended() -> Error {
+    Error::new(Code::ConnectionClosed, Kind::Destroyed, "the backend was destroyed")
+}

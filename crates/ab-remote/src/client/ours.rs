@@ -1,0 +1,298 @@
+//! A workspace behind a server of ours: each call is one round trip, and fails exactly as it would
+//! there.
+
+use std::sync::Arc;
+
+use ab_core::driver::File;
+use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::options::{
+    Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
+};
+use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use ab_core::search::selection::Selection;
+use ab_core::search::text::TextSearch;
+use ab_core::search::{Found, Match, Query, Wanted};
+use ab_core::{Code, Effect, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+
+use super::file::RemoteFile;
+use super::place::Place;
+use super::process::{self, Begin};
+use super::remote::Shared;
+use super::session::{Ours, Session};
+use crate::sftp::packet::{Fields, MAX_DATA};
+use crate::wire::Wire;
+use crate::wire::call::{self, Body, Call, CallNumber};
+
+/// How often a file that changes while it is read is read again.
+const READ_AGAIN: usize = 8;
+
+pub(super) async fn stat(
+    session: &Session,
+    ours: &Ours,
+    path: &WsPath,
+    options: StatOptions,
+) -> Result<Stat> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::Stat { path: place.path.clone(), options };
+    place.shown(session.call(Verb::Stat, &call).await)
+}
+
+pub(super) async fn list(
+    session: &Session,
+    ours: &Ours,
+    path: &WsPath,
+    options: ListOptions,
+) -> Result<Listing> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::List { path: place.path.clone(), options };
+    let mut listing: Listing = place.shown(session.call_in_parts(Verb::List, &call).await)?;
+    for entry in &mut listing.entries {
+        entry.path = place.inward(&entry.path);
+    }
+    place.problems(&mut listing.problems);
+    Ok(listing)
+}
+
+pub(super) async fn search(session: &Session, ours: &Ours, query: &Query) -> Result<Found> {
+    let place = Place::whole(&ours.base);
+    makes_sense(query)?;
+    let query = Query { root: ours.base.join(&query.root), ..query.clone() };
+    let call = Call::Search(Box::new(query));
+    let mut found: Found = place.shown(session.call_in_parts(Verb::Search, &call).await)?;
+    for item in &mut found.matches {
+        let path = match item {
+            Match::Name(entry) => &mut entry.path,
+            Match::Line { path, .. } | Match::File { path } | Match::Count { path, .. } => path,
+        };
+        *path = place.inward(path);
+    }
+    place.problems(&mut found.problems);
+    Ok(found)
+}
+
+/// A pattern that is longer than any call may be is refused as it would be there.
+fn makes_sense(query: &Query) -> Result<()> {
+    let pattern = match &query.wanted {
+        Wanted::Names { glob, .. } => glob,
+        Wanted::Text(text) => &text.pattern,
+    };
+    let globs = query.include.iter().chain(&query.exclude);
+    let length: usize = globs.map(String::len).sum();
+    if pattern.len() + length < MAX_DATA {
+        return Ok(());
+    }
+    Selection::compile(query)?;
+    match &query.wanted {
+        Wanted::Names { .. } => Ok(()),
+        Wanted::Text(text) => TextSearch::compile(query, text).map(drop),
+    }
+}
+
+pub(super) async fn read(
+    session: &Arc<Session>,
+    ours: &Ours,
+    path: &WsPath,
+    options: ReadOptions,
+) -> Result<Content> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::Read { path: place.path.clone(), options };
+    for _ in 0..READ_AGAIN {
+        let mut body = Fields::new(place.shown(session.call_raw(Verb::Read, &call).await)?);
+        let content = call::Content::read(&mut body);
+        match content.map_err(|_| session.nonsense(Verb::Read))? {
+            call::Content::Here(stat) => return Ok(Content { bytes: body.rest(), stat }),
+            call::Content::Open(stat, handle) => {
+                let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
+                let file = RemoteFile::new(session.clone(), handle, place.clone());
+                if let Some(content) = read_open(&file, path, stat, options).await? {
+                    return Ok(content);
+                }
+            }
+        }
+    }
+    let message = "the file changes all the time";
+    Err(Error::on(Verb::Read, path, Kind::Conflict, message))
+}
+
+/// Reads a file that is too long for one answer; nothing if it changed meanwhile.
+async fn read_open(
+    file: &RemoteFile,
+    path: &WsPath,
+    stat: Stat,
+    options: ReadOptions,
+) -> Result<Option<Content>> {
+    let whole = ByteRange { start: 0, length: stat.size };
+    let range = options.range.unwrap_or(whole);
+    let length = range.length.min(stat.size.saturating_sub(range.start));
+    if length > options.limit {
+        let message = format!("{length} bytes are more than the limit of {}", options.limit);
+        return Err(Error::on(Verb::Read, path, Kind::TooLarge, message));
+    }
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let bytes = file.read_at(range.start, length).await?;
+    let after = file.stat().await?;
+    Ok((after.version == stat.version).then_some(Content { bytes, stat }))
+}
+
+pub(super) async fn write(
+    session: &Arc<Session>,
+    ours: &Ours,
+    path: &WsPath,
+    content: Bytes,
+    options: WriteOptions,
+) -> Result<Stat> {
+    let place = Place::new(&ours.base, path);
+    let staged = match content.len() <= MAX_DATA / 2 {
+        true => None,
+        false => Some(stage(session, &place, content.clone()).await?),
+    };
+    let body = match &staged {
+        Some(file) => Body::Staged(file.number()),
+        None => Body::Here(content),
+    };
+    let call = Call::Write { path: place.path.clone(), body, options };
+    let written = session.call(Verb::Write, &call).await;
+    if let Some(file) = staged {
+        file.forget();
+    }
+    place.shown(written)
+}
+
+/// Brings a content over that is too long for one request.
+async fn stage(session: &Arc<Session>, place: &Place, content: Bytes) -> Result<RemoteFile> {
+    let call = Call::Stage { size: content.len() as u64 };
+    let handle: u32 = session.call(Verb::Write, &call).await?;
+    let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
+    let file = RemoteFile::new(session.clone(), handle, place.clone());
+    // Nothing of the workspace has changed before all of it is there.
+    let filled = place.shown(file.fill(0, content).await);
+    filled.map_err(|error| match error.effect() {
+        Some(_) => error.with_effect(Effect::NotApplied, None),
+        None => error,
+    })?;
+    Ok(file)
+}
+
+pub(super) async fn open(
+    session: &Arc<Session>,
+    ours: &Ours,
+    path: &WsPath,
+    options: OpenOptions,
+) -> Result<Box<dyn File>> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::Open { path: place.path.clone(), options };
+    let handle: u32 = place.shown(session.call(Verb::Open, &call).await)?;
+    let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
+    Ok(Box::new(RemoteFile::new(session.clone(), handle, place)))
+}
+
+pub(super) async fn set_attributes(
+    session: &Session,
+    ours: &Ours,
+    path: &WsPath,
+    attributes: Attributes,
+) -> Result<Stat> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::SetAttributes { path: place.path.clone(), attributes };
+    place.shown(session.call(Verb::SetAttributes, &call).await)
+}
+
+pub(super) async fn read_link(session: &Session, ours: &Ours, path: &WsPath) -> Result<String> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::ReadLink { path: place.path.clone() };
+    place.shown(session.call(Verb::ReadLink, &call).await)
+}
+
+pub(super) async fn symlink(
+    session: &Session,
+    ours: &Ours,
+    path: &WsPath,
+    target: &str,
+) -> Result<()> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::Symlink { path: place.path.clone(), target: target.to_owned() };
+    place.shown(session.call(Verb::Symlink, &call).await)
+}
+
+pub(super) async fn create_dir(session: &Session, ours: &Ours, path: &WsPath) -> Result<()> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::MakeDir { path: place.path.clone() };
+    place.shown(session.call(Verb::Mkdir, &call).await)
+}
+
+pub(super) async fn remove(
+    session: &Session,
+    ours: &Ours,
+    path: &WsPath,
+    options: RemoveOptions,
+) -> Result<Removed> {
+    let place = Place::new(&ours.base, path);
+    let call = Call::Remove { path: place.path.clone(), options };
+    let count = place.shown(session.call(Verb::Delete, &call).await)?;
+    Ok(Removed { count })
+}
+
+pub(super) async fn rename(
+    session: &Session,
+    ours: &Ours,
+    from: &WsPath,
+    to: &WsPath,
+    options: RenameOptions,
+) -> Result<Renamed> {
+    let (place, target) = (Place::new(&ours.base, from), Place::new(&ours.base, to));
+    let call = Call::Rename { from: place.path.clone(), to: target.path, options };
+    let atomic = place.shown(session.call(Verb::Rename, &call).await)?;
+    Ok(Renamed { atomic })
+}
+
+pub(super) async fn space(session: &Session) -> Result<Space> {
+    session.call(Verb::Space, &Call::Space).await
+}
+
+pub(super) async fn effective_policy(session: &Session) -> Result<EffectivePolicy> {
+    session.call_in_parts(Verb::Exec, &Call::Policy).await
+}
+
+pub(super) async fn outcome(session: &Session, call: CallNumber) -> Result<Effect> {
+    session.call(Verb::Connect, &Call::Outcome(call)).await
+}
+
+pub(super) async fn processes(session: &Session, ours: &Ours) -> Result<Vec<ProcessInfo>> {
+    let call = Call::Processes;
+    let mut all: Vec<ProcessInfo> = session.call_in_parts(Verb::Processes, &call).await?;
+    all.retain(|process| process.cwd.starts_with(&ours.base));
+    for process in &mut all {
+        process.cwd = Place::whole(&ours.base).inward(&process.cwd);
+    }
+    Ok(all)
+}
+
+pub(super) async fn exec(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    ours: &Ours,
+    mut request: ExecRequest,
+) -> Result<Process> {
+    let place = Place::whole(&ours.base);
+    request.cwd = ours.base.join(&request.cwd);
+    request.restrictions = request.restrictions.map_paths(|path| ours.base.join(path));
+    place.shown(process::begin(shared, session, Begin::Exec(Box::new(request))).await)
+}
+
+pub(super) async fn attach(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    ours: &Ours,
+    id: &ProcessId,
+    from: u64,
+) -> Result<Process> {
+    let own = ours.base.is_root()
+        || processes(session, ours).await?.iter().any(|process| process.id == *id);
+    if !own {
+        let message = format!("no process {id} in this workspace");
+        return Err(Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach));
+    }
+    process::begin(shared, session, Begin::Attach { id: id.clone(), from }).await
+}

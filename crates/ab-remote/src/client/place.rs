@@ -1,0 +1,68 @@
+//! Paths of ours as the server knows them, and the server's as we do.
+//!
+//! The server resolves what lies behind a path's fences as a workspace of its own, and tells of it in
+//! that one's terms.
+
+use ab_core::metadata::Problem;
+use ab_core::{Error, PathRules, Result, WsPath};
+
+/// Where a call is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// As the server is told it.
+    pub(crate) path: WsPath,
+    /// What the server's answers are relative to.
+    behind: WsPath,
+    base: WsPath,
+}
+
+impl Place {
+    /// `base` is where our workspace is in the server's.
+    pub(crate) fn new(base: &WsPath, path: &WsPath) -> Self {
+        let path = base.join(path);
+        let behind = plain(&path.confined().fences.join("/"));
+        Self { path, behind, base: base.clone() }
+    }
+
+    /// For answers that are in the terms of the server's workspace.
+    pub(crate) fn whole(base: &WsPath) -> Self {
+        Self { path: base.clone(), behind: WsPath::root(), base: base.clone() }
+    }
+
+    /// A path that the server tells of.
+    pub(crate) fn inward(&self, path: &WsPath) -> WsPath {
+        let path = self.behind.join(path);
+        path.strip_prefix(&self.base).unwrap_or(path)
+    }
+
+    fn inward_text(&self, text: &str) -> String {
+        match PathRules::lenient().with_reserved_names().parse(text) {
+            Ok(path) => self.inward(&path).to_string(),
+            Err(_) => text.to_owned(),
+        }
+    }
+
+    pub(crate) fn error(&self, error: Error) -> Error {
+        match error.path().map(|path| self.inward_text(path)) {
+            Some(path) => error.with_path(path),
+            None => error,
+        }
+    }
+
+    pub(crate) fn shown<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.error(error))
+    }
+
+    pub(crate) fn problems(&self, problems: &mut [Problem]) {
+        for problem in problems {
+            problem.path = self.inward_text(&problem.path);
+            problem.error = self.error(problem.error.clone());
+        }
+    }
+}
+
+fn plain(text: &str) -> WsPath {
+    let rules = PathRules::lenient().with_reserved_names();
+    let parsed = if text.is_empty() { None } else { rules.parse(text).ok() };
+    parsed.unwrap_or_else(WsPath::root)
+}

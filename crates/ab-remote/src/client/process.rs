@@ -1,0 +1,448 @@
+//! Processes on the other side, held from here.
+//!
+//! Each has a channel of its own and a task that carries its output, its input and its end. One that
+//! was started detached goes on when the connection is lost; as soon as there is another one its
+//! output is read on from where it was, without a byte lost or repeated. What was on its way to its
+//! standard input at that moment may have arrived or not.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ab_core::process::{
+    Cause, Control, EndingSetter, ExecRequest, Exit, Feed, Lifetime, Output, Process, ProcessId,
+    Stdin,
+};
+use ab_core::{Code, Effect, Error, Kind, Result, Verb};
+use bytes::Bytes;
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::carrier::HalfChannel;
+use super::lines::Line;
+use super::remote::Shared;
+use super::session::{Later, Session};
+use crate::inbox::Inbox;
+use crate::wire;
+use crate::wire::call::CallNumber;
+use crate::wire::frame::{FromProcess, INPUT_ROOM, MAX_FRAME, SUBSYSTEM, ToProcess, framed};
+
+/// Bytes of output that may be on their way or wait for a reader.
+const OUTPUT_ROOM: u64 = 1024 * 1024;
+/// Input of one frame, at most.
+const PIECE: usize = 64 * 1024;
+
+/// The tasks of the processes that are held.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    tasks: Mutex<JoinSet<()>>,
+    /// Whether the backend was destroyed.
+    ended: watch::Sender<bool>,
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        Self { tasks: Mutex::default(), ended: watch::Sender::new(false) }
+    }
+}
+
+impl Processes {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    /// Lets go of all of them; returns when their tasks are done.
+    pub(crate) async fn end(&self) {
+        self.ended.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.tasks());
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Waits until the backend is destroyed.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + use<> {
+        let mut ended = self.ended.subscribe();
+        async move {
+            // No sender is as destroyed as can be.
+            let _ = ended.wait_for(|ended| *ended).await;
+        }
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a channel begins with.
+pub(crate) enum Begin {
+    Exec(Box<ExecRequest>),
+    Attach { id: ProcessId, from: u64 },
+}
+
+/// Starts a process, or follows one.
+pub(crate) async fn begin(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    begin: Begin,
+) -> Result<Process> {
+    let (lifetime, stdin, from) = match &begin {
+        Begin::Exec(request) => (request.lifetime, request.stdin, 0),
+        Begin::Attach { from, .. } => (Lifetime::Detached, Stdin::Closed, *from),
+    };
+    let followed = matches!(begin, Begin::Attach { .. });
+    let (line, began) = Channel::begin(session, begin).await?;
+    let stdin = match (followed, began.input) {
+        (false, _) => stdin,
+        (true, true) => Stdin::Piped,
+        (true, false) => Stdin::Closed,
+    };
+    let (process, feed) = Process::channel(began.id.clone(), stdin);
+    let held = Held { id: began.id, lifetime, next: from };
+    shared.processes.spawn(carry(shared.clone(), line, held, feed));
+    Ok(process)
+}
+
+/// What the task of a process knows of it.
+struct Held {
+    id: ProcessId,
+    lifetime: Lifetime,
+    /// The number of the next byte of output.
+    next: u64,
+}
+
+struct Began {
+    id: ProcessId,
+    input: bool,
+}
+
+/// A channel that is about one process. Dropping it closes it.
+struct Channel {
+    session: Arc<Session>,
+    half: Option<HalfChannel>,
+    inbox: Arc<Inbox>,
+}
+
+/// Takes what arrives, so that whoever reads it may take its time: no more comes than there is room
+/// for.
+struct Mail(Arc<Inbox>);
+
+impl Line for Mail {
+    fn data(&self, bytes: &[u8]) {
+        self.0.push(bytes);
+    }
+
+    fn refused(&self) {
+        self.0.end();
+    }
+
+    fn over(&self) {
+        self.0.end();
+    }
+}
+
+impl Channel {
+    async fn begin(session: &Arc<Session>, begin: Begin) -> Result<(Self, Began)> {
+        let verb = match &begin {
+            Begin::Exec(_) => Verb::Exec,
+            Begin::Attach { .. } => Verb::Attach,
+        };
+        let call = CallNumber { connection: session.number, request: session.requests.number() };
+        let starts = matches!(begin, Begin::Exec(_));
+        let command = match &begin {
+            Begin::Exec(request) => Some(request.command.line()),
+            Begin::Attach { .. } => None,
+        };
+        let beginning = async {
+            let channel = Self::open(session, verb).await?;
+            let frame = match begin {
+                Begin::Exec(request) => ToProcess::Exec { call, room: OUTPUT_ROOM, request },
+                Begin::Attach { id, from } => ToProcess::Attach { id, from, room: OUTPUT_ROOM },
+            };
+            let frame = framed(&frame);
+            if frame.len() > MAX_FRAME {
+                let message = format!("the command is longer than {MAX_FRAME} bytes");
+                return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(verb));
+            }
+            if !channel.say(frame).await {
+                return Err(unsure(session.lost(verb), starts.then_some(Effect::NotApplied), None));
+            }
+            let ticket = session.ticket(call.request);
+            match channel.hear().await {
+                Heard::Frame(FromProcess::Began { id, input }) => {
+                    Ok((channel, Began { id, input }))
+                }
+                Heard::Frame(FromProcess::Refused(error)) => Err(error),
+                Heard::Frame(_) | Heard::End => {
+                    Err(unsure(session.lost(verb), starts.then_some(Effect::Unknown), ticket))
+                }
+            }
+        };
+        let begun = match timeout(session.patience, beginning).await {
+            Ok(begun) => begun,
+            Err(_) => {
+                let error = session.late(verb, call.request, starts);
+                Err(error)
+            }
+        };
+        begun.map_err(|error| match (error.command(), command) {
+            (None, Some(command)) => error.with_command(command),
+            _ => error,
+        })
+    }
+
+    async fn open(session: &Arc<Session>, verb: Verb) -> Result<Self> {
+        let refused = |why: String| match session.over.get() {
+            Some(_) => session.lost(verb),
+            None => {
+                let message = format!("{}: {why}", session.who);
+                Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(verb)
+            }
+        };
+        let half = session.carrier.open().await.map_err(refused)?;
+        let inbox = Arc::new(Inbox::new(Arc::default()));
+        session.lines.add(half.id(), Arc::new(Mail(inbox.clone())));
+        let channel = Self { session: session.clone(), half: Some(half), inbox };
+        if let Some(half) = &channel.half {
+            half.request_subsystem(SUBSYSTEM).await.map_err(refused)?;
+        }
+        Ok(channel)
+    }
+
+    /// Says something; `false` if nobody will hear it.
+    async fn say(&self, frame: Bytes) -> bool {
+        let Some(half) = &self.half else { return false };
+        self.session.carrier.data(half.id(), frame).await.is_ok()
+    }
+
+    async fn hear(&self) -> Heard {
+        match self.inbox.packet(MAX_FRAME).await {
+            Ok(Some(packet)) => wire::decode(packet).map_or(Heard::End, Heard::Frame),
+            Ok(None) | Err(_) => Heard::End,
+        }
+    }
+}
+
+enum Heard {
+    Frame(FromProcess),
+    /// The channel is over, or may as well be.
+    End,
+}
+
+impl Channel {
+    /// Lets go of the process in good order: what was said before still reaches it, and the server
+    /// closes the channel.
+    async fn leave(mut self) {
+        let _ = self.say(framed(&ToProcess::LetGo)).await;
+        if let Some(half) = self.half.take() {
+            self.session.lines.end(half.id());
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(half) = self.half.take() {
+            self.session.lines.end(half.id());
+            self.session.later(Later::Close(half));
+        }
+    }
+}
+
+fn unsure(error: Error, effect: Option<Effect>, ticket: Option<ab_core::Ticket>) -> Error {
+    match effect {
+        Some(effect) => error.with_effect(effect, ticket),
+        None => error,
+    }
+}
+
+/// How it came that a channel is not needed any more.
+enum Left {
+    /// There is nothing more to be said.
+    Over,
+    /// Nobody holds the process.
+    LetGo,
+    /// The connection was lost, or the process.
+    Lost,
+}
+
+/// Carries a process to its end, over as many connections as that takes.
+async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: Feed) {
+    let Feed { output, mut stdin, mut control, ending, mut leash } = feed;
+    let mut ending = Some(ending);
+    let ended = shared.processes.ended();
+    let carrying = async {
+        loop {
+            let mut ends = Ends {
+                output: &output,
+                stdin: &mut stdin,
+                control: &mut control,
+                ending: &mut ending,
+                leash: &mut leash,
+            };
+            match attend(&channel, &mut held, &mut ends).await {
+                Left::Lost if held.lifetime == Lifetime::Detached => {}
+                Left::LetGo if held.lifetime == Lifetime::Detached => {
+                    let left = stdin.iter_mut().flat_map(|pieces| {
+                        std::iter::from_fn(|| pieces.try_recv().ok()).collect::<Vec<_>>()
+                    });
+                    for piece in left.collect::<Vec<_>>() {
+                        let _ = channel.say(framed(&ToProcess::Input(piece))).await;
+                    }
+                    channel.leave().await;
+                    return;
+                }
+                Left::Over | Left::LetGo | Left::Lost => return,
+            }
+            channel = match again(&shared, &channel, &held, &mut leash).await {
+                Some(channel) => channel,
+                None => return,
+            };
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ended => {
+            if let Some(ending) = ending.take() {
+                ending.set(Exit { cause: Cause::Dropped, ..Exit::default() });
+            }
+        }
+        // Dropped unset, the ending says that the process was lost.
+        () = carrying => {}
+    }
+}
+
+/// Follows the process again, on the next connection that there is.
+async fn again(
+    shared: &Arc<Shared>,
+    last: &Channel,
+    held: &Held,
+    leash: &mut oneshot::Receiver<()>,
+) -> Option<Channel> {
+    let mut over = last.session.clone();
+    loop {
+        let session = tokio::select! {
+            session = shared.next_session(&over) => session?,
+            _ = &mut *leash => return None,
+        };
+        let attach = Begin::Attach { id: held.id.clone(), from: held.next };
+        match Channel::begin(&session, attach).await {
+            Ok((channel, _)) => return Some(channel),
+            Err(error) if error.kind() == Kind::Disconnected => over = session,
+            // The server has another table of processes, or lost this one.
+            Err(_) => return None,
+        }
+    }
+}
+
+/// The ends of a process that are on this side.
+struct Ends<'a> {
+    output: &'a mpsc::Sender<Output>,
+    stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
+    control: &'a mut mpsc::Receiver<Control>,
+    /// Nothing once the end is known.
+    ending: &'a mut Option<EndingSetter>,
+    leash: &'a mut oneshot::Receiver<()>,
+}
+
+async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left {
+    let room = &Semaphore::new(usize::try_from(INPUT_ROOM).unwrap_or(usize::MAX));
+    let no_more_input = Notify::new();
+    let owned = held.lifetime == Lifetime::Owned;
+    let (arrived, mut waiting) = mpsc::unbounded_channel::<Output>();
+    let ending = &mut *ends.ending;
+    let next = &mut held.next;
+    // No more arrives than there is room for.
+    let listening = async move {
+        loop {
+            match channel.hear().await {
+                Heard::Frame(FromProcess::Output(output)) => {
+                    let _ = arrived.send(output);
+                }
+                Heard::Frame(FromProcess::Room(bytes)) => {
+                    room.add_permits(usize::try_from(bytes.min(INPUT_ROOM)).unwrap_or(0));
+                }
+                Heard::Frame(FromProcess::Ended(exit)) => match (exit, ending.take()) {
+                    (Some(exit), Some(ending)) => ending.set(exit),
+                    (None, ending) => drop(ending),
+                    (Some(_), None) => {}
+                },
+                Heard::Frame(FromProcess::Over) => return Left::Over,
+                Heard::Frame(FromProcess::Began { .. } | FromProcess::Refused(_)) | Heard::End => {
+                    return Left::Lost;
+                }
+            }
+        }
+    };
+    let output = ends.output;
+    let delivering = async {
+        while let Some(piece) = waiting.recv().await {
+            let length = piece.bytes.len() as u64;
+            *next = piece.next();
+            // Whoever wants to hear no more does not keep the process waiting.
+            let _ = output.send(piece).await;
+            if length > 0 {
+                let _ = channel.say(framed(&ToProcess::Room(length))).await;
+            }
+        }
+    };
+    // What arrived before the connection was lost is delivered before it is asked for again.
+    let hearing = async { tokio::join!(listening, delivering).0 };
+    let stdin = &mut *ends.stdin;
+    let feeding = async {
+        loop {
+            let next = async {
+                match stdin.as_mut() {
+                    Some(pieces) => pieces.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                piece = next => match piece {
+                    Some(piece) => feed(channel, room, piece).await,
+                    None => {
+                        *stdin = None;
+                        if owned {
+                            let _ = channel.say(framed(&ToProcess::InputDropped)).await;
+                        }
+                    }
+                },
+                // What was said before came first.
+                () = no_more_input.notified() => {
+                    let _ = channel.say(framed(&ToProcess::Control(Control::EndInput))).await;
+                }
+            }
+        }
+    };
+    let control = &mut *ends.control;
+    let steering = async {
+        while let Some(wish) = control.recv().await {
+            match wish {
+                Control::EndInput => no_more_input.notify_one(),
+                Control::Signal(_) | Control::Resize(_) => {
+                    let _ = channel.say(framed(&ToProcess::Control(wish))).await;
+                }
+            }
+        }
+    };
+    let speaking = async {
+        let ((), ()) = tokio::join!(feeding, steering);
+    };
+    tokio::select! {
+        biased;
+        _ = &mut *ends.leash => Left::LetGo,
+        left = hearing => left,
+        () = speaking => Left::Lost,
+    }
+}
+
+async fn feed(channel: &Channel, room: &Semaphore, mut piece: Bytes) {
+    while !piece.is_empty() {
+        let part = piece.split_to(piece.len().min(PIECE));
+        let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        // Nobody closes it.
+        let Ok(permit) = room.acquire_many(length).await else { return };
+        permit.forget();
+        let _ = channel.say(framed(&ToProcess::Input(part))).await;
+    }
+}

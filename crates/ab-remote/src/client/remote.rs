@@ -1,0 +1,336 @@
+//! The driver of a workspace elsewhere.
+//!
+//! It starts disconnected and connects when it is first needed. Every call goes over the connection
+//! that there is; calls that were on their way when it is lost fail at once, and say what is known of
+//! their effect. Guards and walls are the server's: they are where the files are.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use ab_core::driver::{BackendKind, Capabilities, Driver, File, Info};
+use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::options::{
+    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
+    WriteOptions,
+};
+use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
+use ab_core::search::{Found, Query};
+use ab_core::status::StatusHub;
+use ab_core::{Code, Effect, EffectivePolicy, Error, Kind, Result, Status, Ticket, Verb, WsPath};
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use super::keeper::Keeper;
+use super::ours;
+use super::process::Processes;
+use super::session::{Session, Speech};
+use super::settings::Settings;
+use crate::wire::call::CallNumber;
+
+/// A workspace elsewhere. Connections and everything on them end with it.
+pub struct Remote {
+    shared: Arc<Shared>,
+}
+
+/// What the driver and its processes share.
+pub(crate) struct Shared {
+    pub(crate) settings: Arc<Settings>,
+    hub: StatusHub,
+    keeper: OnceLock<Keeper>,
+    /// Calls that may be under way.
+    turns: Semaphore,
+    /// What the server was when it was last met.
+    met: Mutex<Option<Capabilities>>,
+    pub(crate) processes: Processes,
+}
+
+impl Remote {
+    /// A workspace that settings describe. Nothing is connected yet.
+    pub fn new(settings: Settings) -> Result<Self> {
+        settings.check()?;
+        let turns = Semaphore::new(settings.max_operations);
+        let shared = Shared {
+            settings: Arc::new(settings),
+            hub: StatusHub::new(Status::Disconnected),
+            keeper: OnceLock::new(),
+            turns,
+            met: Mutex::default(),
+            processes: Processes::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// The connection, and a turn to use it.
+    async fn turn(&self, verb: Verb) -> Result<Turn<'_>> {
+        // Nobody closes it.
+        let Ok(permit) = self.shared.turns.acquire().await else {
+            return Err(Error::destroyed(verb));
+        };
+        let session = self.shared.session(verb).await?;
+        Ok(Turn { session, _permit: permit })
+    }
+}
+
+struct Turn<'a> {
+    session: Arc<Session>,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Shared {
+    /// The connection, which is waited for as long as a call may take.
+    pub(crate) async fn session(&self, verb: Verb) -> Result<Arc<Session>> {
+        if self.hub.current() == Status::Destroyed {
+            return Err(Error::destroyed(verb));
+        }
+        let keeper = self.keeper();
+        if let Some(session) = keeper.current() {
+            return Ok(session);
+        }
+        let patience = self.settings.operation_timeout;
+        let session = match timeout(patience, keeper.wanted(verb)).await {
+            Ok(session) => session?,
+            Err(_) => {
+                let message = format!("there was no connection within {patience:?}");
+                return Err(Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb));
+            }
+        };
+        *self.met() = Some(capabilities(&session));
+        Ok(session)
+    }
+
+    /// A connection other than one that is over, whenever there is one; nothing at the end.
+    pub(crate) async fn next_session(&self, last: &Arc<Session>) -> Option<Arc<Session>> {
+        let mut watch = self.keeper().watch();
+        let other = watch
+            .wait_for(|current| {
+                let fresh = |session: &Arc<Session>| !Arc::ptr_eq(session, last);
+                current.as_ref().is_some_and(fresh)
+            })
+            .await;
+        other.ok()?.clone()
+    }
+
+    fn keeper(&self) -> &Keeper {
+        self.keeper.get_or_init(|| Keeper::start(self.settings.clone(), self.hub.clone()))
+    }
+
+    fn met(&self) -> MutexGuard<'_, Option<Capabilities>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the server can do.
+fn capabilities(session: &Session) -> Capabilities {
+    match &session.speech {
+        Speech::Ours(ours) => ours.info.capabilities,
+        Speech::Plain(plain) => plain.capabilities(),
+    }
+}
+
+/// What is taken for granted of a server that was not met yet: that it is one of ours.
+const EXPECTED: Capabilities = Capabilities {
+    exec: true,
+    search: true,
+    links: true,
+    modes: true,
+    empty_dirs: true,
+    jail: true,
+    atomic_write: true,
+    exact_kinds: true,
+};
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("settings", &self.shared.settings)
+            .field("status", &self.shared.hub.current())
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl Driver for Remote {
+    async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
+        let turn = self.turn(Verb::Stat).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::stat(&turn.session, ours, path, options).await,
+            Speech::Plain(plain) => plain.stat(&turn.session, path, options).await,
+        }
+    }
+
+    async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
+        let turn = self.turn(Verb::List).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::list(&turn.session, ours, path, options).await,
+            Speech::Plain(plain) => plain.list(&turn.session, path, options).await,
+        }
+    }
+
+    async fn search(&self, query: &Query) -> Result<Found> {
+        let turn = self.turn(Verb::Search).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::search(&turn.session, ours, query).await,
+            Speech::Plain(_) => {
+                drop(turn);
+                ab_core::search::over(self, query).await
+            }
+        }
+    }
+
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+        let turn = self.turn(Verb::Read).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::read(&turn.session, ours, path, options).await,
+            Speech::Plain(plain) => plain.read(&turn.session, path, options).await,
+        }
+    }
+
+    async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
+        let turn = self.turn(Verb::Write).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::write(&turn.session, ours, path, content, options).await,
+            Speech::Plain(plain) => plain.write(&turn.session, path, content, options).await,
+        }
+    }
+
+    async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
+        let turn = self.turn(Verb::Open).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::open(&turn.session, ours, path, options).await,
+            Speech::Plain(plain) => plain.open(&turn.session, path, options).await,
+        }
+    }
+
+    async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
+        let turn = self.turn(Verb::SetAttributes).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::set_attributes(&turn.session, ours, path, attributes).await,
+            Speech::Plain(plain) => plain.set_attributes(&turn.session, path, attributes).await,
+        }
+    }
+
+    async fn read_link(&self, path: &WsPath) -> Result<String> {
+        let turn = self.turn(Verb::ReadLink).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::read_link(&turn.session, ours, path).await,
+            Speech::Plain(plain) => plain.read_link(&turn.session, path).await,
+        }
+    }
+
+    async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
+        let turn = self.turn(Verb::Symlink).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::symlink(&turn.session, ours, path, target).await,
+            Speech::Plain(plain) => plain.symlink(&turn.session, path, target).await,
+        }
+    }
+
+    async fn create_dir(&self, path: &WsPath) -> Result<()> {
+        let turn = self.turn(Verb::Mkdir).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::create_dir(&turn.session, ours, path).await,
+            Speech::Plain(plain) => plain.create_dir(&turn.session, path).await,
+        }
+    }
+
+    async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
+        let turn = self.turn(Verb::Delete).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::remove(&turn.session, ours, path, options).await,
+            Speech::Plain(plain) => plain.remove(&turn.session, path, options).await,
+        }
+    }
+
+    async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
+        let turn = self.turn(Verb::Rename).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::rename(&turn.session, ours, from, to, options).await,
+            Speech::Plain(plain) => plain.rename(&turn.session, from, to, options).await,
+        }
+    }
+
+    async fn space(&self) -> Result<Space> {
+        let turn = self.turn(Verb::Space).await?;
+        match &turn.session.speech {
+            Speech::Ours(_) => ours::space(&turn.session).await,
+            Speech::Plain(plain) => plain.space(&turn.session).await,
+        }
+    }
+
+    async fn exec(&self, request: ExecRequest) -> Result<Process> {
+        let session = self.shared.session(Verb::Exec).await?;
+        if !capabilities(&session).exec {
+            return Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
+                .with_command(request.command.line()));
+        }
+        match &session.speech {
+            Speech::Ours(ours) => ours::exec(&self.shared, &session, ours, request).await,
+            Speech::Plain(plain) => plain.exec(&self.shared, &session, request).await,
+        }
+    }
+
+    async fn processes(&self) -> Result<Vec<ProcessInfo>> {
+        let turn = self.turn(Verb::Processes).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::processes(&turn.session, ours).await,
+            Speech::Plain(_) => Err(Error::unsupported(BackendKind::Remote, Verb::Processes)),
+        }
+    }
+
+    async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
+        let session = self.shared.session(Verb::Attach).await?;
+        match &session.speech {
+            Speech::Ours(ours) => ours::attach(&self.shared, &session, ours, id, from).await,
+            Speech::Plain(_) => Err(Error::unsupported(BackendKind::Remote, Verb::Attach)),
+        }
+    }
+
+    fn info(&self) -> Info {
+        Info {
+            kind: BackendKind::Remote,
+            root_aliases: self.shared.settings.root.iter().cloned().collect(),
+            capabilities: self.shared.met().unwrap_or(EXPECTED),
+        }
+    }
+
+    async fn effective_policy(&self) -> Result<EffectivePolicy> {
+        let turn = self.turn(Verb::Exec).await?;
+        match &turn.session.speech {
+            Speech::Ours(_) => ours::effective_policy(&turn.session).await,
+            Speech::Plain(plain) => Ok(plain.effective_policy()),
+        }
+    }
+
+    fn status(&self) -> &StatusHub {
+        &self.shared.hub
+    }
+
+    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+        let Some(call) = CallNumber::parse(ticket) else { return Ok(Effect::Unknown) };
+        let turn = self.turn(Verb::Connect).await?;
+        match &turn.session.speech {
+            Speech::Ours(_) => ours::outcome(&turn.session, call).await,
+            Speech::Plain(_) => Ok(Effect::Unknown),
+        }
+    }
+
+    async fn connect(&self) -> Result<()> {
+        self.shared.session(Verb::Connect).await.map(drop)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shared.processes.end().await;
+        if let Some(keeper) = self.shared.keeper.get() {
+            keeper.destroy().await;
+        }
+        self.shared.hub.set(Status::Destroyed, None);
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! What an SFTP server answers, as values. Pure: a packet that makes no sense is said to be that.
+
+use ab_core::Error;
+use bytes::Bytes;
+
+use crate::sftp::Attributes;
+use crate::sftp::packet::{Fields, Short, kind};
+use crate::wire;
+
+/// Names of one READDIR are not more than this, whatever their count says.
+const MAX_NAMES: usize = 1_000_000;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Status(Status),
+    Handle(Bytes),
+    Data(Bytes),
+    Names(Vec<Name>),
+    Attributes(Attributes),
+    Extended(Bytes),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Status {
+    pub(crate) code: u32,
+    pub(crate) message: String,
+    /// The whole error, from a server of ours.
+    pub(crate) error: Option<Error>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    pub(crate) name: Bytes,
+    pub(crate) attributes: Attributes,
+}
+
+/// The first packet of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Version {
+    pub(crate) version: u32,
+    pub(crate) extensions: Vec<(Bytes, Bytes)>,
+}
+
+impl Version {
+    pub(crate) fn has(&self, name: &str, version: &str) -> bool {
+        self.extensions
+            .iter()
+            .any(|(known, its)| known == name.as_bytes() && its == version.as_bytes())
+    }
+}
+
+/// What a packet is, given without its length.
+pub(crate) enum Arrived {
+    Version(Version),
+    Reply(u32, Reply),
+}
+
+pub(crate) fn decode(packet: Bytes) -> Result<Arrived, Short> {
+    let mut fields = Fields::new(packet);
+    let fields = &mut fields;
+    let (what, number) = (fields.u8()?, fields.u32()?);
+    if what == kind::VERSION {
+        let mut version = Version { version: number, extensions: Vec::new() };
+        while !fields.is_empty() {
+            version.extensions.push((fields.string()?, fields.string()?));
+        }
+        return Ok(Arrived::Version(version));
+    }
+    let reply = match what {
+        kind::STATUS => Reply::Status(status(fields)?),
+        kind::HANDLE => Reply::Handle(fields.string()?),
+        kind::DATA => Reply::Data(fields.string()?),
+        kind::NAME => {
+            let count = (fields.u32()? as usize).min(MAX_NAMES);
+            if count > fields.room_for(12) {
+                return Err(Short);
+            }
+            let mut names = Vec::with_capacity(count.min(1024));
+            for _ in 0..count {
+                let (name, _long) = (fields.string()?, fields.string()?);
+                names.push(Name { name, attributes: Attributes::decode(fields)? });
+            }
+            Reply::Names(names)
+        }
+        kind::ATTRS => Reply::Attributes(Attributes::decode(fields)?),
+        kind::EXTENDED_REPLY => Reply::Extended(fields.rest()),
+        _ => return Err(Short),
+    };
+    Ok(Arrived::Reply(number, reply))
+}
+
+fn status(fields: &mut Fields) -> Result<Status, Short> {
+    let code = fields.u32()?;
+    // Some servers of old leave the rest out.
+    let text = |fields: &mut Fields| fields.string().unwrap_or_default();
+    let message = String::from_utf8_lossy(&text(fields)).into_owned();
+    let _language = text(fields);
+    let error = match fields.is_empty() {
+        true => None,
+        false => wire::decode(fields.string()?).ok(),
+    };
+    Ok(Status { code, message, error })
+}

@@ -1,0 +1,342 @@
+//! One connection to a workspace, from its greeting to its end: what the server is, and how it is
+//! asked for things.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ab_core::driver::Info;
+use ab_core::{Code, Effect, Error, Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{timeout, timeout_at};
+
+use super::carrier::{Carrier, HalfChannel};
+use super::dial::Dialled;
+use super::lines::Lines;
+use super::plain::Plain;
+use super::reply::{Reply, Status, Version};
+use super::requests::{Requests, Unanswered};
+use super::settings::Settings;
+use crate::cut::Scissors;
+use crate::sftp::extended::Extended;
+use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
+use crate::wire;
+use crate::wire::call::{self, Call, CallNumber, Part, Welcome};
+
+/// A connection that is ready.
+pub(crate) struct Session {
+    pub(crate) carrier: Carrier,
+    pub(crate) lines: Arc<Lines>,
+    pub(crate) requests: Arc<Requests>,
+    /// The number that our server knows the connection by.
+    pub(crate) number: u128,
+    pub(crate) speech: Speech,
+    /// What is at the other end, for messages.
+    pub(crate) who: String,
+    /// How long an answer may take.
+    pub(crate) patience: Duration,
+    /// What nobody waits for.
+    later: mpsc::UnboundedSender<Later>,
+    sender: JoinHandle<()>,
+    /// Why the connection is over, once it is.
+    pub(crate) over: OnceLock<Error>,
+    cut: Scissors,
+}
+
+/// What the server speaks.
+pub(crate) enum Speech {
+    /// It is one of ours.
+    Ours(Ours),
+    /// It speaks SFTP and runs commands, and nothing else.
+    Plain(Plain),
+}
+
+/// What is known of a server of ours.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    pub(crate) incarnation: u128,
+    pub(crate) info: Info,
+    /// Where the workspace is in the server's, fenced at its end.
+    pub(crate) base: WsPath,
+}
+
+/// What is sent when somebody went away.
+pub(crate) enum Later {
+    Packet(Bytes),
+    Close(HalfChannel),
+}
+
+impl Session {
+    /// Greets the server behind a connection that was just made.
+    pub(crate) async fn open(
+        settings: &Settings,
+        dialled: Dialled,
+        number: u128,
+        deadline: tokio::time::Instant,
+    ) -> Result<Self> {
+        let Dialled { handle, lines, cut, who, .. } = dialled;
+        let carrier = Carrier::new(handle);
+        let late = |_| unready(&who, "no answer in time");
+        let opening = async {
+            let half = carrier.open().await.map_err(|why| unready(&who, &why))?;
+            let (requests, version) = Requests::new(carrier.clone(), half.id());
+            lines.add(half.id(), requests.clone());
+            let asked = half.request_subsystem("sftp").await;
+            asked.map_err(|why| unready(&who, &why))?;
+            let gone = |_| unready(&who, "it serves no files");
+            requests.send(packet::init()).await.map_err(gone)?;
+            let version = version.await.map_err(|_| unready(&who, "it serves no files"))?;
+            Ok::<_, Error>((requests, version, half))
+        };
+        let (requests, version, half) = timeout_at(deadline, opening).await.map_err(late)??;
+        let (later, waiting) = mpsc::unbounded_channel();
+        let sender = tokio::spawn(send_later(requests.clone(), waiting, half));
+        let mut session = Self {
+            carrier,
+            lines,
+            requests,
+            number,
+            speech: Speech::Plain(Plain::default()),
+            who,
+            patience: settings.operation_timeout,
+            later,
+            sender,
+            over: OnceLock::new(),
+            cut,
+        };
+        let speech = timeout_at(deadline, session.greet(settings, &version)).await;
+        session.speech = speech.map_err(|_| unready(&session.who, "no answer in time"))??;
+        Ok(session)
+    }
+
+    async fn greet(&self, settings: &Settings, version: &Version) -> Result<Speech> {
+        if !version.has(call::NAME, call::VERSION) {
+            return Ok(Speech::Plain(Plain::greet(self, settings, version).await?));
+        }
+        let hello = Call::Hello { connection: self.number };
+        let welcome: Welcome = self.call(Verb::Connect, &hello).await?;
+        let base = match &settings.root {
+            Some(root) => base(root, &welcome.info, &self.who)?,
+            None => WsPath::root(),
+        };
+        let Welcome { incarnation, info } = welcome;
+        Ok(Speech::Ours(Ours { incarnation, info, base }))
+    }
+
+    /// The most bytes that one request or answer holds.
+    pub(crate) fn data_limit(&self) -> usize {
+        match &self.speech {
+            Speech::Ours(_) => MAX_DATA,
+            Speech::Plain(plain) => plain.data_limit(),
+        }
+    }
+
+    /// Asks a server of ours, and reads its answer.
+    pub(crate) async fn call<T: wire::Wire>(&self, verb: Verb, call: &Call) -> Result<T> {
+        let body = self.call_raw(verb, call).await?;
+        wire::decode(body).map_err(|_| self.nonsense(verb))
+    }
+
+    /// The answer to a call that may come in parts.
+    pub(crate) async fn call_in_parts<T: wire::Wire>(&self, verb: Verb, call: &Call) -> Result<T> {
+        let mut part: Part = self.call(verb, call).await?;
+        if part.more.is_some() {
+            let mut whole = bytes::BytesMut::from(&part.bytes[..]);
+            while let Some(handle) = part.more {
+                part = self.call(verb, &Call::More { handle }).await?;
+                whole.extend_from_slice(&part.bytes);
+            }
+            part.bytes = whole.freeze();
+        }
+        wire::decode(part.bytes).map_err(|_| self.nonsense(verb))
+    }
+
+    /// The bytes of the answer to a call. Whoever goes away before it is there calls it off.
+    pub(crate) async fn call_raw(&self, verb: Verb, call: &Call) -> Result<Bytes> {
+        let number = self.requests.number();
+        let packet = call_packet(number, call);
+        if packet.len() > MAX_PACKET {
+            let message = format!("more than {MAX_PACKET} bytes of text in one call");
+            return Err(Error::new(verb.failure_code(), Kind::Invalid, message).with_verb(verb));
+        }
+        let mut leaving = Leaving { session: self, number, waits: true };
+        let reply = timeout(self.patience, self.requests.ask(number, packet)).await;
+        let Ok(reply) = reply else { return Err(self.late(verb, number, call.modifies())) };
+        leaving.waits = false;
+        match reply {
+            Ok(Reply::Extended(body)) => Ok(body),
+            Ok(Reply::Status(status)) => Err(self.refusal(verb, status)),
+            Ok(_) => Err(self.nonsense(verb)),
+            Err(unanswered) => Err(self.unanswered(verb, unanswered, call.modifies())),
+        }
+    }
+
+    /// Asks by one of SFTP's own requests.
+    pub(crate) async fn ask(&self, verb: Verb, request: &Request) -> Result<Reply> {
+        let number = self.requests.number();
+        let asking = self.requests.ask(number, request.encode(number));
+        let modifies = request.modifies();
+        match timeout(self.patience, asking).await {
+            Ok(reply) => reply.map_err(|unanswered| self.unanswered(verb, unanswered, modifies)),
+            Err(_) => Err(self.late(verb, number, modifies)),
+        }
+    }
+
+    /// Asks for something that is answered by a status.
+    pub(crate) async fn ask_for_done(&self, verb: Verb, request: &Request) -> Result<()> {
+        match self.ask(verb, request).await? {
+            Reply::Status(status) if status.code == crate::sftp::status::OK => Ok(()),
+            Reply::Status(status) => Err(self.refusal(verb, status)),
+            _ => Err(self.nonsense(verb)),
+        }
+    }
+
+    pub(crate) fn later(&self, what: Later) {
+        // A connection that is over has nothing open any more.
+        let _ = self.later.send(what);
+    }
+
+    /// The error that a status tells of.
+    pub(crate) fn refusal(&self, verb: Verb, status: Status) -> Error {
+        match (status.error, &self.speech) {
+            (Some(error), _) => error,
+            (None, Speech::Plain(_)) => super::plain::refusal(verb, status.code, &status.message),
+            (None, Speech::Ours(_)) => {
+                Error::new(verb.failure_code(), Kind::Io, status.message).with_verb(verb)
+            }
+        }
+    }
+
+    /// The connection ended before the answer was there.
+    pub(crate) fn unanswered(&self, verb: Verb, lost: Unanswered, modifies: bool) -> Error {
+        let error = self.lost(verb);
+        match (modifies, lost.sent) {
+            (false, _) => error,
+            (true, false) => error.with_effect(Effect::NotApplied, None),
+            (true, true) => error.with_effect(Effect::Unknown, self.ticket(lost.number)),
+        }
+    }
+
+    pub(crate) fn ticket(&self, request: u32) -> Option<ab_core::Ticket> {
+        match &self.speech {
+            Speech::Ours(_) => Some(CallNumber { connection: self.number, request }.ticket()),
+            Speech::Plain(_) => None,
+        }
+    }
+
+    /// The connection is over.
+    pub(crate) fn lost(&self, verb: Verb) -> Error {
+        let message = match self.over.get() {
+            Some(error) => error.message().to_owned(),
+            None => format!("the connection to {} was lost", self.who),
+        };
+        Error::new(Code::ConnectionClosed, Kind::Disconnected, message).with_verb(verb)
+    }
+
+    /// The answer took longer than it may.
+    pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
+        let message = format!("{} gave no answer within {:?}", self.who, self.patience);
+        let error = Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb);
+        match modifies {
+            true => error.with_effect(Effect::Unknown, self.ticket(number)),
+            false => error,
+        }
+    }
+
+    pub(crate) fn nonsense(&self, verb: Verb) -> Error {
+        let message = format!("{} answered with something that makes no sense", self.who);
+        Error::new(verb.failure_code(), Kind::Io, message).with_verb(verb)
+    }
+
+    /// Ends the connection.
+    pub(crate) fn end(&self, why: &Error) {
+        // The first reason is the one that counts.
+        let _ = self.over.set(why.clone());
+        self.cut.cut();
+        self.lines.end_all();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.sender.abort();
+        self.cut.cut();
+        self.lines.end_all();
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("who", &self.who).finish_non_exhaustive()
+    }
+}
+
+/// Calls a request off unless its answer came.
+struct Leaving<'a> {
+    session: &'a Session,
+    number: u32,
+    waits: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            let number = self.session.requests.number();
+            let call = Call::Cancel { request: self.number };
+            self.session.later(Later::Packet(call_packet(number, &call)));
+        }
+    }
+}
+
+fn call_packet(number: u32, call: &Call) -> Bytes {
+    packet::extended(number, call::NAME, call)
+}
+
+/// Sends what nobody waits for, in order. Keeps the channel of the requests open.
+async fn send_later(
+    requests: Arc<Requests>,
+    mut waiting: mpsc::UnboundedReceiver<Later>,
+    _half: HalfChannel,
+) {
+    while let Some(what) = waiting.recv().await {
+        match what {
+            Later::Packet(packet) => drop(requests.send(packet).await),
+            Later::Close(half) => half.close().await,
+        }
+    }
+}
+
+/// Where a directory of the server's machine is in its workspace.
+fn base(root: &str, info: &Info, who: &str) -> Result<WsPath> {
+    let root = root.trim_end_matches('/');
+    let below = info.root_aliases.iter().find_map(|alias| {
+        let rest = root.strip_prefix(alias.trim_end_matches('/'))?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/'))
+    });
+    let mismatch = || {
+        let serves = info.root_aliases.first().map_or("another workspace", String::as_str);
+        let message = format!("{who} serves {serves}, not {root}");
+        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            .with_hint("leave the root out to use the one that is served")
+    };
+    match below {
+        Some("") => Ok(WsPath::root()),
+        Some(below) => {
+            let parsed = ab_core::PathRules::lenient().parse(below);
+            Ok(parsed.map_err(|_| mismatch())?.fenced())
+        }
+        None => Err(mismatch()),
+    }
+}
+
+fn unready(who: &str, why: &str) -> Error {
+    let message = format!("cannot use {who}: {why}");
+    Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
+}
+
+/// An extended request of OpenSSH's.
+pub(crate) fn extended(request: &Extended) -> Request {
+    let (name, body) = request.encode();
+    Request::Extended { name: Bytes::from_static(name.as_bytes()), body }
+}

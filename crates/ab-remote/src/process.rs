@@ -1,0 +1,217 @@
+//! A process of our own client, on a channel of its own: frames in, frames out.
+//!
+//! No more output is sent than the client has room for. Input is taken as it comes, and the client is
+//! told how much the process took; it sends no more than [`INPUT_ROOM`] ahead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::process::{Control, Output, Process};
+use ab_core::{Backend, Code, Effect, Error, Kind};
+use bytes::Bytes;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+use crate::inbox::Inbox;
+use crate::ledger::{Ledger, Seat, effect_of_failure};
+use crate::outlet::{Gone, Outlet};
+use crate::wire;
+use crate::wire::frame::{FromProcess, INPUT_ROOM, MAX_FRAME, ToProcess, framed};
+
+/// Output of one frame, at most.
+const PIECE: usize = 64 * 1024;
+/// Input that a client may send before it hears that some was taken. One that sends more than it
+/// may ends its process.
+const MAX_INPUT: usize = 4 * INPUT_ROOM as usize;
+
+/// How long a process may take to read what was said before its client let go of it.
+const PARTING: Duration = Duration::from_secs(5);
+
+/// Serves a channel until its process has ended or its client let go of it. Dropping the future lets
+/// go too.
+pub(crate) async fn serve(
+    backend: Backend,
+    ledger: Arc<Ledger>,
+    inbox: Arc<Inbox>,
+    outlet: Outlet,
+) {
+    // A client that is gone needs no answer.
+    let _: Result<(), Gone> = match begin(&backend, &ledger, &inbox).await {
+        Ok(begun) => attend(begun, &inbox, &outlet).await,
+        Err(error) => outlet.stdout(framed(&FromProcess::Refused(error))).await,
+    };
+    let _ = outlet.exit(0).await;
+    inbox.close();
+}
+
+struct Begun {
+    process: Process,
+    room: u64,
+    /// The place in the ledger of the connection that started it.
+    seat: Option<Seat>,
+}
+
+async fn begin(backend: &Backend, ledger: &Ledger, inbox: &Inbox) -> Result<Begun, Error> {
+    match frame(inbox).await? {
+        Some(ToProcess::Exec { call, room, request }) => {
+            let seat = ledger.seat(call.connection);
+            let entry = seat.begin(call.request);
+            let process = backend.spawn(*request).await;
+            entry.done(match &process {
+                Ok(_) => Effect::Applied,
+                Err(error) => effect_of_failure(error),
+            });
+            Ok(Begun { process: process?, room, seat: Some(seat) })
+        }
+        Some(ToProcess::Attach { id, from, room }) => {
+            Ok(Begun { process: backend.attach(&id, from).await?, room, seat: None })
+        }
+        Some(_) | None => Err(misplaced("a process begins with what is to run")),
+    }
+}
+
+/// What standard input is told, in order.
+enum Fed {
+    Bytes(Bytes),
+    End,
+}
+
+/// The next frame; nothing at the end.
+async fn frame(inbox: &Inbox) -> Result<Option<ToProcess>, Error> {
+    let packet = inbox.packet(MAX_FRAME).await;
+    let Some(packet) = packet.map_err(|_| misplaced("a frame is longer than any may be"))? else {
+        return Ok(None);
+    };
+    wire::decode(packet).map(Some).map_err(|_| misplaced("a frame makes no sense"))
+}
+
+fn misplaced(message: &str) -> Error {
+    Error::new(Code::ExecError, Kind::Invalid, message)
+}
+
+async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone> {
+    let Begun { mut process, room, seat } = begun;
+    let stdin = process.stdin.take();
+    let began = FromProcess::Began { id: process.id.clone(), input: stdin.is_some() };
+    outlet.stdout(framed(&began)).await?;
+    let space = &Semaphore::new(0);
+    give(space, room);
+    let (input, mut fed) = mpsc::unbounded_channel::<Fed>();
+    let (control, ending) = (process.control.clone(), process.control.clone());
+    let waiting = &Semaphore::new(MAX_INPUT);
+    let feeding = async {
+        let Some(stdin) = stdin else { return };
+        while let Some(fed) = fed.recv().await {
+            let Fed::Bytes(piece) = fed else {
+                let _ = ending.send(Control::EndInput).await;
+                continue;
+            };
+            let length = piece.len();
+            if stdin.send(piece).await.is_err() {
+                return;
+            }
+            waiting.add_permits(length);
+            if outlet.stdout(framed(&FromProcess::Room(length as u64))).await.is_err() {
+                return;
+            }
+        }
+    };
+    let listening = async move {
+        let mut input = Some(input);
+        // What makes no sense is taken for the end.
+        while let Ok(Some(frame)) = frame(inbox).await {
+            match frame {
+                ToProcess::Input(bytes) => {
+                    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    let Ok(permit) = waiting.try_acquire_many(length) else { break };
+                    permit.forget();
+                    if let Some(input) = &input {
+                        // A process that takes no more input is told of by its end.
+                        let _ = input.send(Fed::Bytes(bytes));
+                    }
+                }
+                ToProcess::InputDropped => input = None,
+                ToProcess::Control(Control::EndInput) => {
+                    if let Some(input) = &input {
+                        let _ = input.send(Fed::End);
+                    }
+                }
+                ToProcess::Control(wish) => {
+                    let _ = control.send(wish).await;
+                }
+                ToProcess::Room(bytes) => give(space, bytes),
+                ToProcess::LetGo => return Some(input),
+                ToProcess::Exec { .. } | ToProcess::Attach { .. } => break,
+            }
+        }
+        None
+    };
+    let hearing = async {
+        tokio::pin!(feeding);
+        let mut fed_all = false;
+        tokio::pin!(listening);
+        let left = loop {
+            tokio::select! {
+                left = &mut listening => break left,
+                () = &mut feeding, if !fed_all => fed_all = true,
+            }
+        };
+        // Whoever lets go may have said something just before, which the process still gets.
+        if let Some(input) = left {
+            drop(input);
+            if !fed_all {
+                let _ = timeout(PARTING, feeding).await;
+            }
+        }
+    };
+    let retired = async {
+        match &seat {
+            Some(seat) => seat.retired().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut end = process.ending().clone();
+    let telling = async {
+        let exit = end.wait().await;
+        outlet.stdout(framed(&FromProcess::Ended(exit))).await
+    };
+    let talking = async {
+        while let Some(output) = process.output.recv().await {
+            for piece in pieces(output) {
+                let length = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
+                // Nobody closes it.
+                let Ok(permit) = space.acquire_many(length).await else { return Err(Gone) };
+                permit.forget();
+                outlet.stdout(framed(&FromProcess::Output(piece))).await?;
+            }
+        }
+        Ok(())
+    };
+    let speaking = async {
+        tokio::try_join!(telling, talking)?;
+        outlet.stdout(framed(&FromProcess::Over)).await
+    };
+    tokio::select! {
+        told = speaking => told,
+        () = hearing => Err(Gone),
+        () = retired => Err(Gone),
+    }
+}
+
+fn give(space: &Semaphore, bytes: u64) {
+    let room = Semaphore::MAX_PERMITS.saturating_sub(space.available_permits());
+    space.add_permits(usize::try_from(bytes).unwrap_or(usize::MAX).min(room));
+}
+
+/// A piece of output as pieces that fit into frames.
+fn pieces(output: Output) -> impl Iterator<Item = Output> {
+    let mut left = Some(output);
+    std::iter::from_fn(move || {
+        let mut output = left.take()?;
+        if output.bytes.len() > PIECE {
+            let rest = output.bytes.split_off(PIECE);
+            left = Some(Output { sequence: output.next(), bytes: rest, lost: 0, ..output.clone() });
+        }
+        Some(output)
+    })
+}

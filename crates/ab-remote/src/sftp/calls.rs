@@ -1,0 +1,306 @@
+//! What the calls of our own client do: each is one act on the workspace, exactly as asked.
+
+use ab_core::metadata::Removed;
+use ab_core::options::{Access, ByteRange, ListOptions, OpenOptions, ReadOptions};
+use ab_core::search::{Query, SearchLimits};
+use ab_core::{Backend, Body, Kind, ScopeOptions, WsPath};
+use bytes::{Bytes, BytesMut};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::handles::{Handle, MAX_LISTED, Open};
+use super::packet::{Answer, MAX_DATA};
+use super::status::{FAILURE, Refusal};
+use super::{Outcome, Session};
+use crate::wire::call::{self, Call, Content, Part, Welcome};
+use crate::wire::{self, Wire};
+
+/// Bytes of an answer that go in one packet; the rest is asked for.
+const PART: usize = 1024 * 1024;
+/// Scopes of one channel whose views are kept.
+const MAX_SCOPES: usize = 64;
+/// The most that a search may ask for.
+const MOST: SearchLimits =
+    SearchLimits { matches: 1_000_000, bytes: 32 * 1024 * 1024, time: Duration::from_secs(120) };
+
+type Done = Result<Outcome, Refusal>;
+
+/// Bytes that the answer may take.
+pub(super) fn cost(call: &Call) -> usize {
+    match call {
+        Call::List { .. }
+        | Call::Search(_)
+        | Call::More { .. }
+        | Call::Processes
+        | Call::Policy => PART,
+        Call::Read { .. } => MAX_DATA,
+        Call::Hello { .. }
+        | Call::Stat { .. }
+        | Call::Stage { .. }
+        | Call::Write { .. }
+        | Call::Open { .. }
+        | Call::Describe { .. }
+        | Call::Dress { .. }
+        | Call::SetAttributes { .. }
+        | Call::ReadLink { .. }
+        | Call::Symlink { .. }
+        | Call::MakeDir { .. }
+        | Call::Remove { .. }
+        | Call::Rename { .. }
+        | Call::Space
+        | Call::Cancel { .. }
+        | Call::Outcome(_) => 0,
+    }
+}
+
+pub(super) async fn perform(session: &Session, call: Call) -> Done {
+    match call {
+        Call::Hello { connection } => hello(session, connection),
+        Call::Stat { path, options } => {
+            let (backend, path) = place(session, &path)?;
+            answered(&backend.stat_with(&path, options).await?)
+        }
+        Call::List { path, options } => {
+            let (backend, path) = place(session, &path)?;
+            let options = ListOptions { limit: options.limit.min(MAX_LISTED), ..options };
+            let listing = backend.list(&path, options).await?;
+            in_parts(session, wire::encode(&listing))
+        }
+        Call::Search(query) => {
+            let found = session.views.search(&bounded(*query)).await?;
+            in_parts(session, wire::encode(&found))
+        }
+        Call::More { handle } => more(session, handle),
+        Call::Read { path, options } => read(session, &path, options).await,
+        Call::Stage { size } => {
+            let share = session.allowance.handle()?;
+            let open = Open::Staged(session.staging.stage(size).await?);
+            let handle = Handle { path: WsPath::root(), open, _share: share };
+            answered(&session.handles.add(handle))
+        }
+        Call::Write { path, body, options } => {
+            let (backend, path) = place(session, &path)?;
+            match body {
+                call::Body::Here(bytes) => {
+                    answered(&backend.write_with(&path, Body(bytes), options).await?)
+                }
+                call::Body::Staged(handle) => {
+                    let handle = session.handles.remove(&handle.to_be_bytes());
+                    let handle = handle.ok_or_else(no_such_handle)?;
+                    let Open::Staged(stage) = &handle.open else { return Err(no_such_handle()) };
+                    answered(&backend.write_with(&path, Body(stage.take()), options).await?)
+                }
+            }
+        }
+        Call::Open { path, options } => {
+            let number = open(session, &path, options).await?;
+            answered(&number)
+        }
+        Call::Describe { handle } => {
+            let handle = held(session, handle)?;
+            answered(&file(&handle)?.stat().await?)
+        }
+        Call::Dress { handle, attributes } => {
+            let handle = held(session, handle)?;
+            answered(&file(&handle)?.set_attributes(attributes).await?)
+        }
+        Call::SetAttributes { path, attributes } => {
+            let (backend, path) = place(session, &path)?;
+            answered(&backend.set_attributes(&path, attributes).await?)
+        }
+        Call::ReadLink { path } => {
+            let (backend, path) = place(session, &path)?;
+            answered(&backend.read_link(&path).await?)
+        }
+        Call::Symlink { path, target } => {
+            let (backend, path) = place(session, &path)?;
+            answered(&backend.symlink(&path, &target).await?)
+        }
+        Call::MakeDir { path } => {
+            let (backend, path) = place(session, &path)?;
+            answered(&backend.mkdir(&path).await?)
+        }
+        Call::Remove { path, options } => {
+            let (backend, path) = place(session, &path)?;
+            let Removed { count } = backend.rm(&path, options).await?;
+            answered(&count)
+        }
+        Call::Rename { from, to, options } => {
+            let (backend, from, to) = places(session, &from, &to)?;
+            answered(&backend.rename_with(&from, &to, options).await?.atomic)
+        }
+        Call::Space => answered(&session.views.space().await?),
+        Call::Processes => {
+            let processes = session.views.processes().await?;
+            in_parts(session, wire::encode(&processes))
+        }
+        Call::Policy => {
+            let policy = session.views.effective_policy().await?;
+            in_parts(session, wire::encode(&policy))
+        }
+        Call::Cancel { request } => {
+            session.cancel(request);
+            answered(&())
+        }
+        Call::Outcome(number) => {
+            let own = session.seat.get().map(|(connection, _)| *connection);
+            answered(&session.ledger.outcome(number, own).await)
+        }
+    }
+}
+
+/// From now on failures are told exactly, and calls are entered in the book of the connection.
+fn hello(session: &Session, connection: u128) -> Done {
+    let seat = session.ledger.seat(connection);
+    if session.seat.set((connection, seat)).is_err() {
+        return Err(Refusal::new(FAILURE, "hello was said already"));
+    }
+    session.says_exactly();
+    let incarnation = session.ledger.incarnation();
+    answered(&Welcome { incarnation, info: session.backend.info() })
+}
+
+/// The handle that a path's fences leave, and the path below them.
+fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
+    let confined = path.confined();
+    Ok((within(session, &confined.fences)?, or_root(confined.rest)))
+}
+
+/// Two paths through one handle: the fences that both are behind.
+fn places(
+    session: &Session,
+    one: &WsPath,
+    other: &WsPath,
+) -> Result<(Backend, String, String), Refusal> {
+    let (one, other) = (one.confined(), other.confined());
+    let pairs = one.fences.iter().zip(&other.fences);
+    let common = pairs.take_while(|(one, other)| one == other).count();
+    let below = |fences: &[&str], rest: &str| {
+        let parts: Vec<&str> = fences.iter().skip(common).copied().chain([rest]).collect();
+        or_root(parts.join("/").trim_matches('/'))
+    };
+    let backend = within(session, &one.fences[..common])?;
+    Ok((backend, below(&one.fences, one.rest), below(&other.fences, other.rest)))
+}
+
+fn or_root(path: &str) -> String {
+    if path.is_empty() { ".".to_owned() } else { path.to_owned() }
+}
+
+/// The workspace behind fences. Views are kept, since each remembers that its directory is there.
+fn within(session: &Session, fences: &[&str]) -> Result<Backend, Refusal> {
+    if fences.is_empty() {
+        return Ok(session.views.clone());
+    }
+    let key = fences.join("\0");
+    let mut scopes = session.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(backend) = scopes.get(&key) {
+        return Ok(backend.clone());
+    }
+    let mut backend = session.views.clone();
+    for fence in fences {
+        backend = backend.scope(fence, ScopeOptions::default())?;
+    }
+    if scopes.len() >= MAX_SCOPES {
+        scopes.clear();
+    }
+    scopes.insert(key, backend.clone());
+    Ok(backend)
+}
+
+fn bounded(query: Query) -> Query {
+    let asked = query.limits;
+    let limits = SearchLimits {
+        matches: asked.matches.min(MOST.matches),
+        bytes: asked.bytes.min(MOST.bytes),
+        time: asked.time.min(MOST.time),
+    };
+    Query { limits, ..query }
+}
+
+/// A short content at once; a long one is opened, to be read in pieces.
+async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
+    let (backend, text) = place(session, path)?;
+    let short = match options.range {
+        Some(ByteRange { length, .. }) => length <= MAX_DATA as u64,
+        None => true,
+    };
+    if short {
+        let limit = options.limit.min(MAX_DATA as u64);
+        match backend.read_with(&text, ReadOptions { limit, ..options }).await {
+            Ok(content) => {
+                let mut answer = Answer::extended();
+                answer.bytes(&wire::encode(&Content::Here(content.stat)));
+                return Ok(Outcome::Parts(answer, content.bytes));
+            }
+            Err(error) if error.kind() == Kind::TooLarge && limit < options.limit => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let number = open(session, path, OpenOptions::default()).await?;
+    let handle = held(session, number)?;
+    let stat = file(&handle)?.stat().await;
+    if stat.is_err() {
+        session.handles.remove(&number.to_be_bytes());
+    }
+    answered(&Content::Open(stat?, number))
+}
+
+async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<u32, Refusal> {
+    let share = session.allowance.handle()?;
+    let (backend, text) = place(session, path)?;
+    let file = backend.open(&text, options).await?;
+    let appends =
+        options.access != Access::Read && options.placement == ab_core::options::Placement::End;
+    let open = Open::File { file, appends };
+    Ok(session.handles.add(Handle { path: path.clone(), open, _share: share }))
+}
+
+/// An answer that may take several packets.
+fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
+    if bytes.len() <= PART {
+        return answered(&Part { more: None, bytes });
+    }
+    let share = session.allowance.answer(bytes.len())?;
+    let first = bytes.split_to(PART);
+    let open = Open::Answer(Mutex::new(bytes));
+    let number = session.handles.add(Handle { path: WsPath::root(), open, _share: share });
+    answered(&Part { more: Some(number), bytes: first })
+}
+
+fn more(session: &Session, number: u32) -> Done {
+    let handle = held(session, number)?;
+    let Open::Answer(left) = &handle.open else { return Err(no_such_handle()) };
+    let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+    let length = left.len().min(PART);
+    let bytes = left.split_to(length);
+    let more = (!left.is_empty()).then_some(number);
+    drop(left);
+    if more.is_none() {
+        session.handles.remove(&number.to_be_bytes());
+    }
+    answered(&Part { more, bytes })
+}
+
+fn held(session: &Session, number: u32) -> Result<std::sync::Arc<Handle>, Refusal> {
+    session.handles.get(&number.to_be_bytes()).ok_or_else(no_such_handle)
+}
+
+fn file(handle: &Handle) -> Result<&dyn ab_core::File, Refusal> {
+    match &handle.open {
+        Open::File { file, .. } => Ok(&**file),
+        Open::Directory(_) | Open::Staged(_) | Open::Answer(_) => Err(no_such_handle()),
+    }
+}
+
+fn no_such_handle() -> Refusal {
+    Refusal::new(FAILURE, "no such handle")
+}
+
+fn answered(value: &impl Wire) -> Done {
+    let mut body = BytesMut::new();
+    value.put(&mut body);
+    let mut answer = Answer::extended();
+    answer.bytes(&body);
+    Ok(Outcome::Packet(answer))
+}

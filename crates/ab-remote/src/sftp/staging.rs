@@ -1,0 +1,72 @@
+//! Room for contents that come in several packets before they are written as a whole.
+//!
+//! They are in memory until then, so all clients together have so much room and no more; whoever
+//! asks for some that is taken waits.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ab_core::{Code, Error, Kind};
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::status::{FAILURE, Refusal};
+
+/// The longest content that is written as a whole.
+pub const MAX_CONTENT: u64 = 256 * 1024 * 1024;
+/// Room for all of them together.
+const ROOM: usize = 512 * 1024 * 1024;
+/// Room is counted in units of this size.
+const UNIT: u64 = 4096;
+
+/// The room of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Staging {
+    room: Arc<Semaphore>,
+}
+
+impl Default for Staging {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new(ROOM / UNIT as usize)) }
+    }
+}
+
+/// A content that is being put together.
+#[derive(Debug)]
+pub(super) struct Stage {
+    bytes: Mutex<BytesMut>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Staging {
+    pub(super) async fn stage(&self, size: u64) -> Result<Stage, Refusal> {
+        if size > MAX_CONTENT {
+            let message = format!("a content of {size} bytes is more than {MAX_CONTENT}");
+            let error = Error::new(Code::TooLarge, Kind::TooLarge, message)
+                .with_hint("open the file and write it in pieces");
+            return Err(error.into());
+        }
+        let units = u32::try_from(size.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let room = self.room.clone().acquire_many_owned(units).await;
+        let room = room.map_err(|_| Refusal::new(FAILURE, "there is no room"))?;
+        let bytes = BytesMut::zeroed(usize::try_from(size).unwrap_or(usize::MAX));
+        Ok(Stage { bytes: Mutex::new(bytes), _room: room })
+    }
+}
+
+impl Stage {
+    pub(super) fn write(&self, offset: u64, data: &[u8]) -> Result<(), Refusal> {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = usize::try_from(offset).ok();
+        let end = start.and_then(|start| start.checked_add(data.len()));
+        let place = start.zip(end).and_then(|(start, end)| bytes.get_mut(start..end));
+        let place = place.ok_or_else(|| Refusal::new(FAILURE, "past the end of the content"))?;
+        place.copy_from_slice(data);
+        Ok(())
+    }
+
+    /// All of it, to be written.
+    pub(super) fn take(&self) -> Bytes {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *bytes).freeze()
+    }
+}

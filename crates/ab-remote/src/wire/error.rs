@@ -1,0 +1,66 @@
+//! Failures on the wire, exactly: the same failure has the same kind on both sides.
+
+use ab_core::{Code, Effect, Error, Kind, Verb};
+use bytes::BytesMut;
+
+use super::{Read, Wire, put_choice, take_choice};
+use crate::sftp::packet::Fields;
+
+impl Wire for Verb {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &Verb::ALL, self);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        take_choice(fields, &Verb::ALL)
+    }
+}
+
+impl Wire for Effect {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &Effect::ALL, self);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        take_choice(fields, &Effect::ALL)
+    }
+}
+
+impl Wire for Error {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &Code::ALL, &self.code());
+        put_choice(out, &Kind::ALL, &self.kind());
+        self.message().to_owned().put(out);
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        owned(self.hint()).put(out);
+        self.backend().put(out);
+        self.verb().put(out);
+        owned(self.path()).put(out);
+        owned(self.command()).put(out);
+        self.exit().cloned().put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (code, kind) = (take_choice(fields, &Code::ALL)?, take_choice(fields, &Kind::ALL)?);
+        let mut error = Error::new(code, kind, String::read(fields)?);
+        if let Some(hint) = <Option<String>>::read(fields)? {
+            error = error.with_hint(hint);
+        }
+        if let Some(backend) = Wire::read(fields)? {
+            error = error.with_backend(backend);
+        }
+        if let Some(verb) = Wire::read(fields)? {
+            error = error.with_verb(verb);
+        }
+        if let Some(path) = <Option<String>>::read(fields)? {
+            error = error.with_path(path);
+        }
+        if let Some(command) = <Option<String>>::read(fields)? {
+            error = error.with_command(command);
+        }
+        if let Some(exit) = Wire::read(fields)? {
+            error = error.with_exit(exit);
+        }
+        Ok(error)
+    }
+}

@@ -1,0 +1,294 @@
+//! Files on the wire: how they are asked for, and what is said of them.
+
+use ab_core::driver::{BackendKind, Capabilities, Info};
+use ab_core::metadata::{Entry, FileKind, Listing, Problem, Space, Stat, Truncated, Version};
+use ab_core::options::{
+    Access, Attributes, ByteRange, Creation, Detail, Durability, Existing, Links, ListOptions,
+    Missing, OpenOptions, Overwrite, Placement, Reach, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteMode, WriteOptions,
+};
+use bytes::{BufMut, BytesMut};
+
+use super::{Read, Wire, put_choice, take_choice};
+use crate::sftp::packet::Fields;
+
+const LINKS: [Links; 2] = [Links::Follow, Links::Keep];
+const DETAILS: [Detail; 2] = [Detail::Kind, Detail::Stat];
+const MODES: [WriteMode; 4] = [
+    WriteMode::CreateOrReplace,
+    WriteMode::CreateNew,
+    WriteMode::Replace,
+    WriteMode::CreateIfMissing,
+];
+const DURABILITIES: [Durability; 2] = [Durability::Process, Durability::Power];
+const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::ReadWrite];
+const CREATIONS: [Creation; 3] = [Creation::Never, Creation::IfMissing, Creation::Always];
+const EXISTINGS: [Existing; 2] = [Existing::Keep, Existing::Truncate];
+const PLACEMENTS: [Placement; 2] = [Placement::AsGiven, Placement::End];
+const REACHES: [Reach; 2] = [Reach::One, Reach::Recursive];
+const MISSINGS: [Missing; 2] = [Missing::Fail, Missing::Ignore];
+const OVERWRITES: [Overwrite; 2] = [Overwrite::Refuse, Overwrite::Replace];
+const KINDS: [FileKind; 4] = [FileKind::File, FileKind::Dir, FileKind::Symlink, FileKind::Other];
+const CUTS: [Truncated; 3] = [Truncated::Count, Truncated::Bytes, Truncated::Time];
+
+impl Wire for StatOptions {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &LINKS, &self.links);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self { links: take_choice(fields, &LINKS)? })
+    }
+}
+
+impl Wire for ListOptions {
+    fn put(&self, out: &mut BytesMut) {
+        (self.depth, self.limit).put(out);
+        put_choice(out, &DETAILS, &self.detail);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (depth, limit) = Wire::read(fields)?;
+        Ok(Self { depth, limit, detail: take_choice(fields, &DETAILS)? })
+    }
+}
+
+impl Wire for ReadOptions {
+    fn put(&self, out: &mut BytesMut) {
+        self.range.map(|range| (range.start, range.length)).put(out);
+        self.limit.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let range = <Option<(u64, u64)>>::read(fields)?;
+        let range = range.map(|(start, length)| ByteRange { start, length });
+        Ok(Self { range, limit: Wire::read(fields)? })
+    }
+}
+
+impl Wire for WriteOptions {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &MODES, &self.mode);
+        self.expect.put(out);
+        self.permissions.put(out);
+        put_choice(out, &DURABILITIES, &self.durability);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            mode: take_choice(fields, &MODES)?,
+            expect: Wire::read(fields)?,
+            permissions: Wire::read(fields)?,
+            durability: take_choice(fields, &DURABILITIES)?,
+        })
+    }
+}
+
+impl Wire for OpenOptions {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &ACCESSES, &self.access);
+        put_choice(out, &CREATIONS, &self.create);
+        put_choice(out, &EXISTINGS, &self.existing);
+        put_choice(out, &PLACEMENTS, &self.placement);
+        self.permissions.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            access: take_choice(fields, &ACCESSES)?,
+            create: take_choice(fields, &CREATIONS)?,
+            existing: take_choice(fields, &EXISTINGS)?,
+            placement: take_choice(fields, &PLACEMENTS)?,
+            permissions: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for Attributes {
+    fn put(&self, out: &mut BytesMut) {
+        self.mode.put(out);
+        (self.modified, self.accessed).put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let mode = Wire::read(fields)?;
+        let (modified, accessed) = Wire::read(fields)?;
+        Ok(Self { mode, modified, accessed })
+    }
+}
+
+impl Wire for RemoveOptions {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &REACHES, &self.reach);
+        put_choice(out, &MISSINGS, &self.missing);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self { reach: take_choice(fields, &REACHES)?, missing: take_choice(fields, &MISSINGS)? })
+    }
+}
+
+impl Wire for RenameOptions {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &OVERWRITES, &self.overwrite);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self { overwrite: take_choice(fields, &OVERWRITES)? })
+    }
+}
+
+impl Wire for FileKind {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &KINDS, self);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        take_choice(fields, &KINDS)
+    }
+}
+
+impl Wire for Version {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_slice(&self.bytes());
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Version::new(Wire::read(fields)?))
+    }
+}
+
+impl Wire for Stat {
+    fn put(&self, out: &mut BytesMut) {
+        self.kind.put(out);
+        self.size.put(out);
+        self.modified.put(out);
+        (self.accessed, self.created).put(out);
+        self.mode.put(out);
+        self.version.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (kind, size, modified) =
+            (Wire::read(fields)?, Wire::read(fields)?, Wire::read(fields)?);
+        let (accessed, created) = Wire::read(fields)?;
+        let (mode, version) = Wire::read(fields)?;
+        Ok(Self { kind, size, modified, accessed, created, mode, version })
+    }
+}
+
+impl Wire for Entry {
+    fn put(&self, out: &mut BytesMut) {
+        self.path.put(out);
+        self.kind.put(out);
+        self.stat.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self { path: Wire::read(fields)?, kind: Wire::read(fields)?, stat: Wire::read(fields)? })
+    }
+}
+
+impl Wire for Truncated {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &CUTS, self);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        take_choice(fields, &CUTS)
+    }
+}
+
+impl Wire for Problem {
+    fn put(&self, out: &mut BytesMut) {
+        self.path.put(out);
+        self.error.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self { path: Wire::read(fields)?, error: Wire::read(fields)? })
+    }
+}
+
+impl Wire for Listing {
+    fn put(&self, out: &mut BytesMut) {
+        self.entries.put(out);
+        self.truncated.put(out);
+        self.problems.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            entries: Wire::read(fields)?,
+            truncated: Wire::read(fields)?,
+            problems: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for Space {
+    fn put(&self, out: &mut BytesMut) {
+        (self.total, self.available).put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (total, available) = Wire::read(fields)?;
+        Ok(Self { total, available })
+    }
+}
+
+impl Wire for BackendKind {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &BackendKind::ALL, self);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        take_choice(fields, &BackendKind::ALL)
+    }
+}
+
+impl Wire for Capabilities {
+    fn put(&self, out: &mut BytesMut) {
+        for can in [
+            self.exec,
+            self.search,
+            self.links,
+            self.modes,
+            self.empty_dirs,
+            self.jail,
+            self.atomic_write,
+            self.exact_kinds,
+        ] {
+            can.put(out);
+        }
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            exec: Wire::read(fields)?,
+            search: Wire::read(fields)?,
+            links: Wire::read(fields)?,
+            modes: Wire::read(fields)?,
+            empty_dirs: Wire::read(fields)?,
+            jail: Wire::read(fields)?,
+            atomic_write: Wire::read(fields)?,
+            exact_kinds: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for Info {
+    fn put(&self, out: &mut BytesMut) {
+        self.kind.put(out);
+        self.root_aliases.put(out);
+        self.capabilities.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            kind: Wire::read(fields)?,
+            root_aliases: Wire::read(fields)?,
+            capabilities: Wire::read(fields)?,
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Commands on the wire: what is to run, how it ended, what is in force for it.
+
+use std::collections::BTreeMap;
+
+use ab_core::effective::{self, EffectivePolicy, Isolation, Strength, Subject};
+use ab_core::process::{
+    Access, Cause, Channel, Command, Control, ExecLimits, ExecRequest, Exit, HostDirectory, Layout,
+    Lifetime, Output, ProcessId, ProcessInfo, Restrictions, Stdin, TerminalSize,
+};
+use bytes::{BufMut, BytesMut};
+
+use super::{Misread, Read, Wire, put_choice, take_choice};
+use crate::sftp::packet::Fields;
+
+const STDINS: [Stdin; 2] = [Stdin::Closed, Stdin::Piped];
+const LIFETIMES: [Lifetime; 2] = [Lifetime::Owned, Lifetime::Detached];
+const ACCESSES: [Access; 2] = [Access::ReadOnly, Access::ReadWrite];
+const CAUSES: [Cause; 4] = [Cause::Itself, Cause::Timeout, Cause::Memory, Cause::Dropped];
+const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
+
+impl Wire for Command {
+    fn put(&self, out: &mut BytesMut) {
+        match self {
+            Command::Shell(line) => {
+                out.put_u8(0);
+                line.put(out);
+            }
+            Command::Argv(words) => {
+                out.put_u8(1);
+                words.put(out);
+            }
+        }
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(match fields.u8()? {
+            0 => Command::Shell(Wire::read(fields)?),
+            1 => Command::Argv(Wire::read(fields)?),
+            _ => return Err(Misread::Senseless),
+        })
+    }
+}
+
+impl Wire for TerminalSize {
+    fn put(&self, out: &mut BytesMut) {
+        (self.columns, self.rows).put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (columns, rows) = Wire::read(fields)?;
+        Ok(Self { columns, rows })
+    }
+}
+
+impl Wire for ExecLimits {
+    fn put(&self, out: &mut BytesMut) {
+        (self.wall, self.cpu).put(out);
+        for limit in [self.memory, self.processes, self.file_size, self.open_files] {
+            limit.put(out);
+        }
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (wall, cpu) = Wire::read(fields)?;
+        Ok(Self {
+            wall,
+            cpu,
+            memory: Wire::read(fields)?,
+            processes: Wire::read(fields)?,
+            file_size: Wire::read(fields)?,
+            open_files: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for HostDirectory {
+    fn put(&self, out: &mut BytesMut) {
+        self.path.put(out);
+        put_choice(out, &ACCESSES, &self.access);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self { path: Wire::read(fields)?, access: take_choice(fields, &ACCESSES)? })
+    }
+}
+
+impl Wire for Restrictions {
+    fn put(&self, out: &mut BytesMut) {
+        self.hidden.put(out);
+        self.read_only.put(out);
+        self.binds.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            hidden: Wire::read(fields)?,
+            read_only: Wire::read(fields)?,
+            binds: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for ExecRequest {
+    /// Other workspaces that are mounted beside this one are on the machine of whoever mounted
+    /// them; the one that runs the command knows nothing of them.
+    fn put(&self, out: &mut BytesMut) {
+        self.command.put(out);
+        self.cwd.put(out);
+        let env: Vec<(String, String)> =
+            self.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        env.put(out);
+        put_choice(out, &STDINS, &self.stdin);
+        self.terminal.put(out);
+        put_choice(out, &LIFETIMES, &self.lifetime);
+        self.limits.put(out);
+        self.restrictions.put(out);
+        self.layout.at.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (command, cwd) = Wire::read(fields)?;
+        let env: Vec<(String, String)> = Wire::read(fields)?;
+        Ok(Self {
+            command,
+            cwd,
+            env: env.into_iter().collect::<BTreeMap<_, _>>(),
+            stdin: take_choice(fields, &STDINS)?,
+            terminal: Wire::read(fields)?,
+            lifetime: take_choice(fields, &LIFETIMES)?,
+            limits: Wire::read(fields)?,
+            restrictions: Wire::read(fields)?,
+            layout: Layout { at: Wire::read(fields)?, neighbours: Vec::new() },
+        })
+    }
+}
+
+impl Wire for Exit {
+    fn put(&self, out: &mut BytesMut) {
+        (self.code, self.signal).put(out);
+        put_choice(out, &CAUSES, &self.cause);
+        self.stdout_tail.put(out);
+        self.stderr_tail.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (code, signal) = Wire::read(fields)?;
+        Ok(Self {
+            code,
+            signal,
+            cause: take_choice(fields, &CAUSES)?,
+            stdout_tail: Wire::read(fields)?,
+            stderr_tail: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for ProcessId {
+    fn put(&self, out: &mut BytesMut) {
+        self.as_str().to_owned().put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(ProcessId::new(String::read(fields)?))
+    }
+}
+
+impl Wire for ProcessInfo {
+    fn put(&self, out: &mut BytesMut) {
+        self.id.put(out);
+        self.command.put(out);
+        self.cwd.put(out);
+        self.started.put(out);
+        self.exit.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            id: Wire::read(fields)?,
+            command: Wire::read(fields)?,
+            cwd: Wire::read(fields)?,
+            started: Wire::read(fields)?,
+            exit: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for Output {
+    fn put(&self, out: &mut BytesMut) {
+        (self.sequence, self.lost).put(out);
+        put_choice(out, &CHANNELS, &self.channel);
+        self.bytes.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let (sequence, lost) = Wire::read(fields)?;
+        let channel = take_choice(fields, &CHANNELS)?;
+        Ok(Self { sequence, channel, bytes: Wire::read(fields)?, lost })
+    }
+}
+
+impl Wire for Control {
+    fn put(&self, out: &mut BytesMut) {
+        match self {
+            Control::Signal(number) => {
+                out.put_u8(0);
+                number.put(out);
+            }
+            Control::Resize(size) => {
+                out.put_u8(1);
+                size.put(out);
+            }
+            Control::EndInput => out.put_u8(2),
+        }
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(match fields.u8()? {
+            0 => Control::Signal(Wire::read(fields)?),
+            1 => Control::Resize(Wire::read(fields)?),
+            2 => Control::EndInput,
+            _ => return Err(Misread::Senseless),
+        })
+    }
+}
+
+impl Wire for effective::Control {
+    fn put(&self, out: &mut BytesMut) {
+        put_choice(out, &Subject::ALL, &self.subject);
+        self.asked.put(out);
+        self.in_force.put(out);
+        put_choice(out, &Strength::ALL, &self.strength);
+        self.mechanism.put(out);
+        self.proof.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        Ok(Self {
+            subject: take_choice(fields, &Subject::ALL)?,
+            asked: Wire::read(fields)?,
+            in_force: Wire::read(fields)?,
+            strength: take_choice(fields, &Strength::ALL)?,
+            mechanism: Wire::read(fields)?,
+            proof: Wire::read(fields)?,
+        })
+    }
+}
+
+impl Wire for EffectivePolicy {
+    fn put(&self, out: &mut BytesMut) {
+        self.isolation.is_some().put(out);
+        if let Some(isolation) = &self.isolation {
+            put_choice(out, &Isolation::ALL, isolation);
+        }
+        self.controls.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let isolation = match bool::read(fields)? {
+            true => Some(take_choice(fields, &Isolation::ALL)?),
+            false => None,
+        };
+        Ok(Self { isolation, controls: Wire::read(fields)? })
+    }
+}

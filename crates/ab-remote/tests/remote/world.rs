@@ -1,0 +1,42 @@
+//! A workspace, a server in front of it, and a remote backend that reaches it.
+
+use std::io;
+use std::sync::Arc;
+
+use ab_core::Backend;
+use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
+use ab_remote::{Access, HostKey, Server};
+use async_trait::async_trait;
+
+/// Reaches a server through memory: every connection is served by a task of its own.
+#[derive(Debug)]
+pub(crate) struct Memory(pub(crate) Server);
+
+#[async_trait]
+impl Connector for Memory {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let (mine, theirs) = tokio::io::duplex(256 * 1024);
+        let server = self.0.clone();
+        tokio::spawn(async move { server.serve(theirs).await });
+        Ok(Box::new(mine))
+    }
+}
+
+pub(crate) fn server(backend: Backend) -> Server {
+    let host_key = HostKey::ephemeral("a test").unwrap();
+    Server::new(backend, ab_remote::Settings::new(host_key, Access::Any))
+}
+
+/// Settings that reach a server through memory, and say what its root is called.
+pub(crate) fn settings(server: &Server) -> Settings {
+    let endpoint = Endpoint::Stream(Arc::new(Memory(server.clone())));
+    let root = server.backend().info().root_aliases.first().cloned();
+    Settings { root, ..Settings::new(endpoint) }
+}
+
+/// A remote backend that is connected.
+pub(crate) async fn connected(settings: Settings) -> Backend {
+    let backend = Backend::new(Remote::new(settings).unwrap());
+    backend.connect().await.unwrap();
+    backend
+}
