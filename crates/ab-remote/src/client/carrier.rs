@@ -44,7 +44,7 @@ impl fmt::Debug for Carrier {
 }
 
 /// Why there is no channel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Unopened {
     Refused(ChannelOpenFailure),
     /// The connection is over.

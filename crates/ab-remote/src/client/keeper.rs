@@ -61,7 +61,7 @@ impl Keeper {
     /// The connection, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Session>> {
         let session = self.current.borrow().clone();
-        session.filter(|session| session.over.get().is_none())
+        session.filter(|session| !session.is_over())
     }
 
     /// Where the connection will be seen, whenever there is one.
@@ -119,6 +119,7 @@ impl Keeping {
         loop {
             match self.event().await {
                 Event::Told(Some(Told::Wanted(waiter))) => {
+                    self.notice_loss();
                     self.waiting.retain(|waiter| !waiter.is_closed());
                     self.waiting.push(waiter);
                     self.apply(Input::Wanted);
@@ -159,6 +160,16 @@ impl Keeping {
                     self.apply(Input::TimerFired);
                 }
             }
+        }
+    }
+
+    /// A loss may be seen by whoever makes a call before it is told here.
+    fn notice_loss(&mut self) {
+        let Some((generation, session, gone)) = &mut self.connection else { return };
+        if session.is_over() {
+            let generation = *generation;
+            self.reason = Some(gone.try_recv().map_or_else(|_| lost(), |gone| gone.error));
+            self.apply(Input::Lost(generation));
         }
     }
 

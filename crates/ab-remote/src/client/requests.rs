@@ -54,6 +54,11 @@ impl Requests {
         (Arc::new(Self { carrier, channel, next, state: Mutex::new(state) }), version)
     }
 
+    /// Whether nothing will be answered any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
     /// A number for a request, or for whatever else is to be told from them.
     pub(crate) fn number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)

@@ -125,6 +125,11 @@ impl Session {
         Ok(Speech::Ours(Ours { incarnation, info, base }))
     }
 
+    /// Whether nothing can be asked any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.get().is_some() || self.requests.is_over()
+    }
+
     /// The most bytes that one request or answer holds.
     pub(crate) fn data_limit(&self) -> usize {
         match &self.speech {

@@ -325,8 +325,11 @@ async fn another_server_knows_nothing_of_earlier_calls() {
 #[tokio::test]
 async fn files_end_with_their_connection() {
     let ground = Ground::new(|_| {});
-    let options =
-        OpenOptions { access: Access::ReadWrite, create: Creation::IfMissing, ..Default::default() };
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        create: Creation::IfMissing,
+        ..Default::default()
+    };
     let file = within(ground.backend.open("file", options)).await.unwrap();
     within(file.write_at(0, "abc".into())).await.unwrap();
     ground.relay.cut();
