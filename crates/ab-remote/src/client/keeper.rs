@@ -109,7 +109,7 @@ struct Keeping {
 
 enum Event {
     Told(Option<Told>),
-    Attempted(Generation, Result<Made, DialError>),
+    Attempted(Generation, Box<Result<Made, DialError>>),
     Lost(Generation, Option<Gone>),
     TimerFired,
 }
@@ -134,19 +134,9 @@ impl Keeping {
                     self.apply(Input::Destroy);
                     return;
                 }
-                Event::Attempted(generation, Ok(made)) => {
+                Event::Attempted(generation, outcome) => {
                     self.attempt = None;
-                    self.reason = None;
-                    let session = Arc::new(made.session);
-                    self.connection = Some((generation, session.clone(), made.gone));
-                    self.current.send_replace(Some(session));
-                    self.apply(Input::AttemptSucceeded(generation));
-                }
-                Event::Attempted(generation, Err(failure)) => {
-                    self.attempt = None;
-                    let DialError { error, retryable } = failure;
-                    self.reason = Some(error);
-                    self.apply(Input::AttemptFailed { generation, retryable });
+                    self.attempted(generation, *outcome);
                 }
                 Event::Lost(generation, gone) => {
                     self.reason = Some(match gone {
@@ -159,6 +149,22 @@ impl Keeping {
                     self.timer = None;
                     self.apply(Input::TimerFired);
                 }
+            }
+        }
+    }
+
+    fn attempted(&mut self, generation: Generation, outcome: Result<Made, DialError>) {
+        match outcome {
+            Ok(Made { session, gone }) => {
+                self.reason = None;
+                let session = Arc::new(session);
+                self.connection = Some((generation, session.clone(), gone));
+                self.current.send_replace(Some(session));
+                self.apply(Input::AttemptSucceeded(generation));
+            }
+            Err(DialError { error, retryable }) => {
+                self.reason = Some(error);
+                self.apply(Input::AttemptFailed { generation, retryable });
             }
         }
     }
@@ -177,7 +183,9 @@ impl Keeping {
     async fn event(&mut self) -> Event {
         let attempted = async {
             match &mut self.attempt {
-                Some((generation, attempt)) => Event::Attempted(*generation, attempt.await),
+                Some((generation, attempt)) => {
+                    Event::Attempted(*generation, Box::new(attempt.await))
+                }
                 None => pending().await,
             }
         };

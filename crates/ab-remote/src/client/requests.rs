@@ -122,8 +122,7 @@ impl Line for Requests {
                 &mut whole
             }
         };
-        loop {
-            let Some(header) = unread.first_chunk::<4>() else { break };
+        while let Some(header) = unread.first_chunk::<4>() {
             let length = u32::from_be_bytes(*header) as usize;
             if length > LONGEST {
                 fail(&mut state);

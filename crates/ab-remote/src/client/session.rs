@@ -56,7 +56,6 @@ pub(crate) enum Speech {
 /// What is known of a server of ours.
 #[derive(Debug)]
 pub(crate) struct Ours {
-    pub(crate) incarnation: u128,
     pub(crate) info: Info,
     /// Where the workspace is in the server's, fenced at its end.
     pub(crate) base: WsPath,
@@ -121,8 +120,7 @@ impl Session {
             Some(root) => base(root, &welcome.info, &self.who)?,
             None => WsPath::root(),
         };
-        let Welcome { incarnation, info } = welcome;
-        Ok(Speech::Ours(Ours { incarnation, info, base }))
+        Ok(Speech::Ours(Ours { info: welcome.info, base }))
     }
 
     /// Whether nothing can be asked any more.
