@@ -1,4 +1,6 @@
 //! The remote driver: a workspace elsewhere that behaves like here.
 
+mod openssh;
+mod sshd;
 mod suite;
 pub(crate) mod world;
