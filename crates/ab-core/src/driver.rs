@@ -404,6 +404,8 @@ impl fmt::Display for BackendKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     pub exec: bool,
+    /// Commands can be started to stay, and be found and followed later.
+    pub detached: bool,
     pub search: bool,
     /// Symbolic links can be made and read.
     pub links: bool,

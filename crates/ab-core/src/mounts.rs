@@ -332,6 +332,7 @@ impl Driver for Mounts {
         let everywhere = |a: Capabilities, b: Capabilities| Capabilities {
             // A command runs in the part that owns its directory, which is the base's unless said.
             exec: a.exec,
+            detached: a.detached,
             // What a part cannot search is searched from here.
             search: true,
             links: a.links && b.links,

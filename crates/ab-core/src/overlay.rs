@@ -89,6 +89,7 @@ impl Overlay {
         let (l, u) = (below.capabilities, above.capabilities);
         let capabilities = Capabilities {
             exec: false,
+            detached: false,
             search: true,
             links: l.links && u.links,
             modes: l.modes && u.modes,

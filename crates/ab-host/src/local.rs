@@ -293,6 +293,7 @@ impl Driver for Local {
             root_aliases: self.shared.aliases.clone(),
             capabilities: Capabilities {
                 exec: true,
+                detached: true,
                 search: true,
                 links: true,
                 modes: true,

@@ -3,5 +3,7 @@
 mod faults;
 mod lifecycle;
 pub(crate) mod relay;
+mod openssh;
+mod sshd;
 mod suite;
 pub(crate) mod world;

@@ -28,6 +28,21 @@ pub async fn can_run(backend: &Backend) -> bool {
     false
 }
 
+/// Whether commands can be started to stay; if not, the backend must say so to whoever tries.
+pub async fn can_stay(backend: &Backend) -> bool {
+    if !can_run(backend).await {
+        return false;
+    }
+    if backend.info().capabilities.detached {
+        return true;
+    }
+    let refused = failure(backend.start(ExecRequest::shell("true")).await, Kind::Unsupported);
+    assert_eq!(refused.code(), Code::NotImplemented);
+    failure(backend.processes().await, Kind::Unsupported);
+    failure(backend.attach(&ProcessId::new("1"), 0).await, Kind::Unsupported);
+    false
+}
+
 /// What a command that must succeed says.
 pub async fn said(backend: &Backend, line: &str) -> String {
     said_with(backend, line, ExecOptions::default()).await

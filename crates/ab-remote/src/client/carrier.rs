@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ab_core::process::TerminalSize;
 use bytes::Bytes;
 use russh::client::{Handle, Msg};
 use russh::{ChannelId, ChannelOpenFailure, ChannelWriteHalf};
@@ -75,6 +76,34 @@ impl HalfChannel {
     /// Asks for a subsystem; a refusal is heard on the channel.
     pub(crate) async fn request_subsystem(&self, name: &str) -> Result<(), Unopened> {
         self.0.request_subsystem(true, name).await.map_err(|_| Unopened::Gone)
+    }
+
+    pub(crate) async fn exec(&self, line: &str) -> Result<(), String> {
+        self.0.exec(true, line).await.map_err(|error| error.to_string())
+    }
+
+    pub(crate) async fn request_terminal(
+        &self,
+        term: &str,
+        size: TerminalSize,
+    ) -> Result<(), String> {
+        let (columns, rows) = (size.columns.into(), size.rows.into());
+        let asked = self.0.request_pty(false, term, columns, rows, 0, 0, &[]).await;
+        asked.map_err(|error| error.to_string())
+    }
+
+    pub(crate) async fn resize(&self, size: TerminalSize) {
+        // A connection that is over has no terminal either.
+        let _ = self.0.window_change(size.columns.into(), size.rows.into(), 0, 0).await;
+    }
+
+    /// Sends what the other side has room for, and waits where it has none.
+    pub(crate) async fn say(&self, bytes: Bytes) -> bool {
+        self.0.data_bytes(bytes).await.is_ok()
+    }
+
+    pub(crate) async fn end_of_input(&self) {
+        let _ = self.0.eof().await;
     }
 
     pub(crate) async fn close(self) {

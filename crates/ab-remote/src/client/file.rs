@@ -12,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::place::Place;
 use super::reply::Reply;
-use super::session::{Later, Session, Speech, extended};
+use super::session::{Later, Session, extended};
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
@@ -127,6 +127,11 @@ impl RemoteFile {
         self.handle.first_chunk::<4>().map_or(0, |number| u32::from_be_bytes(*number))
     }
 
+    /// The handle, as the server gave it.
+    pub(crate) fn handle(&self) -> &Bytes {
+        &self.handle
+    }
+
     /// The handle is used up.
     pub(crate) fn forget(mut self) {
         self.handle = Bytes::new();
@@ -161,28 +166,14 @@ impl File for RemoteFile {
     }
 
     async fn stat(&self) -> Result<Stat> {
-        match &self.session.speech {
-            Speech::Ours(_) => {
-                let call = Call::Describe { handle: self.number() };
-                self.within(Verb::Stat, self.session.call(Verb::Stat, &call)).await
-            }
-            Speech::Plain(plain) => {
-                self.within(Verb::Stat, plain.describe(&self.session, &self.handle)).await
-            }
-        }
+        let call = Call::Describe { handle: self.number() };
+        self.within(Verb::Stat, self.session.call(Verb::Stat, &call)).await
     }
 
     async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
         let verb = Verb::SetAttributes;
-        match &self.session.speech {
-            Speech::Ours(_) => {
-                let call = Call::Dress { handle: self.number(), attributes };
-                self.within(verb, self.session.call(verb, &call)).await
-            }
-            Speech::Plain(plain) => {
-                self.within(verb, plain.dress(&self.session, &self.handle, attributes)).await
-            }
-        }
+        let call = Call::Dress { handle: self.number(), attributes };
+        self.within(verb, self.session.call(verb, &call)).await
     }
 
     async fn sync(&self) -> Result<()> {

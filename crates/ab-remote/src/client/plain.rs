@@ -1,125 +1,131 @@
-//! A workspace behind a server that speaks SFTP and runs commands, and nothing else.
+//! A workspace behind a server that speaks SFTP version 3 and runs commands, and nothing else.
+//!
+//! Such a server has no jail, no versions and few words for what went wrong. What can be made up for
+//! from here is: names are looked up one by one, so that links which lead out are refused and
+//! failures get their kind; files are replaced by a rename; versions tell every change that goes
+//! through this connection from the one before. What cannot is said by [`Plain::capabilities`] and
+//! [`Plain::effective_policy`]: between a look and an act the other side may change.
 
-use ab_core::driver::{BackendKind, Capabilities, File};
-use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
-use ab_core::options::{
-    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
-    WriteOptions,
-};
-use ab_core::process::{ExecRequest, Process};
-use ab_core::{EffectivePolicy, Error, Kind, Result, Verb, WsPath};
-use bytes::Bytes;
+mod act;
+mod change;
+mod command;
+mod ear;
+mod errand;
+mod file;
+mod greet;
+mod line;
+mod list;
+mod look;
+mod markers;
+mod marks;
+mod open;
+mod policy;
+mod read;
+mod remove;
+mod rename;
+mod spot;
+mod turns;
+mod write;
+
 use std::sync::Arc;
 
-use super::remote::Shared;
-use super::reply::Version;
+use ab_core::driver::Capabilities;
+use ab_core::{EffectivePolicy, Error, Kind, Verb, WsPath};
+use tokio::sync::Semaphore;
+
+use self::act::Act;
+use self::marks::Marks;
+use self::turns::Turns;
 use super::session::Session;
-use super::settings::Settings;
 
-#[derive(Debug, Default)]
-pub(crate) struct Plain {}
+pub(crate) use self::act::refusal;
 
-fn lacks<T>(verb: Verb) -> Result<T> {
-    Err(Error::unsupported(BackendKind::Remote, verb))
+/// Commands that run at a time. OpenSSH opens ten channels unless told otherwise; one is for files
+/// and one for signals.
+const COMMANDS: usize = 8;
+
+/// What is known of a plain server.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    /// The root on the other side, as the server names it; empty for `/`.
+    root: String,
+    /// The root as the settings name it, where that is another text.
+    alias: Option<String>,
+    can: Extensions,
+    data_limit: usize,
+    /// Whether it runs commands.
+    runs: bool,
+    marks: Marks,
+    turns: Turns,
+    commands: Arc<Semaphore>,
+    errands: Semaphore,
 }
 
-pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
-    Error::new(verb.failure_code(), Kind::Io, format!("{message} ({code})")).with_verb(verb)
+/// What of OpenSSH's additions there is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Extensions {
+    posix_rename: bool,
+    fsync: bool,
+    statvfs: bool,
+}
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self {
+            root: String::new(),
+            alias: None,
+            can: Extensions::default(),
+            data_limit: greet::LEAST_DATA,
+            runs: false,
+            marks: Marks::default(),
+            turns: Turns::default(),
+            commands: Arc::new(Semaphore::new(COMMANDS)),
+            errands: Semaphore::new(1),
+        }
+    }
 }
 
 impl Plain {
-    pub(crate) async fn greet(_: &Session, _: &Settings, _: &Version) -> Result<Self> {
-        lacks(Verb::Connect)
-    }
     pub(crate) fn data_limit(&self) -> usize {
-        32 * 1024
+        self.data_limit
     }
+
     pub(crate) fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities {
+            exec: self.runs,
+            detached: false,
+            search: true,
+            links: true,
+            modes: true,
+            empty_dirs: true,
+            jail: false,
+            atomic_write: self.can.posix_rename,
+            // What is looked at after a failure may have changed since.
+            exact_kinds: false,
+        }
     }
+
     pub(crate) fn effective_policy(&self) -> EffectivePolicy {
-        EffectivePolicy::default()
+        match self.runs {
+            true => policy::describe(),
+            false => EffectivePolicy::default(),
+        }
     }
-    pub(crate) async fn stat(&self, _: &Session, _: &WsPath, _: StatOptions) -> Result<Stat> {
-        lacks(Verb::Stat)
+
+    fn act<'a>(&'a self, session: &'a Session, verb: Verb, path: &'a WsPath) -> Act<'a> {
+        Act { session, plain: self, verb, path }
     }
-    pub(crate) async fn list(&self, _: &Session, _: &WsPath, _: ListOptions) -> Result<Listing> {
-        lacks(Verb::List)
+
+    /// Where something of the workspace is on the other side.
+    fn at(&self, real: &str) -> String {
+        match (real.is_empty(), self.root.is_empty()) {
+            (true, true) => "/".to_owned(),
+            (true, false) => self.root.clone(),
+            (false, _) => format!("{}/{real}", self.root),
+        }
     }
-    pub(crate) async fn read(
-        &self,
-        _: &Arc<Session>,
-        _: &WsPath,
-        _: ReadOptions,
-    ) -> Result<Content> {
-        lacks(Verb::Read)
-    }
-    pub(crate) async fn write(
-        &self,
-        _: &Arc<Session>,
-        _: &WsPath,
-        _: Bytes,
-        _: WriteOptions,
-    ) -> Result<Stat> {
-        lacks(Verb::Write)
-    }
-    pub(crate) async fn open(
-        &self,
-        _: &Arc<Session>,
-        _: &WsPath,
-        _: OpenOptions,
-    ) -> Result<Box<dyn File>> {
-        lacks(Verb::Open)
-    }
-    pub(crate) async fn describe(&self, _: &Session, _: &Bytes) -> Result<Stat> {
-        lacks(Verb::Stat)
-    }
-    pub(crate) async fn dress(&self, _: &Session, _: &Bytes, _: Attributes) -> Result<Stat> {
-        lacks(Verb::SetAttributes)
-    }
-    pub(crate) async fn set_attributes(
-        &self,
-        _: &Session,
-        _: &WsPath,
-        _: Attributes,
-    ) -> Result<Stat> {
-        lacks(Verb::SetAttributes)
-    }
-    pub(crate) async fn read_link(&self, _: &Session, _: &WsPath) -> Result<String> {
-        lacks(Verb::ReadLink)
-    }
-    pub(crate) async fn symlink(&self, _: &Session, _: &WsPath, _: &str) -> Result<()> {
-        lacks(Verb::Symlink)
-    }
-    pub(crate) async fn create_dir(&self, _: &Session, _: &WsPath) -> Result<()> {
-        lacks(Verb::Mkdir)
-    }
-    pub(crate) async fn remove(
-        &self,
-        _: &Session,
-        _: &WsPath,
-        _: RemoveOptions,
-    ) -> Result<Removed> {
-        lacks(Verb::Delete)
-    }
-    pub(crate) async fn rename(
-        &self,
-        _: &Session,
-        _: &WsPath,
-        _: &WsPath,
-        _: RenameOptions,
-    ) -> Result<Renamed> {
-        lacks(Verb::Rename)
-    }
-    pub(crate) async fn space(&self, _: &Session) -> Result<Space> {
-        lacks(Verb::Space)
-    }
-    pub(crate) async fn exec(
-        &self,
-        _: &Arc<Shared>,
-        _: &Arc<Session>,
-        _: ExecRequest,
-    ) -> Result<Process> {
-        lacks(Verb::Exec)
-    }
+}
+
+fn root_stays(act: &Act<'_>) -> Error {
+    act.error(Kind::Invalid, "the root of the workspace stays where it is")
 }

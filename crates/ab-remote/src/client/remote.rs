@@ -136,6 +136,7 @@ fn capabilities(session: &Session) -> Capabilities {
 /// What is taken for granted of a server that was not met yet: that it is one of ours.
 const EXPECTED: Capabilities = Capabilities {
     exec: true,
+    detached: true,
     search: true,
     links: true,
     modes: true,

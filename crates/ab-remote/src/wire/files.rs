@@ -251,6 +251,7 @@ impl Wire for Capabilities {
     fn put(&self, out: &mut BytesMut) {
         for can in [
             self.exec,
+            self.detached,
             self.search,
             self.links,
             self.modes,
@@ -266,6 +267,7 @@ impl Wire for Capabilities {
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(Self {
             exec: Wire::read(fields)?,
+            detached: Wire::read(fields)?,
             search: Wire::read(fields)?,
             links: Wire::read(fields)?,
             modes: Wire::read(fields)?,

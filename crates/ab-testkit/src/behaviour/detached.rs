@@ -1,10 +1,12 @@
 //! Processes that stay: listed, followed from any byte, fed and ended by whoever comes.
+//!
+//! Where none can stay, each case checks that the backend says so.
 
 use ab_core::process::{Cause, Control, ExecRequest, Output, ProcessId};
 use ab_core::{Backend, BackendKind, Kind, ScopeOptions};
 
 use crate::commands::{
-    can_run, control, holding, is_held, let_go, rest, said, say, talking, talking_in, text, until,
+    can_stay, control, holding, is_held, let_go, rest, said, say, talking, talking_in, text, until,
 };
 use crate::expect::failure;
 
@@ -16,7 +18,7 @@ async fn kept(backend: &Backend, id: &ProcessId, from: u64) -> Vec<Output> {
 
 /// One that runs is in the table, and so is one that ended.
 pub async fn are_listed(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     assert!(backend.processes().await.unwrap().is_empty());
@@ -40,7 +42,7 @@ pub async fn are_listed(backend: &Backend) {
 
 /// The output is there after the end, from any byte on.
 pub async fn output_is_kept(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     let line = "printf 0123456789; exit 3";
@@ -58,7 +60,7 @@ pub async fn output_is_kept(backend: &Backend) {
 
 /// A reader that leaves and returns has everything, and another one too.
 pub async fn leaving_loses_nothing(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     let line = "echo first; read -r x; echo $x; read -r x; echo $x; seq 1 20000";
@@ -91,7 +93,7 @@ pub async fn leaving_loses_nothing(backend: &Backend) {
 
 /// What no bound lets be kept is counted.
 pub async fn loss_is_told(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     const TOTAL: u64 = 150_000_000;
@@ -114,7 +116,7 @@ pub async fn loss_is_told(backend: &Backend) {
 
 /// Nobody needs to hold one for it to live, and anybody can end it.
 pub async fn they_stay_until_ended(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     let line = holding("echo ready; sleep 1000; true");
@@ -133,7 +135,7 @@ pub async fn they_stay_until_ended(backend: &Backend) {
 
 /// Input from several holders arrives, and only `EndInput` ends it.
 pub async fn input_is_shared(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     let process = backend.start(talking("cat; echo end")).await.unwrap();
@@ -151,7 +153,7 @@ pub async fn input_is_shared(backend: &Backend) {
 
 /// Nobody's process is `NotFound`.
 pub async fn unknown_is_not_found(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     for id in ["", "1", "nobody", "a:b:c", "\0"] {
@@ -163,7 +165,7 @@ pub async fn unknown_is_not_found(backend: &Backend) {
 
 /// A scope knows its own processes and no others; whoever holds more sees more.
 pub async fn scopes_see_their_own(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     let inner = backend.scope("inner", ScopeOptions::default()).unwrap();
@@ -195,7 +197,7 @@ pub async fn scopes_see_their_own(backend: &Backend) {
 
 /// The end of a backend is that of its processes, unless it is a scope of one that lives on.
 pub async fn destroy_ends_them(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     let mut process = backend.start(talking("echo ready; cat")).await.unwrap();
@@ -215,7 +217,7 @@ pub async fn destroy_ends_them(backend: &Backend) {
 
 /// A process that stays has no reader to wait for.
 pub async fn nobody_has_to_read(backend: &Backend) {
-    if !can_run(backend).await {
+    if !can_stay(backend).await {
         return;
     }
     let line = "yes | head -c 20000000; echo done > done";

@@ -10,7 +10,7 @@ use ab_core::{Backend, BackendKind, Code, ExecOptions, Kind, Verb};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use crate::commands::{argv, can_run, rest, said, said_with, say, talking_in, text, until};
+use crate::commands::{argv, can_run, can_stay, rest, said, said_with, say, talking_in, text, until};
 use crate::expect::{failure, holds};
 
 fn in_directory(cwd: &str) -> ExecOptions {
@@ -22,7 +22,11 @@ pub async fn needs_the_capability(backend: &Backend) {
     let info = backend.info();
     if info.capabilities.exec {
         assert!(backend.exec("true").await.unwrap().exit.success());
-        backend.processes().await.unwrap();
+        if info.capabilities.detached {
+            backend.processes().await.unwrap();
+        } else {
+            assert!(!can_stay(backend).await);
+        }
         return;
     }
     let error = failure(backend.exec("echo hello").await, Kind::Unsupported);

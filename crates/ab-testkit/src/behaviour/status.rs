@@ -70,7 +70,7 @@ pub async fn info_is_honest(backend: &Backend) {
     assert_eq!(backend.exists("empty").await.unwrap(), can.empty_dirs, "empty_dirs");
     assert_eq!(supported(backend.search(&every_call::names()).await), can.search, "search");
     assert_eq!(supported(backend.exec("true").await), can.exec, "exec");
-    assert_eq!(supported(backend.processes().await), can.exec, "processes");
+    assert_eq!(supported(backend.processes().await), can.detached, "processes");
 
     assert_eq!(backend.info(), info, "what a backend is does not change");
 }

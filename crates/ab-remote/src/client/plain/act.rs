@@ -1,0 +1,161 @@
+//! One call about one path: the requests that it takes, and what their refusals mean to whoever
+//! called.
+
+use ab_core::error::printable;
+use ab_core::metadata::FileKind;
+use ab_core::{Effect, Error, Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+
+use super::Plain;
+use crate::client::reply::{Reply, Status};
+use crate::client::session::Session;
+use crate::sftp::Attributes;
+use crate::sftp::packet::Request;
+use crate::sftp::status;
+
+/// Status codes of version 3 that have a meaning of their own here.
+const BAD_MESSAGE: u32 = 5;
+
+#[derive(Clone, Copy)]
+pub(super) struct Act<'a> {
+    pub(super) session: &'a Session,
+    pub(super) plain: &'a Plain,
+    pub(super) verb: Verb,
+    pub(super) path: &'a WsPath,
+}
+
+impl<'a> Act<'a> {
+    /// The same about another path.
+    pub(super) fn about(self, path: &'a WsPath) -> Self {
+        Self { path, ..self }
+    }
+
+    pub(super) fn error(&self, kind: Kind, message: &str) -> Error {
+        Error::on(self.verb, self.path, kind, message)
+    }
+
+    pub(super) fn missing(&self) -> Error {
+        self.error(Kind::NotFound, "no such file or directory")
+    }
+
+    pub(super) fn not_a_directory(&self) -> Error {
+        self.error(Kind::NotADirectory, "not a directory, or a parent is not")
+    }
+
+    pub(super) fn is_a_directory(&self) -> Error {
+        self.error(Kind::IsADirectory, "is a directory")
+    }
+
+    pub(super) fn exists(&self) -> Error {
+        self.error(Kind::AlreadyExists, "something is there already")
+    }
+
+    /// Names the path in an error that does not name any.
+    pub(super) fn named(&self, error: Error) -> Error {
+        error.with_verb(self.verb).with_path(self.path.to_string())
+    }
+
+    /// The error that a status tells of.
+    pub(super) fn refused(&self, status: &Status) -> Error {
+        self.named(refusal(self.verb, status.code, &status.message))
+    }
+
+    pub(super) fn nonsense(&self) -> Error {
+        self.named(self.session.nonsense(self.verb))
+    }
+
+    pub(super) async fn ask(&self, request: &Request) -> Result<Reply> {
+        let reply = self.session.ask(self.verb, request).await;
+        reply.map_err(|error| self.named(error))
+    }
+
+    /// The status that a request is answered by.
+    pub(super) async fn status(&self, request: &Request) -> Result<Status> {
+        match self.ask(request).await? {
+            Reply::Status(status) => Ok(status),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(super) async fn done(&self, request: &Request) -> Result<()> {
+        let status = self.status(request).await?;
+        match status.code {
+            status::OK => Ok(()),
+            _ => Err(self.refused(&status)),
+        }
+    }
+
+    /// The handle that a request is answered by, or the refusal.
+    pub(super) async fn handle(&self, request: &Request) -> Result<Result<Bytes, Status>> {
+        match self.ask(request).await? {
+            Reply::Handle(handle) => Ok(Ok(handle)),
+            Reply::Status(status) => Ok(Err(status)),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// What is at a place on the other side, if anything.
+    pub(super) async fn lstat(&self, at: String) -> Result<Option<Attributes>> {
+        match self.ask(&Request::Lstat { path: at.into() }).await? {
+            Reply::Attributes(attributes) => Ok(Some(attributes)),
+            Reply::Status(status) if status.code == status::NO_SUCH_FILE => Ok(None),
+            Reply::Status(status) => Err(self.refused(&status)),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    pub(super) async fn fstat(&self, handle: &Bytes) -> Result<Attributes> {
+        match self.ask(&Request::Fstat { handle: handle.clone() }).await? {
+            Reply::Attributes(attributes) => Ok(attributes),
+            Reply::Status(status) => Err(self.refused(&status)),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// The text of the link at a place.
+    pub(super) async fn link_text(&self, at: String) -> Result<String> {
+        match self.ask(&Request::ReadLink { path: at.into() }).await? {
+            Reply::Names(names) => {
+                let target = names.into_iter().next().ok_or_else(|| self.nonsense())?.name;
+                String::from_utf8(target.into())
+                    .map_err(|_| self.error(Kind::Invalid, "the link's target is not valid UTF-8"))
+            }
+            Reply::Status(status) => Err(self.refused(&status)),
+            _ => Err(self.nonsense()),
+        }
+    }
+}
+
+/// What a status means without looking any further.
+pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
+    let (kind, words) = match code {
+        status::NO_SUCH_FILE => (Kind::NotFound, "no such file or directory".to_owned()),
+        status::PERMISSION_DENIED => {
+            (Kind::PermissionDenied, "permission denied by the system".to_owned())
+        }
+        BAD_MESSAGE => (Kind::InvalidPath, "the name is too long for the file system".to_owned()),
+        status::UNSUPPORTED => (Kind::Unsupported, "the server cannot do that".to_owned()),
+        _ => {
+            let said = printable(message.trim());
+            (Kind::Io, format!("the server says only '{said}' (status {code})"))
+        }
+    };
+    Error::on(verb, &WsPath::root(), kind, words)
+}
+
+pub(super) fn kind(attributes: &Attributes) -> FileKind {
+    match attributes.mode.unwrap_or(0o100_000) & 0o170_000 {
+        0o040_000 => FileKind::Dir,
+        0o120_000 => FileKind::Symlink,
+        0o100_000 => FileKind::File,
+        _ => FileKind::Other,
+    }
+}
+
+/// The same failure of a step that left the workspace as it was.
+pub(super) fn unchanged(error: Error) -> Error {
+    match error.effect() {
+        Some(_) => error.with_effect(Effect::NotApplied, None),
+        None => error,
+    }
+}

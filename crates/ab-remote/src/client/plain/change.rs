@@ -1,0 +1,136 @@
+//! Small changes: attributes, links, directories.
+
+use std::time::SystemTime;
+
+use ab_core::metadata::{FileKind, Stat};
+use ab_core::options::Attributes;
+use ab_core::path::MAX_PATH_BYTES;
+use ab_core::{Kind, Result, Verb, WsPath};
+
+use super::Plain;
+use super::act::{Act, kind};
+use super::spot::Final;
+use crate::client::session::Session;
+use crate::sftp;
+use crate::sftp::packet::Request;
+use crate::sftp::status;
+
+impl Plain {
+    pub(crate) async fn set_attributes(
+        &self,
+        session: &Session,
+        path: &WsPath,
+        attributes: Attributes,
+    ) -> Result<Stat> {
+        let act = self.act(session, Verb::SetAttributes, path);
+        let (spot, found) = act.existing(Final::Follow).await?;
+        if !matches!(kind(&found), FileKind::File | FileKind::Dir) {
+            return Err(act.error(Kind::SpecialFile, "not a regular file or directory"));
+        }
+        let wanted = wanted(&act, attributes, &found)?;
+        if wanted == sftp::Attributes::default() {
+            return Ok(act.described(&spot, &found));
+        }
+        let at = self.at(&spot.real);
+        act.done(&Request::SetStat { path: at.clone().into(), attributes: wanted }).await?;
+        if attributes.modified.is_some() {
+            self.marks.change(&spot.real);
+        }
+        let found = act.lstat(at).await?.ok_or_else(|| act.missing())?;
+        Ok(act.described(&spot, &found))
+    }
+
+    pub(crate) async fn symlink(
+        &self,
+        session: &Session,
+        path: &WsPath,
+        target: &str,
+    ) -> Result<()> {
+        let act = self.act(session, Verb::Symlink, path);
+        if target.is_empty() || target.contains('\0') || target.len() > MAX_PATH_BYTES {
+            let message = "the target is empty, too long or holds a NUL";
+            return Err(act.error(Kind::InvalidPath, message));
+        }
+        if !self.stays_inside(path, target) {
+            return Err(act.error(Kind::Escape, "the target leaves the workspace"));
+        }
+        let spot = act.spot(Final::Keep).await?;
+        if spot.found.is_some() {
+            return Err(act.exists());
+        }
+        act.make_parents(&spot).await?;
+        let at = self.at(&spot.real);
+        // OpenSSH takes the target first, and whoever wants to be understood does as it does.
+        let request =
+            Request::Symlink { first: target.to_owned().into(), second: at.clone().into() };
+        let status = act.status(&request).await?;
+        if status.code == status::OK {
+            self.marks.change(&spot.real);
+            return Ok(());
+        }
+        match act.lstat(at).await? {
+            Some(_) => Err(act.exists()),
+            None => Err(act.refused(&status)),
+        }
+    }
+
+    /// Whether a link leads nowhere else, as far as text can say. What it really leads to is decided
+    /// each time it is used.
+    fn stays_inside(&self, path: &WsPath, target: &str) -> bool {
+        if target.starts_with('/') {
+            let below = self.inside(target, path.fence().as_str());
+            return below.is_some_and(|below| climbs_from(0, below));
+        }
+        climbs_from(path.below_fence().split('/').count() - 1, target)
+    }
+
+    pub(crate) async fn create_dir(&self, session: &Session, path: &WsPath) -> Result<()> {
+        let act = self.act(session, Verb::Mkdir, path);
+        let spot = act.spot(Final::Follow).await?;
+        match spot.kind() {
+            Some(FileKind::Dir) => Ok(()),
+            Some(FileKind::File | FileKind::Symlink | FileKind::Other) => Err(act.exists()),
+            None => act.make_all(&spot).await,
+        }
+    }
+}
+
+/// Whether a relative path never climbs above where it starts.
+fn climbs_from(mut depth: usize, target: &str) -> bool {
+    for segment in target.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if depth == 0 => return false,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    true
+}
+
+/// What to ask the server for. Times come in pairs on this wire, and in whole seconds.
+pub(super) fn wanted(
+    act: &Act<'_>,
+    attributes: Attributes,
+    found: &sftp::Attributes,
+) -> Result<sftp::Attributes> {
+    if attributes.mode.is_some_and(|mode| mode > 0o777) {
+        return Err(act.error(Kind::Invalid, "only permission bits up to 777 can be set"));
+    }
+    let seconds = |time: Option<SystemTime>| -> Result<Option<u32>> {
+        let Some(time) = time else { return Ok(None) };
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let seconds = since.and_then(|since| u32::try_from(since.as_secs()).ok());
+        let beyond = || act.error(Kind::Invalid, "the time is beyond what the server can tell");
+        seconds.map(Some).ok_or_else(beyond)
+    };
+    let (accessed, modified) = (seconds(attributes.accessed)?, seconds(attributes.modified)?);
+    let times = match (accessed, modified, found.times) {
+        (None, None, _) => None,
+        (accessed, modified, known) => {
+            let known = known.unwrap_or_default();
+            Some((accessed.unwrap_or(known.0), modified.unwrap_or(known.1)))
+        }
+    };
+    Ok(sftp::Attributes { mode: attributes.mode, times, ..sftp::Attributes::default() })
+}

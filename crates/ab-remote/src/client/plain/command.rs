@@ -1,0 +1,269 @@
+//! Commands on a plain server: each runs on a channel of its own, in a wrapper that says as which
+//! process it runs and how it ended; see [`line`](super::line).
+//!
+//! A command ends with whoever holds it: its process group is killed by way of another channel. One
+//! whose connection is lost cannot be reached any more, and ends only if it reads or writes.
+
+mod carry;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::driver::BackendKind;
+use ab_core::metadata::FileKind;
+use ab_core::process::{
+    Channel, ExecRequest, Lifetime, Process, ProcessId, Stdin, TerminalSize,
+};
+use ab_core::{Code, Effect, Error, Kind, Result, Verb};
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::{sleep, timeout};
+
+use self::carry::carry;
+use super::ear::{Ear, Silence};
+use super::line::{self, Line, Scene};
+use super::markers::{Event, Markers};
+use super::spot::Final;
+use super::Plain;
+use crate::client::carrier::HalfChannel;
+use crate::client::remote::Shared;
+use crate::client::session::{Later, Session};
+
+/// A channel that a server refuses may be free in a moment: it closes them in its own time.
+const OPEN_AGAIN: usize = 10;
+const OPEN_AFTER: Duration = Duration::from_millis(100);
+
+impl Plain {
+    pub(crate) async fn exec(
+        &self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        request: ExecRequest,
+    ) -> Result<Process> {
+        let command = request.command.line();
+        let started = self.start(shared, session, request).await;
+        started.map_err(|error| error.with_command(command))
+    }
+
+    async fn start(
+        &self,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        request: ExecRequest,
+    ) -> Result<Process> {
+        if request.lifetime == Lifetime::Detached {
+            return Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
+                .with_hint("a plain server keeps no commands; start it under one of ours"));
+        }
+        let word = word();
+        let act = self.act(session, Verb::Exec, &request.cwd);
+        let spot = act.spot(Final::Follow).await?;
+        match spot.kind() {
+            Some(FileKind::Dir) => {}
+            Some(FileKind::File | FileKind::Symlink | FileKind::Other) => {
+                return Err(act.not_a_directory());
+            }
+            None => return Err(act.nothing(&spot)),
+        }
+        let scene = Scene {
+            cwd: &self.at(&spot.real),
+            env: &request.env,
+            terminal: request.terminal.is_some(),
+            word: &word,
+        };
+        let line = line::line(&request.command, &scene)?;
+        let permit = timeout(session.patience, self.commands.clone().acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            let message = format!("{} commands run already", super::COMMANDS);
+            return Err(Error::new(Code::ExecError, Kind::Unavailable, message)
+                .with_verb(Verb::Exec)
+                .with_hint("a plain server runs few at a time; end one first"));
+        };
+        let begin = Begin {
+            session: session.clone(),
+            line,
+            word,
+            stdin: request.stdin,
+            terminal: request.terminal,
+            wall: request.limits.wall,
+            permit,
+        };
+        let (tell, told) = oneshot::channel();
+        shared.processes.spawn(run(begin, shared.processes.ended(), tell));
+        told.await.unwrap_or_else(|_| Err(session.lost(Verb::Exec)))
+    }
+}
+
+/// What is to be run.
+struct Begin {
+    session: Arc<Session>,
+    line: Line,
+    word: String,
+    stdin: Stdin,
+    terminal: Option<TerminalSize>,
+    wall: Option<Duration>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// A command that runs. Dropping it closes its channel.
+struct Running {
+    session: Arc<Session>,
+    half: Option<HalfChannel>,
+    ear: Arc<Ear>,
+    stdout: Markers,
+    stderr: Markers,
+    /// What was heard when it was waited for that it begins.
+    early: VecDeque<(Channel, Event)>,
+    group: u32,
+    terminal: bool,
+    /// Held until the server has closed the channel.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(half) = self.half.take() {
+            self.session.lines.end(half.id());
+            self.session.later(Later::Close(half));
+        }
+    }
+}
+
+/// Begins a command and carries it to its end, whoever goes away meanwhile.
+async fn run(
+    begin: Begin,
+    destroyed: impl Future<Output = ()>,
+    tell: oneshot::Sender<Result<Process>>,
+) {
+    let (session, stdin, wall) = (begin.session.clone(), begin.stdin, begin.wall);
+    let id = ProcessId::new(format!("plain-{}", begin.word));
+    let began = match timeout(session.patience, begin.go()).await {
+        Ok(began) => began,
+        Err(_) => Err(session.late(Verb::Exec, session.requests.number(), true)),
+    };
+    match began {
+        Ok(running) => {
+            let (process, feed) = Process::channel(id, stdin);
+            // Nobody waits any more: the process is let go of here, which ends it.
+            let _ = tell.send(Ok(process));
+            carry(running, feed, wall, destroyed).await;
+        }
+        Err(error) => drop(tell.send(Err(error))),
+    }
+}
+
+impl Begin {
+    async fn go(self) -> Result<Running> {
+        let Self { session, line, word, stdin, terminal, permit, .. } = self;
+        let failed = |why: String| match session.over.get() {
+            Some(_) => session.lost(Verb::Exec).with_effect(Effect::NotApplied, None),
+            None => {
+                let message = format!("{}: {why}", session.who);
+                Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
+            }
+        };
+        let half = open(&session).await.map_err(failed)?;
+        let ear = Arc::new(Ear::default());
+        session.lines.add(half.id(), ear.clone());
+        let mut running = Running {
+            session: session.clone(),
+            half: Some(half),
+            ear,
+            stdout: Markers::new(&word),
+            stderr: Markers::new(&word),
+            early: VecDeque::new(),
+            group: 0,
+            terminal: terminal.is_some(),
+            _permit: permit,
+        };
+        if let Some(half) = &running.half {
+            if let Some(size) = terminal {
+                half.request_terminal(line::terminal(), size).await.map_err(failed)?;
+            }
+            half.exec(&line.text).await.map_err(failed)?;
+            if !line.script.is_empty() {
+                half.say(line.script).await;
+            }
+            if stdin == Stdin::Closed && terminal.is_none() {
+                half.end_of_input().await;
+            }
+        }
+        running.begun().await?;
+        Ok(running)
+    }
+}
+
+async fn open(session: &Session) -> Result<HalfChannel, String> {
+    let mut tries = 0;
+    loop {
+        match session.carrier.open().await {
+            Err(_) if tries < OPEN_AGAIN && session.over.get().is_none() => {
+                tries += 1;
+                sleep(OPEN_AFTER).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+impl Running {
+    /// Waits until the command begins.
+    async fn begun(&mut self) -> Result<()> {
+        while self.group == 0 {
+            let (channel, bytes) = match self.ear.next().await {
+                Ok(piece) => piece,
+                Err(silence) => return Err(self.never_began(silence)),
+            };
+            for event in self.heard(channel, bytes) {
+                match event {
+                    Event::Began(Some(group)) => self.group = group,
+                    Event::Began(None) => {}
+                    Event::NoProgram => {
+                        let message = "no such program";
+                        let error = Error::new(Code::ExecError, Kind::NotFound, message);
+                        return Err(error.with_verb(Verb::Exec));
+                    }
+                    event => self.early.push_back((channel, event)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, channel: Channel, bytes: Bytes) -> Vec<Event> {
+        let length = bytes.len();
+        let events = match channel {
+            Channel::Stdout => self.stdout.hear(bytes),
+            Channel::Stderr => self.stderr.hear(bytes),
+        };
+        // What is not passed on is not unread either.
+        let passed: usize = events.iter().map(Event::len).sum();
+        self.ear.taken(length.saturating_sub(passed));
+        events
+    }
+
+    fn never_began(&self, silence: Silence) -> Error {
+        let who = &self.session.who;
+        if self.session.over.get().is_some() {
+            return self.session.lost(Verb::Exec).with_effect(Effect::Unknown, None);
+        }
+        let message = match silence {
+            Silence::Refused => format!("{who} runs no commands"),
+            Silence::Over | Silence::Full => {
+                let noise = [self.stderr.noise(), self.stdout.noise()].join(" ");
+                let said = ab_core::error::printable(noise.trim());
+                format!("{who} did not run the command: {said}")
+            }
+        };
+        Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
+    }
+}
+
+/// A word that markers are known by.
+fn word() -> String {
+    let mut chance = [0; 16];
+    // Without chance a command could say its own end, which is its own loss.
+    let _ = getrandom::fill(&mut chance);
+    chance.iter().map(|byte| format!("{byte:02x}")).collect()
+}

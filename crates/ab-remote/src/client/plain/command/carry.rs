@@ -1,0 +1,243 @@
+//! Carries a command's output, input and end, until nobody holds it or nothing is left of it.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use ab_core::process::{Cause, Channel, Control, Exit, Feed, Output, TAIL};
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+
+use super::super::ear::{Ear, Silence};
+use super::super::errand;
+use super::super::markers::Event;
+use super::Running;
+use crate::client::carrier::HalfChannel;
+use crate::client::lines::Exited;
+use crate::client::session::Session;
+
+const KILL: i32 = 9;
+/// How long what was killed may take to be gone, and the server to close its channel.
+const GRACE: Duration = Duration::from_secs(5);
+/// The key that means the end of input to a terminal.
+const END_OF_INPUT: &[u8] = b"\x04";
+
+pub(super) async fn carry(
+    mut running: Running,
+    feed: Feed,
+    wall: Option<Duration>,
+    destroyed: impl Future<Output = ()>,
+) {
+    let Feed { output, stdin, control, ending, mut leash } = feed;
+    let Some(half) = running.half.take() else { return };
+    let (session, ear) = (running.session.clone(), running.ear.clone());
+    let (group, terminal) = (running.group, running.terminal);
+    let (arrived, waiting) = mpsc::unbounded_channel();
+    let mut destroyed = pin!(destroyed);
+    let mut delivering = pin!(deliver(&ear, output, waiting));
+    let living = async {
+        let mut ears = pin!(listen(&mut running, arrived));
+        match wall {
+            None => (ears.await, Cause::Itself),
+            Some(wall) => match timeout(wall, &mut ears).await {
+                Ok(heard) => (heard, Cause::Itself),
+                Err(_) => {
+                    errand::signal(&session, group, KILL).await;
+                    (timeout(GRACE, ears).await.unwrap_or_default(), Cause::Timeout)
+                }
+            },
+        }
+    };
+    let speaking = speak(&half, &session, group, Input { pieces: stdin, terminal }, control);
+    let lived = tokio::select! {
+        biased;
+        () = &mut destroyed => None,
+        _ = &mut leash => None,
+        lived = living => Some(lived),
+        () = speaking => None,
+        () = &mut delivering => None,
+    };
+    match lived {
+        Some((heard, cause)) => {
+            if heard.code.is_none() && cause == Cause::Itself {
+                // The wrapper is gone, and nobody else takes along what it started.
+                errand::signal(&session, group, KILL).await;
+            }
+            match heard.exit(&ear, cause) {
+                Some(exit) => ending.set(exit),
+                // Dropped unset, the ending says that the process was lost.
+                None => drop(ending),
+            }
+            tokio::select! {
+                biased;
+                () = &mut destroyed => {}
+                _ = &mut leash => {}
+                () = &mut delivering => {}
+            }
+        }
+        None => {
+            ending.set(Exit { cause: Cause::Dropped, ..Exit::default() });
+            errand::signal(&session, group, KILL).await;
+        }
+    }
+    // The place of this command is free only when the server says so.
+    let _ = timeout(GRACE, async { while ear.next().await.is_ok() {} }).await;
+    running.half = Some(half);
+}
+
+/// What became of a command, as far as it was heard.
+#[derive(Debug, Default)]
+struct Heard {
+    code: Option<i32>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    full: bool,
+}
+
+impl Heard {
+    /// How it ended; nothing if nobody knows.
+    fn exit(self, ear: &Ear, cause: Cause) -> Option<Exit> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let exit = Exit {
+            cause,
+            stdout_tail: text(&self.stdout),
+            stderr_tail: text(&self.stderr),
+            ..Exit::default()
+        };
+        if self.full {
+            let stderr_tail = "ended: nobody read its output, and there is room for 64 MiB";
+            return Some(Exit {
+                signal: Some(KILL),
+                cause: Cause::Dropped,
+                stderr_tail: stderr_tail.to_owned(),
+                ..exit
+            });
+        }
+        match (self.code, ear.exited(), cause) {
+            (Some(code), _, _) => Some(Exit { code: Some(code), ..exit }),
+            (None, Some(Exited::Signal(signal)), _) => {
+                Some(Exit { signal: Some(signal.unwrap_or(KILL)), ..exit })
+            }
+            (None, Some(Exited::Status(code)), _) => {
+                Some(Exit { code: i32::try_from(code).ok(), ..exit })
+            }
+            (None, None, Cause::Timeout) => Some(Exit { signal: Some(KILL), ..exit }),
+            (None, None, _) => None,
+        }
+    }
+}
+
+/// Hears a command out.
+async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<Output>) -> Heard {
+    let mut heard = Heard::default();
+    let mut sequence = 0;
+    // A terminal has one channel for both.
+    let mut silent = (false, running.terminal);
+    loop {
+        let (channel, events) = match running.early.pop_front() {
+            Some((channel, event)) => (channel, vec![event]),
+            None => match running.ear.next().await {
+                Ok((channel, bytes)) => (channel, running.heard(channel, bytes)),
+                Err(silence) => {
+                    heard.full = silence == Silence::Full;
+                    return heard;
+                }
+            },
+        };
+        for event in events {
+            match event {
+                Event::Bytes(bytes) => {
+                    let tail = match channel {
+                        Channel::Stdout => &mut heard.stdout,
+                        Channel::Stderr => &mut heard.stderr,
+                    };
+                    keep_tail(tail, &bytes);
+                    let piece = Output { sequence, channel, bytes, lost: 0 };
+                    sequence = piece.next();
+                    let _ = arrived.send(piece);
+                }
+                Event::Ended(code) => {
+                    heard.code = heard.code.or(code);
+                    match channel {
+                        Channel::Stdout => silent.0 = true,
+                        Channel::Stderr => silent.1 = true,
+                    }
+                }
+                Event::Began(_) | Event::NoProgram => {}
+            }
+        }
+        if silent == (true, true) {
+            return heard;
+        }
+    }
+}
+
+fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
+    let new = &bytes[bytes.len().saturating_sub(TAIL)..];
+    let old = tail.len().saturating_sub(TAIL - new.len());
+    tail.drain(..old);
+    tail.extend_from_slice(new);
+}
+
+/// Hands output to whoever reads it, at the reader's pace.
+async fn deliver(
+    ear: &Ear,
+    output: mpsc::Sender<Output>,
+    mut waiting: mpsc::UnboundedReceiver<Output>,
+) {
+    while let Some(piece) = waiting.recv().await {
+        let length = piece.bytes.len();
+        // Whoever wants to hear no more does not keep the command waiting.
+        let _ = output.send(piece).await;
+        ear.taken(length);
+    }
+}
+
+/// The input of a command.
+struct Input {
+    pieces: Option<mpsc::Receiver<Bytes>>,
+    terminal: bool,
+}
+
+/// Passes input, signals and sizes on. Never returns.
+async fn speak(
+    half: &HalfChannel,
+    session: &Session,
+    group: u32,
+    input: Input,
+    mut control: mpsc::Receiver<Control>,
+) {
+    let no_more = Notify::new();
+    let feeding = async {
+        if let Some(mut pieces) = input.pieces {
+            loop {
+                tokio::select! {
+                    biased;
+                    piece = pieces.recv() => match piece {
+                        Some(piece) => drop(half.say(piece).await),
+                        None => break,
+                    },
+                    // What was said before came first.
+                    () = no_more.notified() => break,
+                }
+            }
+            match input.terminal {
+                true => drop(half.say(Bytes::from_static(END_OF_INPUT)).await),
+                false => half.end_of_input().await,
+            }
+            // What is said after the end is for nobody.
+            while pieces.recv().await.is_some() {}
+        }
+    };
+    let steering = async {
+        while let Some(wish) = control.recv().await {
+            match wish {
+                Control::EndInput => no_more.notify_one(),
+                Control::Resize(size) => half.resize(size).await,
+                Control::Signal(signal) => errand::signal(session, group, signal).await,
+            }
+        }
+    };
+    tokio::join!(feeding, steering);
+    std::future::pending().await
+}

@@ -1,0 +1,136 @@
+//! A file that is open on a plain server: what its handle may do is known here, since the server's
+//! answer to anything else could mean many things.
+
+use std::sync::Arc;
+
+use ab_core::driver::File;
+use ab_core::metadata::Stat;
+use ab_core::options::{Access, Attributes, OpenOptions};
+use ab_core::{Error, Kind, Result, Verb, WsPath};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::act::Act;
+use super::{Plain, change, look};
+use crate::client::file::RemoteFile;
+use crate::client::session::{Session, Speech};
+use crate::sftp::packet::Request;
+
+/// The last offset that a file can have.
+const LAST: u64 = i64::MAX as u64;
+
+#[derive(Debug)]
+pub(super) struct PlainFile {
+    session: Arc<Session>,
+    file: RemoteFile,
+    path: WsPath,
+    /// Where it was when it was opened; its version goes by that.
+    real: String,
+    access: Access,
+}
+
+impl PlainFile {
+    pub(super) fn new(
+        session: &Arc<Session>,
+        file: RemoteFile,
+        path: &WsPath,
+        real: String,
+        options: OpenOptions,
+    ) -> Self {
+        let (session, path) = (session.clone(), path.clone());
+        Self { session, file, path, real, access: options.access }
+    }
+
+    fn plain(&self, verb: Verb) -> Result<&Plain> {
+        match &self.session.speech {
+            Speech::Plain(plain) => Ok(plain),
+            Speech::Ours(_) => Err(self.session.nonsense(verb)),
+        }
+    }
+
+    fn act(&self, verb: Verb) -> Result<Act<'_>> {
+        Ok(self.plain(verb)?.act(&self.session, verb, &self.path))
+    }
+
+    fn not_open_for(&self, verb: Verb, what: &str) -> Error {
+        let message = format!("the file is not open for {what}");
+        Error::on(verb, &self.path, Kind::PermissionDenied, message)
+    }
+
+    /// Does what changes the file, which is another version before and after.
+    async fn changing<T>(
+        &self,
+        act: Act<'_>,
+        change: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        if !self.access.writes() {
+            return Err(self.not_open_for(act.verb, "writing"));
+        }
+        act.plain.marks.change(&self.real);
+        let done = change.await;
+        act.plain.marks.change(&self.real);
+        done
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl File for PlainFile {
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
+        let act = self.act(Verb::Read)?;
+        if !self.access.reads() {
+            return Err(self.not_open_for(Verb::Read, "reading"));
+        }
+        let most = usize::try_from(LAST.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let stretch = self.file.stretch(offset, length.min(most)).await;
+        stretch.map_err(|error| act.named(error))
+    }
+
+    async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        let act = self.act(Verb::Write)?;
+        if LAST.saturating_sub(offset) < bytes.len() as u64 {
+            return Err(act.error(Kind::TooLarge, "too large for the file system"));
+        }
+        let writing = async {
+            match self.file.fill(offset, bytes).await {
+                Ok(()) => Ok(()),
+                Err(error) => Err(act.full_or(error).await),
+            }
+        };
+        self.changing(act, writing).await
+    }
+
+    async fn set_len(&self, length: u64) -> Result<()> {
+        let act = self.act(Verb::Write)?;
+        let attributes = crate::sftp::Attributes { size: Some(length), ..Default::default() };
+        let request = Request::FsetStat { handle: self.file.handle().clone(), attributes };
+        self.changing(act, act.done(&request)).await
+    }
+
+    async fn stat(&self) -> Result<Stat> {
+        let act = self.act(Verb::Stat)?;
+        let found = act.fstat(self.file.handle()).await?;
+        Ok(look::stat(act.plain, &self.real, &found))
+    }
+
+    async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
+        let act = self.act(Verb::SetAttributes)?;
+        let dressing = async {
+            let found = act.fstat(self.file.handle()).await?;
+            let wanted = change::wanted(&act, attributes, &found)?;
+            let handle = self.file.handle().clone();
+            act.done(&Request::FsetStat { handle, attributes: wanted }).await
+        };
+        self.changing(act, dressing).await?;
+        self.stat().await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let act = self.act(Verb::Write)?;
+        if !act.plain.can.fsync {
+            let error = Error::unsupported(ab_core::BackendKind::Remote, Verb::Write);
+            return Err(act.named(error));
+        }
+        self.file.sync().await.map_err(|error| act.named(error))
+    }
+}

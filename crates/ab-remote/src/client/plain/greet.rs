@@ -1,0 +1,91 @@
+//! Meeting a plain server: what it adds to version 3, where the root is, whether it runs commands.
+
+use ab_core::{Code, Error, Kind, Result, Verb};
+
+use super::{Extensions, Plain, errand};
+use crate::client::reply::{Reply, Version};
+use crate::client::session::{Session, extended};
+use crate::client::settings::Settings;
+use crate::sftp::extended::Extended;
+use crate::sftp::packet::{Fields, Request, Short};
+
+/// Bytes of one READ or WRITE that every server takes.
+pub(super) const LEAST_DATA: usize = 32 * 1024;
+/// Bytes of one READ or WRITE at most, whatever the server says.
+const MOST_DATA: usize = 255 * 1024;
+
+impl Plain {
+    pub(crate) async fn greet(
+        session: &Session,
+        settings: &Settings,
+        version: &Version,
+    ) -> Result<Self> {
+        if version.version < 3 {
+            let message = format!("{} speaks only version {} of SFTP", session.who, version.version);
+            return Err(Error::new(Code::ConnectionClosed, Kind::Unavailable, message));
+        }
+        let can = Extensions {
+            posix_rename: version.has("posix-rename@openssh.com", "1"),
+            fsync: version.has("fsync@openssh.com", "1"),
+            statvfs: version.has("statvfs@openssh.com", "2"),
+        };
+        let limits = async {
+            match version.has("limits@openssh.com", "1") {
+                true => data_limit(session).await,
+                false => Ok(LEAST_DATA),
+            }
+        };
+        let root = root(session, settings.root.as_deref());
+        let runs = errand::can_run(session);
+        let (data_limit, root, runs) = tokio::join!(limits, root, runs);
+        let root = root?.trim_end_matches('/').to_owned();
+        let alias = settings.root.as_deref().map(|alias| alias.trim_end_matches('/').to_owned());
+        let alias = alias.filter(|alias| alias.starts_with('/') && *alias != root);
+        Ok(Self { root, alias, can, data_limit: data_limit?, runs, ..Self::default() })
+    }
+}
+
+async fn data_limit(session: &Session) -> Result<usize> {
+    let reply = session.ask(Verb::Connect, &extended(&Extended::Limits)).await?;
+    let Reply::Extended(body) = reply else { return Ok(LEAST_DATA) };
+    let read = |mut fields: Fields| -> Result<u64, Short> {
+        let _packet = fields.u64()?;
+        let (read, write) = (fields.u64()?, fields.u64()?);
+        Ok(read.min(write))
+    };
+    // Nothing said, or zero, is no promise.
+    let limit = read(Fields::new(body)).ok().filter(|limit| *limit > 0);
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    Ok(limit.map_or(LEAST_DATA, |limit| limit.min(MOST_DATA)))
+}
+
+/// The directory that is the workspace, as the server names it.
+async fn root(session: &Session, given: Option<&str>) -> Result<String> {
+    let given = given.unwrap_or(".");
+    // Servers know no home but the directory they start in.
+    let below = given.strip_prefix("/~/").or(given.strip_prefix("~/")).unwrap_or(given);
+    let wanted = if below.is_empty() || below == "~" { "." } else { below };
+    let unusable = |why: &str| {
+        let message = format!("{} has no workspace at '{given}': {why}", session.who);
+        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+            .with_hint("the root must name a directory of that machine")
+    };
+    let request = Request::RealPath { path: wanted.to_owned().into() };
+    let reply = session.ask(Verb::Connect, &request).await?;
+    let Reply::Names(names) = reply else { return Err(unusable("there is nothing")) };
+    let name = names.into_iter().next().map(|name| name.name).unwrap_or_default();
+    let root = String::from_utf8(name.into()).map_err(|_| unusable("its name is not UTF-8"))?;
+    if !root.starts_with('/') {
+        return Err(unusable("the server gives it no absolute path"));
+    }
+    let request = Request::Stat { path: root.clone().into() };
+    match session.ask(Verb::Connect, &request).await? {
+        Reply::Attributes(found) if super::act::kind(&found).is_dir() => Ok(root),
+        Reply::Attributes(_) => Err(unusable("it is no directory")),
+        Reply::Status(status) => {
+            let error = super::refusal(Verb::Connect, status.code, &status.message);
+            Err(unusable(error.message()))
+        }
+        _ => Err(session.nonsense(Verb::Connect)),
+    }
+}

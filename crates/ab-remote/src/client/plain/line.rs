@@ -1,0 +1,180 @@
+//! The line that a server's login shell is given to run a command: where, with which environment,
+//! in a wrapper that tells when it began, as which process, how it ended, and that takes all that is
+//! left of its process group along. Pure: a request in, text out.
+
+use std::collections::BTreeMap;
+
+use ab_core::environment;
+use ab_core::process::Command;
+use ab_core::{Code, Error, Kind, Result, Verb};
+use bytes::Bytes;
+
+/// Longest line for a login shell: programs take no argument of more than 128 KiB.
+const LONGEST: usize = 120 * 1024;
+/// Longest command; one that fits into no argument is read from the channel, byte by byte.
+pub(super) const LONGEST_COMMAND: usize = 4 * 1024 * 1024;
+
+const TERMINAL: &str = "xterm-256color";
+
+/// What to say to the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) text: String,
+    /// What is sent before any input.
+    pub(super) script: Bytes,
+}
+
+/// Where and how a command runs.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) cwd: &'a str,
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) terminal: bool,
+    /// What markers are known by.
+    pub(super) word: &'a str,
+}
+
+pub(super) fn terminal() -> &'static str {
+    TERMINAL
+}
+
+pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
+    let words: Vec<&str> = match command {
+        Command::Shell(line) => vec![line],
+        Command::Argv(words) => words.iter().map(String::as_str).collect(),
+    };
+    if words.iter().any(|word| word.contains('\0')) {
+        let message = "the command holds a NUL byte";
+        return Err(Error::new(Code::ExecError, Kind::Invalid, message).with_verb(Verb::Exec));
+    }
+    if words.iter().map(|word| word.len()).sum::<usize>() > LONGEST_COMMAND {
+        return Err(too_long(LONGEST_COMMAND));
+    }
+    for (name, value) in scene.env {
+        environment::check(name, value)?;
+    }
+    let (run, check) = match command {
+        Command::Shell(_) => ("/bin/sh -c \"$1\"", ""),
+        Command::Argv(_) => ("(exec \"$@\")", LOOK_UP),
+    };
+    let text = assembled(scene, check, run, &words);
+    if text.len() <= LONGEST {
+        return Ok(Line { text, script: Bytes::new() });
+    }
+    match command {
+        Command::Shell(line) if !scene.terminal => {
+            let run = format!(
+                "l=$(dd bs=1 count={} 2>/dev/null); set --; (eval \"$l\")",
+                line.len()
+            );
+            let text = assembled(scene, "", &run, &[]);
+            if text.len() > LONGEST {
+                return Err(too_long(LONGEST));
+            }
+            Ok(Line { text, script: Bytes::copy_from_slice(line.as_bytes()) })
+        }
+        Command::Shell(_) | Command::Argv(_) => Err(too_long(LONGEST)),
+    }
+}
+
+fn too_long(most: usize) -> Error {
+    let message = format!("the command and its environment are longer than {most} bytes");
+    Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(Verb::Exec)
+}
+
+/// Says so if there is no program of that name, before anything begins.
+const LOOK_UP: &str = "(set -f; IFS=:; case $1 in \
+    */*) [ -f \"$1\" ] && [ -x \"$1\" ];; \
+    *) for d in $PATH; do [ -f \"${d:-.}/$1\" ] && [ -x \"${d:-.}/$1\" ] && exit 0; done; exit 1;; \
+    esac) || { printf '\\036WORD?;'; exit 127; }; ";
+
+/// Signals that reach the wrapper with its group, and are not meant for it.
+const TRAPPED: &str = "HUP INT QUIT ABRT ALRM PIPE TERM USR1 USR2";
+
+fn assembled(scene: &Scene<'_>, check: &str, run: &str, words: &[&str]) -> String {
+    // Both channels are marked, so that it is known when all of either was said.
+    let both = |sign: &str, value: &str| match scene.terminal {
+        true => format!("printf '\\036WORD{sign}%s;' {value}; "),
+        false => format!(
+            "printf '\\036WORD{sign}%s;' {value}; printf '\\036WORD{sign};' >&2; "
+        ),
+    };
+    let (began, ended) = (both("+", "$$"), both("-", "\"$c\""));
+    // A server that makes no process group of a command must not lose its own.
+    let sweep = "kill -0 -- -$$ 2>/dev/null && kill -s KILL -- -$$; exit \"$c\"";
+    let wrapper =
+        format!("trap : {TRAPPED}; {check}{began}{run}; c=$?; {ended}{sweep}").replace("WORD", scene.word);
+    let term = if scene.terminal { TERMINAL } else { "dumb" };
+    let mut variables = BTreeMap::from([
+        ("HOME", scene.cwd),
+        ("LANG", "C.UTF-8"),
+        ("PWD", scene.cwd),
+        ("TERM", term),
+    ]);
+    variables.extend(scene.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    let mut line = format!("cd {} && exec env -i PATH=\"$PATH\"", quoted(scene.cwd));
+    for (name, value) in variables {
+        line.push(' ');
+        line.push_str(name);
+        line.push('=');
+        line.push_str(&quoted(value));
+    }
+    line.push_str(" /bin/sh -c ");
+    line.push_str(&quoted(&wrapper));
+    line.push_str(" sh");
+    for word in words {
+        line.push(' ');
+        line.push_str(&quoted(word));
+    }
+    line
+}
+
+/// A word that a shell takes for itself and nothing else.
+pub(super) fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene(env: &BTreeMap<String, String>) -> Scene<'_> {
+        Scene { cwd: "/some/$(place)", env, terminal: false, word: "w0rd" }
+    }
+
+    #[test]
+    fn words_stay_words() {
+        for (word, expect) in [
+            ("", "''"),
+            ("plain", "'plain'"),
+            ("it's", "'it'\\''s'"),
+            ("$(touch x) `y` \"z\" \\", "'$(touch x) `y` \"z\" \\'"),
+            ("two\nlines", "'two\nlines'"),
+        ] {
+            assert_eq!(quoted(word), expect);
+        }
+        let env = BTreeMap::from([("GIVEN".to_owned(), "a'b".to_owned())]);
+        let line = line(&Command::Shell("echo 'x'".to_owned()), &scene(&env)).unwrap();
+        assert!(line.text.starts_with("cd '/some/$(place)' && exec env -i "), "{}", line.text);
+        assert!(line.text.contains(" GIVEN='a'\\''b' "), "{}", line.text);
+        assert!(line.text.ends_with(" sh 'echo '\\''x'\\'''"), "{}", line.text);
+        assert!(line.script.is_empty());
+    }
+
+    #[test]
+    fn long_commands_go_by_the_channel() {
+        let env = BTreeMap::new();
+        let long = "x".repeat(LONGEST);
+        let line = super::line(&Command::Shell(long.clone()), &scene(&env)).unwrap();
+        assert_eq!(line.script, long);
+        assert!(line.text.len() < 4096);
+        let check = |command: Command, kind: Kind| {
+            assert_eq!(super::line(&command, &scene(&env)).unwrap_err().kind(), kind);
+        };
+        check(Command::Shell("x".repeat(LONGEST_COMMAND + 1)), Kind::TooLarge);
+        check(Command::Argv(vec!["printf".to_owned(), long]), Kind::TooLarge);
+        check(Command::Shell("a\0b".to_owned()), Kind::Invalid);
+        let env = BTreeMap::from([("LD_PRELOAD".to_owned(), "x".to_owned())]);
+        assert!(super::line(&Command::Shell("true".to_owned()), &scene(&env)).is_err());
+    }
+}

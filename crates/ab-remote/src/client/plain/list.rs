@@ -1,0 +1,227 @@
+//! Listing: a walk in path order that reads several directories ahead.
+
+use std::collections::HashMap;
+
+use ab_core::metadata::{Entry, FileKind, Listing, Problem, Truncated};
+use ab_core::options::{Detail, ListOptions};
+use ab_core::path::RESERVED_PREFIX;
+use ab_core::{Error, Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+use futures_util::stream::{FuturesOrdered, FuturesUnordered};
+use futures_util::{FutureExt, StreamExt};
+
+use super::act::{Act, kind};
+use super::spot::Final;
+use super::{Plain, look};
+use crate::client::reply::{Name, Reply};
+use crate::client::session::{Later, Session};
+use crate::sftp::packet::Request;
+use crate::sftp::status;
+
+pub(super) type Names = Vec<Name>;
+
+/// Directories that are read at a time.
+const DIRECTORIES: usize = 8;
+/// How far ahead directories are looked for to be read.
+const AHEAD: usize = 256;
+/// READDIRs of one directory that are on their way at a time.
+const PIECES: usize = 4;
+
+impl Plain {
+    pub(crate) async fn list(
+        &self,
+        session: &Session,
+        path: &WsPath,
+        options: ListOptions,
+    ) -> Result<Listing> {
+        let act = self.act(session, Verb::List, path);
+        let (spot, found) = act.existing(Final::Follow).await?;
+        if kind(&found) != FileKind::Dir {
+            return Err(act.not_a_directory());
+        }
+        let mut walk = Walk { act, options, stack: Vec::new(), listing: Listing::default() };
+        if options.depth > 0 {
+            let names = act.names(self.at(&spot.real).into()).await?;
+            let top = Directory { path: path.clone(), real: spot.real, depth: 0 };
+            walk.push(&top, names);
+            walk.run().await;
+        }
+        Ok(walk.listing)
+    }
+}
+
+/// A directory that is listed, or may be.
+#[derive(Clone)]
+struct Directory {
+    path: WsPath,
+    real: String,
+    depth: usize,
+}
+
+struct Item {
+    entry: Entry,
+    /// Present for a directory that is to be entered.
+    inner: Option<Directory>,
+}
+
+struct Walk<'a> {
+    act: Act<'a>,
+    options: ListOptions,
+    /// What comes next is last.
+    stack: Vec<Item>,
+    listing: Listing,
+}
+
+impl Walk<'_> {
+    async fn run(&mut self) {
+        let act = self.act;
+        let mut reading = FuturesUnordered::new();
+        let mut read: HashMap<String, Result<Names>> = HashMap::new();
+        let mut begun: std::collections::HashSet<String> = std::collections::HashSet::new();
+        while let Some(Item { entry, inner }) = self.stack.pop() {
+            if self.listing.entries.len() >= self.options.limit {
+                self.listing.truncated = Some(Truncated::Count);
+                return;
+            }
+            self.listing.entries.push(entry);
+            let Some(directory) = inner else { continue };
+            let ahead = self.stack.iter().rev().take(AHEAD).filter_map(|item| item.inner.as_ref());
+            for directory in std::iter::once(&directory).chain(ahead) {
+                if reading.len() >= DIRECTORIES && begun.len() > read.len() {
+                    break;
+                }
+                if read.len() + reading.len() >= 2 * DIRECTORIES {
+                    break;
+                }
+                if begun.insert(directory.real.clone()) {
+                    reading.push(read_ahead(act, directory.real.clone()));
+                }
+            }
+            if begun.insert(directory.real.clone()) {
+                reading.push(read_ahead(act, directory.real.clone()));
+            }
+            let names = loop {
+                if let Some(names) = read.remove(&directory.real) {
+                    break names;
+                }
+                match reading.next().await {
+                    Some((real, names)) => drop(read.insert(real, names)),
+                    None => break Err(act.nonsense()),
+                }
+            };
+            begun.remove(&directory.real);
+            match names {
+                Ok(names) => self.push(&directory, names),
+                Err(error) => {
+                    let path = directory.path.to_string();
+                    let error = error.with_path(path.clone());
+                    self.listing.problems.push(Problem { path, error });
+                }
+            }
+        }
+    }
+
+    /// Puts what a directory holds before all that comes after it.
+    fn push(&mut self, directory: &Directory, mut names: Names) {
+        names.sort_by(|one, other| other.name.cmp(&one.name));
+        for Name { name, attributes } in names {
+            if name.starts_with(RESERVED_PREFIX.as_bytes()) {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&name);
+            let child = match std::str::from_utf8(&name) {
+                Ok(text) => directory.path.child(text),
+                Err(_) => {
+                    let message = "the name is not valid UTF-8";
+                    Err(self.act.error(Kind::InvalidPath, message))
+                }
+            };
+            let path = match child {
+                Ok(path) => path,
+                Err(error) => {
+                    let path = match directory.path.is_root() {
+                        true => text.into_owned(),
+                        false => format!("{}/{text}", directory.path),
+                    };
+                    let error = Error::on(Verb::List, &directory.path, error.kind(), error.message());
+                    let error = error.with_path(path.clone());
+                    self.listing.problems.push(Problem { path, error });
+                    continue;
+                }
+            };
+            let real = match directory.real.is_empty() {
+                true => text.into_owned(),
+                false => format!("{}/{text}", directory.real),
+            };
+            let kind = kind(&attributes);
+            let stat = match self.options.detail {
+                Detail::Kind => None,
+                Detail::Stat => Some(look::stat(self.act.plain, &real, &attributes)),
+            };
+            let depth = directory.depth + 1;
+            let enters = kind == FileKind::Dir && depth < self.options.depth;
+            let inner = enters.then(|| Directory { path: path.clone(), real, depth });
+            self.stack.push(Item { entry: Entry { path, kind, stat }, inner });
+        }
+    }
+}
+
+async fn read_ahead(act: Act<'_>, real: String) -> (String, Result<Names>) {
+    let names = act.names(act.plain.at(&real).into()).await;
+    (real, names)
+}
+
+impl Act<'_> {
+    /// All that a directory holds, in no order, without itself and its parent.
+    pub(super) async fn names(&self, at: Bytes) -> Result<Names> {
+        let handle = match self.handle(&Request::OpenDir { path: at.clone() }).await? {
+            Ok(handle) => handle,
+            Err(status) => return Err(self.refused(&status)),
+        };
+        let open = Open { act: *self, handle };
+        let next = || self.next_names(open.handle.clone()).boxed();
+        let mut names = Vec::new();
+        let mut pieces: FuturesOrdered<_> = (0..PIECES).map(|_| next()).collect();
+        while let Some(piece) = pieces.next().await {
+            match piece? {
+                Reply::Names(piece) => names.extend(piece),
+                Reply::Status(status) if status.code == status::EOF => break,
+                Reply::Status(status) => return Err(self.refused(&status)),
+                _ => return Err(self.nonsense()),
+            }
+            pieces.push_back(next());
+        }
+        names.retain(|name| &name.name[..] != b"." && &name.name[..] != b"..");
+        for name in &mut names {
+            if name.attributes.mode.is_none() {
+                // Not every server describes what it lists.
+                let path = [&at[..], b"/", &name.name[..]].concat();
+                let reply = self.ask(&Request::Lstat { path: path.into() }).await?;
+                if let Reply::Attributes(attributes) = reply {
+                    name.attributes = attributes;
+                }
+            }
+        }
+        Ok(names)
+    }
+}
+
+impl Act<'_> {
+    async fn next_names(&self, handle: Bytes) -> Result<Reply> {
+        self.ask(&Request::ReadDir { handle }).await
+    }
+}
+
+/// A directory that is open on the other side.
+struct Open<'a> {
+    act: Act<'a>,
+    handle: Bytes,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let number = self.act.session.requests.number();
+        let request = Request::Close { handle: self.handle.clone() };
+        self.act.session.later(Later::Packet(request.encode(number)));
+    }
+}

@@ -1,0 +1,88 @@
+//! Describing: files, links, the room that is left.
+
+use std::time::{Duration, SystemTime};
+
+use ab_core::driver::BackendKind;
+use ab_core::metadata::{FileKind, Space, Stat};
+use ab_core::options::{Links, StatOptions};
+use ab_core::{Error, Kind, Result, Verb, WsPath};
+
+use super::Plain;
+use super::act::kind;
+use super::spot::Final;
+use crate::client::reply::Reply;
+use crate::client::session::{Session, extended};
+use crate::sftp::Attributes;
+use crate::sftp::extended::Extended;
+use crate::sftp::packet::{Fields, Short};
+
+impl Plain {
+    pub(crate) async fn stat(
+        &self,
+        session: &Session,
+        path: &WsPath,
+        options: StatOptions,
+    ) -> Result<Stat> {
+        let act = self.act(session, Verb::Stat, path);
+        let last = match options.links {
+            Links::Follow => Final::Follow,
+            Links::Keep => Final::Keep,
+        };
+        let (spot, found) = act.existing(last).await?;
+        Ok(act.described(&spot, &found))
+    }
+
+    pub(crate) async fn read_link(&self, session: &Session, path: &WsPath) -> Result<String> {
+        let act = self.act(session, Verb::ReadLink, path);
+        let (spot, found) = act.existing(Final::Keep).await?;
+        match kind(&found) {
+            FileKind::Symlink => act.link_text(self.at(&spot.real)).await,
+            FileKind::File | FileKind::Dir | FileKind::Other => {
+                Err(act.error(Kind::Invalid, "not a link"))
+            }
+        }
+    }
+
+    pub(crate) async fn space(&self, session: &Session) -> Result<Space> {
+        if !self.can.statvfs {
+            return Err(Error::unsupported(BackendKind::Remote, Verb::Space));
+        }
+        let root = WsPath::root();
+        let act = self.act(session, Verb::Space, &root);
+        let request = extended(&Extended::Statvfs { path: self.at("").into() });
+        match act.ask(&request).await? {
+            Reply::Extended(body) => room(Fields::new(body)).map_err(|_| act.nonsense()),
+            Reply::Status(status) => Err(act.refused(&status)),
+            _ => Err(act.nonsense()),
+        }
+    }
+}
+
+fn room(mut fields: Fields) -> Result<Space, Short> {
+    let _preferred = fields.u64()?;
+    let block = fields.u64()?;
+    let blocks = fields.u64()?;
+    let _free = fields.u64()?;
+    let available = fields.u64()?;
+    let bytes = |count: u64| count.saturating_mul(block);
+    Ok(Space { total: bytes(blocks), available: bytes(available.min(blocks)) })
+}
+
+/// What the server tells of a path, as a workspace has it.
+pub(super) fn stat(plain: &Plain, real: &str, attributes: &Attributes) -> Stat {
+    let time = |seconds: u32| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into());
+    let kind = kind(attributes);
+    let size = match kind {
+        FileKind::Dir => 0,
+        FileKind::File | FileKind::Symlink | FileKind::Other => attributes.size.unwrap_or(0),
+    };
+    Stat {
+        kind,
+        size,
+        modified: time(attributes.times.map_or(0, |times| times.1)),
+        accessed: attributes.times.map(|times| time(times.0)),
+        created: None,
+        mode: attributes.mode.map(|mode| mode & 0o777),
+        version: plain.marks.version(real, attributes),
+    }
+}

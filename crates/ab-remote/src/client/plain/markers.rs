@@ -1,0 +1,178 @@
+//! What a command's wrapper says among its command's own words: that it began, as which process,
+//! and how the command ended.
+//!
+//! A marker begins with a byte and a word that nobody else knows. What comes before the first is
+//! noise of a login shell. Pure: text in, events out.
+
+use bytes::{Bytes, BytesMut};
+
+/// What every marker begins with; the word follows.
+pub(super) const FIRST: u8 = 0x1e;
+/// Longest text of a marker after its word.
+const LONGEST: usize = 24;
+/// Noise that is kept for an error to tell of.
+const NOISE: usize = 2048;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The command is about to run; the process that is its group's first, where that is said.
+    Began(Option<u32>),
+    /// There is no such program.
+    NoProgram,
+    Bytes(Bytes),
+    /// The command ended; its status, where that is said.
+    Ended(Option<i32>),
+}
+
+impl Event {
+    /// Bytes of the command's own words.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Event::Bytes(bytes) => bytes.len(),
+            Event::Began(_) | Event::NoProgram | Event::Ended(_) => 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Markers {
+    key: Vec<u8>,
+    began: bool,
+    held: BytesMut,
+    noise: Vec<u8>,
+}
+
+impl Markers {
+    pub(super) fn new(word: &str) -> Self {
+        let key = [&[FIRST], word.as_bytes()].concat();
+        Self { key, began: false, held: BytesMut::new(), noise: Vec::new() }
+    }
+
+    /// What was said before the command began.
+    pub(super) fn noise(&self) -> String {
+        String::from_utf8_lossy(&self.noise).into_owned()
+    }
+
+    pub(super) fn hear(&mut self, bytes: Bytes) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut left = match self.held.is_empty() {
+            true => bytes,
+            false => {
+                self.held.extend_from_slice(&bytes);
+                std::mem::take(&mut self.held).freeze()
+            }
+        };
+        while !left.is_empty() {
+            let (at, whole) = find(&left, &self.key);
+            let before = left.split_to(at);
+            self.pass(before, &mut events);
+            if !whole {
+                // What is left may be the beginning of a marker.
+                self.held.extend_from_slice(&left);
+                break;
+            }
+            let text = &left[self.key.len()..];
+            match text.iter().take(LONGEST).position(|byte| *byte == b';') {
+                Some(end) => {
+                    events.extend(self.marker(&text[..end]));
+                    let _ = left.split_to(self.key.len() + end + 1);
+                }
+                None if text.len() < LONGEST => {
+                    self.held.extend_from_slice(&left);
+                    break;
+                }
+                None => {
+                    let odd = left.split_to(self.key.len());
+                    self.pass(odd, &mut events);
+                }
+            }
+        }
+        events
+    }
+
+    fn pass(&mut self, bytes: Bytes, events: &mut Vec<Event>) {
+        if bytes.is_empty() {
+            return;
+        }
+        match self.began {
+            true => events.push(Event::Bytes(bytes)),
+            false => {
+                let room = NOISE.saturating_sub(self.noise.len());
+                self.noise.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+        }
+    }
+
+    fn marker(&mut self, text: &[u8]) -> Option<Event> {
+        let (sign, value) = text.split_first()?;
+        let value = std::str::from_utf8(value).ok()?;
+        match sign {
+            b'+' => {
+                self.began = true;
+                Some(Event::Began(value.parse().ok()))
+            }
+            b'?' => Some(Event::NoProgram),
+            b'-' => Some(Event::Ended(value.parse().ok())),
+            _ => None,
+        }
+    }
+}
+
+/// Where a key is, or where the end of the text may be the beginning of one.
+fn find(text: &[u8], key: &[u8]) -> (usize, bool) {
+    let mut start = 0;
+    while let Some(found) = text[start..].iter().position(|byte| *byte == FIRST) {
+        let at = start + found;
+        let rest = &text[at..];
+        if rest.starts_with(key) {
+            return (at, true);
+        }
+        if key.starts_with(rest) {
+            return (at, false);
+        }
+        start = at + 1;
+    }
+    (text.len(), false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str, piece: usize) -> Vec<Event> {
+        let mut markers = Markers::new("word");
+        let mut events: Vec<Event> = Vec::new();
+        for piece in text.as_bytes().chunks(piece) {
+            for event in markers.hear(Bytes::copy_from_slice(piece)) {
+                match (events.last_mut(), event) {
+                    (Some(Event::Bytes(all)), Event::Bytes(more)) => {
+                        *all = [&all[..], &more[..]].concat().into();
+                    }
+                    (_, event) => events.push(event),
+                }
+            }
+        }
+        events
+    }
+
+    fn check(text: &str, expect: &[Event]) {
+        for piece in [1, 2, 3, 7, 1000] {
+            assert_eq!(told(text, piece), expect, "{text:?} in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn markers_are_told_from_words() {
+        let bytes = |text: &'static str| Event::Bytes(Bytes::from_static(text.as_bytes()));
+        let began = Event::Began(Some(42));
+        check("noise\x1eword+42;out\x1eword-7;", &[began.clone(), bytes("out"), Event::Ended(Some(7))]);
+        check("\x1eword+;\x1eword-;", &[Event::Began(None), Event::Ended(None)]);
+        check("\x1eword?;", &[Event::NoProgram]);
+        check("never began \x1ewor", &[]);
+        check("\x1eword+42;a\x1eb\x1e\x1ewore", &[began.clone(), bytes("a\x1eb\x1e\x1ewore")]);
+        check(
+            "\x1eword+42;\x1eword-too long to be one of ours; it is",
+            &[began, bytes("\x1eword-too long to be one of ours; it is")],
+        );
+    }
+}

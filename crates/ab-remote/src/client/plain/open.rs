@@ -1,0 +1,132 @@
+//! Opening a file for access at offsets, and making it where that is asked for.
+
+use std::sync::Arc;
+
+use ab_core::driver::File;
+use ab_core::options::{Access, Creation, Existing, OpenOptions, Placement};
+use ab_core::{Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+
+use super::Plain;
+use super::act::Act;
+use super::file::PlainFile;
+use super::read::regular;
+use super::spot::{Final, Spot};
+use crate::client::file::RemoteFile;
+use crate::client::place::Place;
+use crate::client::session::Session;
+use crate::sftp::Attributes;
+use crate::sftp::packet::{Request, flags};
+use crate::sftp::status;
+
+/// How often a file that comes or goes while it is opened is looked for again.
+const LOOK_AGAIN: usize = 8;
+
+impl Plain {
+    pub(crate) async fn open(
+        &self,
+        session: &Arc<Session>,
+        path: &WsPath,
+        options: OpenOptions,
+    ) -> Result<Box<dyn File>> {
+        let act = self.act(session, Verb::Open, path);
+        for _ in 0..LOOK_AGAIN {
+            let spot = act.spot(Final::Follow).await?;
+            let handle = match &spot.found {
+                Some(found) => {
+                    regular(&act, found)?;
+                    if options.create == Creation::Always {
+                        return Err(act.exists());
+                    }
+                    self.open_existing(act, &spot, options).await?
+                }
+                None if options.create == Creation::Never => return Err(act.nothing(&spot)),
+                None => {
+                    act.make_parents(&spot).await?;
+                    self.make(act, &spot, options).await?
+                }
+            };
+            if let Some(handle) = handle {
+                let place = Place::new(&WsPath::root(), path);
+                let file = RemoteFile::new(session.clone(), handle, place);
+                return Ok(Box::new(PlainFile::new(session, file, path, spot.real, options)));
+            }
+        }
+        Err(act.error(Kind::Conflict, "the file comes and goes all the time"))
+    }
+
+    /// Nothing if the file went away meanwhile.
+    async fn open_existing(
+        &self,
+        act: Act<'_>,
+        spot: &Spot,
+        options: OpenOptions,
+    ) -> Result<Option<Bytes>> {
+        let truncates = options.existing == Existing::Truncate && options.access.writes();
+        let mut wanted = bits(options);
+        if truncates {
+            // Version 3 knows no truncation without creation.
+            wanted |= flags::TRUNCATE | flags::CREATE;
+        }
+        let request = Request::Open {
+            path: self.at(&spot.real).into(),
+            flags: wanted,
+            attributes: Attributes::default(),
+        };
+        if truncates {
+            self.marks.change(&spot.real);
+        }
+        let opened = act.handle(&request).await?;
+        if truncates {
+            self.marks.change(&spot.real);
+        }
+        match opened {
+            Ok(handle) => Ok(Some(handle)),
+            Err(status) if status.code == status::NO_SUCH_FILE => Ok(None),
+            Err(status) => Err(act.refused(&status)),
+        }
+    }
+
+    /// Nothing if something came into the way meanwhile.
+    async fn make(
+        &self,
+        act: Act<'_>,
+        spot: &Spot,
+        options: OpenOptions,
+    ) -> Result<Option<Bytes>> {
+        let mode = options.permissions.map(|mode| mode & 0o777);
+        let request = Request::Open {
+            path: self.at(&spot.real).into(),
+            flags: bits(options) | flags::CREATE | flags::EXCLUSIVE,
+            attributes: Attributes { mode, ..Attributes::default() },
+        };
+        let handle = match act.handle(&request).await? {
+            Ok(handle) => handle,
+            Err(status) => {
+                return match act.lstat(self.at(&spot.real)).await? {
+                    Some(_) => Ok(None),
+                    None => Err(act.refused(&status)),
+                };
+            }
+        };
+        self.marks.change(&spot.real);
+        if mode.is_some() {
+            // Bits that were asked for are given, whatever the umask of the server is.
+            let attributes = Attributes { mode, ..Attributes::default() };
+            act.done(&Request::FsetStat { handle: handle.clone(), attributes }).await?;
+        }
+        Ok(Some(handle))
+    }
+}
+
+fn bits(options: OpenOptions) -> u32 {
+    let access = match options.access {
+        Access::Read => flags::READ,
+        Access::Write => flags::WRITE,
+        Access::ReadWrite => flags::READ | flags::WRITE,
+    };
+    match options.placement {
+        Placement::AsGiven => access,
+        Placement::End => access | flags::APPEND,
+    }
+}

@@ -1,0 +1,89 @@
+//! Reading a file, or a range of it, as it was at one moment as far as the server can tell.
+
+use std::sync::Arc;
+
+use ab_core::metadata::{Content, FileKind};
+use ab_core::options::{ByteRange, ReadOptions};
+use ab_core::{Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+
+use super::Plain;
+use super::act::{Act, kind};
+use super::spot::Final;
+use crate::client::file::RemoteFile;
+use crate::client::place::Place;
+use crate::client::session::Session;
+use crate::sftp::Attributes;
+use crate::sftp::packet::{Request, flags};
+use crate::sftp::status;
+
+/// How often a file that changes while it is read is read again.
+const READ_AGAIN: usize = 8;
+
+impl Plain {
+    pub(crate) async fn read(
+        &self,
+        session: &Arc<Session>,
+        path: &WsPath,
+        options: ReadOptions,
+    ) -> Result<Content> {
+        let act = self.act(session, Verb::Read, path);
+        for _ in 0..READ_AGAIN {
+            if let Some(content) = self.read_once(session, act, options).await? {
+                return Ok(content);
+            }
+        }
+        Err(act.error(Kind::Conflict, "the file changes all the time"))
+    }
+
+    /// Nothing if the file changed meanwhile.
+    async fn read_once(
+        &self,
+        session: &Arc<Session>,
+        act: Act<'_>,
+        options: ReadOptions,
+    ) -> Result<Option<Content>> {
+        let (spot, found) = act.existing(Final::Follow).await?;
+        regular(&act, &found)?;
+        let before = act.described(&spot, &found);
+        let range = options.range.unwrap_or(ByteRange { start: 0, length: before.size });
+        let length = range.length.min(before.size.saturating_sub(range.start));
+        if length > options.limit {
+            let message = format!("{length} bytes are more than the limit of {}", options.limit);
+            return Err(act.error(Kind::TooLarge, &message));
+        }
+        let request = Request::Open {
+            path: self.at(&spot.real).into(),
+            flags: flags::READ,
+            attributes: Attributes::default(),
+        };
+        let handle = match act.handle(&request).await? {
+            Ok(handle) => handle,
+            // It went away after it was looked at, which the next look will tell.
+            Err(status) if status.code == status::NO_SUCH_FILE => return Ok(None),
+            Err(status) => return Err(act.refused(&status)),
+        };
+        let place = Place::new(&WsPath::root(), act.path);
+        let file = RemoteFile::new(session.clone(), handle, place);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let bytes = match length {
+            0 => Bytes::new(),
+            _ => file.stretch(range.start, length).await.map_err(|error| act.named(error))?,
+        };
+        let after = act.fstat(file.handle()).await?;
+        let stat = act.described(&spot, &after);
+        let same = stat.version == before.version && bytes.len() == length;
+        Ok(same.then_some(Content { bytes, stat }))
+    }
+}
+
+/// Refuses what has no bytes.
+pub(super) fn regular(act: &Act<'_>, found: &Attributes) -> Result<()> {
+    match kind(found) {
+        FileKind::File => Ok(()),
+        FileKind::Dir => Err(act.is_a_directory()),
+        FileKind::Symlink | FileKind::Other => {
+            Err(act.error(Kind::SpecialFile, "not a regular file"))
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Removing, without ever following a link.
+
+use ab_core::metadata::{FileKind, Removed};
+use ab_core::options::{Missing, Reach, RemoveOptions};
+use ab_core::path::RESERVED_PREFIX;
+use ab_core::{Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::act::{Act, kind};
+use super::list::Names;
+use super::spot::Final;
+use super::{Plain, root_stays};
+use crate::client::session::Session;
+use crate::sftp::packet::Request;
+use crate::sftp::status;
+
+/// Files that are removed at a time.
+const TOGETHER: usize = 32;
+/// How often a directory that fills up while it is emptied is emptied again.
+const REFILLS: usize = 8;
+
+impl Plain {
+    pub(crate) async fn remove(
+        &self,
+        session: &Session,
+        path: &WsPath,
+        options: RemoveOptions,
+    ) -> Result<Removed> {
+        let act = self.act(session, Verb::Delete, path);
+        if path.is_root() {
+            return Err(root_stays(&act));
+        }
+        match self.remove_spot(act, options.reach).await {
+            Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
+                Ok(Removed::default())
+            }
+            result => result,
+        }
+    }
+
+    async fn remove_spot(&self, act: Act<'_>, reach: Reach) -> Result<Removed> {
+        let (spot, found) = act.existing(Final::Keep).await?;
+        if spot.real.is_empty() {
+            return Err(root_stays(&act));
+        }
+        let _turn = self.turns.of(&spot.real).await;
+        let at = Bytes::from(self.at(&spot.real));
+        let removed = match (kind(&found), reach) {
+            (FileKind::Dir, Reach::One) => act.remove_empty(at).await.map(|()| 1),
+            (FileKind::Dir, Reach::Recursive) => act.remove_tree(at).await,
+            (FileKind::File | FileKind::Symlink | FileKind::Other, _) => {
+                act.done(&Request::Remove { path: at }).await.map(|()| 1)
+            }
+        };
+        self.marks.change(&spot.real);
+        removed.map(|count| Removed { count })
+    }
+}
+
+impl Act<'_> {
+    /// Removes a directory that holds nothing but what killed writers left.
+    async fn remove_empty(&self, at: Bytes) -> Result<()> {
+        let request = Request::RemoveDir { path: at.clone() };
+        let status = self.status(&request).await?;
+        if status.code == status::OK {
+            return Ok(());
+        }
+        if status.code != status::FAILURE {
+            return Err(self.refused(&status));
+        }
+        let names = self.names(at.clone()).await?;
+        if names.is_empty() {
+            return Err(self.refused(&status));
+        }
+        let leftover = |name: &Bytes| name.starts_with(RESERVED_PREFIX.as_bytes());
+        if !names.iter().all(|name| leftover(&name.name)) {
+            return Err(self
+                .error(Kind::NotEmpty, "the directory is not empty")
+                .with_hint("remove it recursively"));
+        }
+        for name in names {
+            self.done(&Request::Remove { path: below(&at, &name.name) }).await?;
+        }
+        self.done(&request).await
+    }
+
+    async fn remove_tree(&self, top: Bytes) -> Result<u64> {
+        let mut count = 0;
+        // Each directory is met twice: first to be emptied, then to be removed.
+        let mut work = vec![Step::Empty(top)];
+        let mut refills = 0;
+        while let Some(step) = work.pop() {
+            match step {
+                Step::Empty(at) => {
+                    let names = self.names(at.clone()).await?;
+                    work.push(Step::Remove(at.clone()));
+                    let (dirs, files): (Names, Names) = names
+                        .into_iter()
+                        .partition(|name| kind(&name.attributes) == FileKind::Dir);
+                    let files = stream::iter(files).map(|name| {
+                        let path = below(&at, &name.name);
+                        async move { self.remove_one(path).await }
+                    });
+                    let gone: Vec<u64> = files.buffered(TOGETHER).try_collect().await?;
+                    count += gone.into_iter().sum::<u64>();
+                    work.extend(dirs.iter().map(|name| Step::Empty(below(&at, &name.name))));
+                }
+                Step::Remove(at) => {
+                    let status = self.status(&Request::RemoveDir { path: at.clone() }).await?;
+                    match status.code {
+                        status::OK => count += 1,
+                        status::NO_SUCH_FILE => {}
+                        status::FAILURE if refills < REFILLS => {
+                            refills += 1;
+                            work.push(Step::Empty(at));
+                        }
+                        _ => return Err(self.refused(&status)),
+                    }
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Removes what is no directory; what somebody else removed first is not counted.
+    async fn remove_one(&self, path: Bytes) -> Result<u64> {
+        let status = self.status(&Request::Remove { path }).await?;
+        match status.code {
+            status::OK => Ok(1),
+            status::NO_SUCH_FILE => Ok(0),
+            _ => Err(self.refused(&status)),
+        }
+    }
+}
+
+enum Step {
+    Empty(Bytes),
+    Remove(Bytes),
+}
+
+fn below(at: &Bytes, name: &Bytes) -> Bytes {
+    [&at[..], b"/", &name[..]].concat().into()
+}

@@ -1,0 +1,285 @@
+//! Where a path leads: every name looked up on the other side, every link followed from here.
+//!
+//! All names of a path are asked for at once, so most paths take one round trip. Links may not lead
+//! out of the workspace, nor out of the path's fences. The other side may change between this look
+//! and what is done next: this keeps honest links inside and is no wall.
+
+use std::collections::VecDeque;
+
+use ab_core::error::printable;
+use ab_core::metadata::{FileKind, Stat};
+use ab_core::{Error, Kind, Result};
+use futures_util::{StreamExt, stream};
+
+use super::act::{Act, kind};
+use super::look;
+use crate::sftp::Attributes;
+use crate::sftp::packet::Request;
+use crate::sftp::status;
+
+/// Names that are asked for at once.
+const TOGETHER: usize = 64;
+/// Links on one path, as the kernel has it.
+const MAX_LINKS: usize = 40;
+
+/// What to do about a link at the end of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Final {
+    Follow,
+    Keep,
+}
+
+/// Where a path leads.
+#[derive(Clone, Debug)]
+pub(super) struct Spot {
+    /// From the root, without a link on the way; empty for the root.
+    pub(super) real: String,
+    /// What is there.
+    pub(super) found: Option<Attributes>,
+    /// How many of the last names are not there.
+    missing: usize,
+    /// The text of a link that leads to nothing.
+    dangling: Option<String>,
+}
+
+impl Spot {
+    pub(super) fn kind(&self) -> Option<FileKind> {
+        self.found.as_ref().map(kind)
+    }
+
+    /// The directory that it is in.
+    pub(super) fn parent(&self) -> &str {
+        self.real.rsplit_once('/').map_or("", |(parent, _)| parent)
+    }
+}
+
+impl Act<'_> {
+    pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
+        let confined = self.path.confined();
+        let mut trail = Trail::default();
+        for fence in confined.fences {
+            self.walk(&mut trail, fence, Final::Follow).await?;
+            trail.base = trail.names.len();
+        }
+        self.walk(&mut trail, confined.rest, last).await?;
+        let Trail { names, found, missing, dangling, .. } = trail;
+        let real = names.join("/");
+        let found = match (missing, found) {
+            (0, None) => Some(self.root_or_parent(&real).await?),
+            (0, found) => found,
+            (_, _) => None,
+        };
+        Ok(Spot { real, found, missing, dangling })
+    }
+
+    /// What a spot must hold for most calls: something.
+    pub(super) async fn existing(&self, last: Final) -> Result<(Spot, Attributes)> {
+        let spot = self.spot(last).await?;
+        match spot.found.clone() {
+            Some(found) => Ok((spot, found)),
+            None => Err(self.nothing(&spot)),
+        }
+    }
+
+    pub(super) fn nothing(&self, spot: &Spot) -> Error {
+        match &spot.dangling {
+            Some(target) => {
+                let target = printable(target);
+                let message = format!("a link leads to '{target}', which is missing");
+                self.error(Kind::NotFound, &message)
+                    .with_hint("a change never creates through a link; write to its target")
+            }
+            None => self.missing(),
+        }
+    }
+
+    pub(super) fn described(&self, spot: &Spot, found: &Attributes) -> Stat {
+        look::stat(self.plain, &spot.real, found)
+    }
+
+    /// Makes the directories that a spot lacks.
+    pub(super) async fn make_parents(&self, spot: &Spot) -> Result<()> {
+        self.make_names(spot, spot.missing.saturating_sub(1), 1).await
+    }
+
+    /// The same with the spot itself.
+    pub(super) async fn make_all(&self, spot: &Spot) -> Result<()> {
+        self.make_names(spot, spot.missing, 0).await
+    }
+
+    async fn make_names(&self, spot: &Spot, count: usize, left: usize) -> Result<()> {
+        if spot.dangling.is_some() {
+            return Err(self.nothing(spot));
+        }
+        let names: Vec<&str> = spot.real.split('/').collect();
+        for end in names.len() - left - count + 1..=names.len() - left {
+            self.make_directory(&names[..end].join("/")).await?;
+        }
+        Ok(())
+    }
+
+    async fn make_directory(&self, real: &str) -> Result<()> {
+        let path = self.plain.at(real);
+        let request =
+            Request::MakeDir { path: path.clone().into(), attributes: Attributes::default() };
+        let status = self.status(&request).await?;
+        if status.code == status::OK {
+            return Ok(());
+        }
+        // Somebody else may have made it meanwhile.
+        match self.lstat(path).await? {
+            Some(found) if kind(&found) == FileKind::Dir => Ok(()),
+            Some(_) => Err(self.not_a_directory()),
+            None => Err(self.refused(&status)),
+        }
+    }
+
+    async fn root_or_parent(&self, real: &str) -> Result<Attributes> {
+        self.lstat(self.plain.at(real)).await?.ok_or_else(|| self.missing())
+    }
+
+    async fn walk(&self, trail: &mut Trail, text: &str, last: Final) -> Result<()> {
+        let mut ahead: VecDeque<String> = names(text).collect();
+        while let Some(next) = ahead.front() {
+            if trail.missing > 0 {
+                if next == ".." {
+                    return Err(self.missing());
+                }
+                trail.missing += 1;
+                let name = trail.take(&mut ahead);
+                trail.names.extend(name);
+                continue;
+            }
+            if trail.found.as_ref().is_some_and(|found| kind(found) != FileKind::Dir) {
+                return Err(self.not_a_directory());
+            }
+            if next == ".." {
+                if trail.names.len() <= trail.base {
+                    return Err(self.escape());
+                }
+                trail.take(&mut ahead);
+                trail.names.pop();
+                trail.found = None;
+                continue;
+            }
+            self.stretch(trail, &mut ahead, last).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks the next names up, as far as there are only directories.
+    async fn stretch(
+        &self,
+        trail: &mut Trail,
+        ahead: &mut VecDeque<String>,
+        last: Final,
+    ) -> Result<()> {
+        let mut real = trail.names.join("/");
+        let mut places = Vec::new();
+        for name in ahead.iter().take_while(|name| *name != "..").take(TOGETHER) {
+            if !real.is_empty() {
+                real.push('/');
+            }
+            real.push_str(name);
+            places.push(self.plain.at(&real));
+        }
+        let mut looks = stream::iter(places).map(|at| self.lstat(at)).buffered(TOGETHER);
+        while let Some(found) = looks.next().await {
+            let of_link = trail.linked > 0;
+            let Some(name) = trail.take(ahead) else { break };
+            let Some(found) = found? else {
+                trail.names.push(name);
+                trail.missing = 1;
+                trail.dangling = trail.link.take().filter(|_| of_link);
+                return Ok(());
+            };
+            let kind = kind(&found);
+            let keep = ahead.is_empty() && last == Final::Keep;
+            trail.names.push(name);
+            if kind == FileKind::Symlink && !keep {
+                drop(looks);
+                return self.follow(trail, ahead).await;
+            }
+            trail.found = Some(found);
+            if ahead.is_empty() || kind != FileKind::Dir {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts where the link at the end of the trail leads to before what is ahead.
+    async fn follow(&self, trail: &mut Trail, ahead: &mut VecDeque<String>) -> Result<()> {
+        trail.links += 1;
+        if trail.links > MAX_LINKS {
+            let message = "too many links, or links in a circle";
+            return Err(self.error(Kind::LinkLoop, message));
+        }
+        let target = self.link_text(self.plain.at(&trail.names.join("/"))).await?;
+        trail.names.pop();
+        trail.found = None;
+        let inside = match target.starts_with('/') {
+            false => target.as_str(),
+            true => {
+                let fence = trail.names[..trail.base].join("/");
+                trail.names.truncate(trail.base);
+                self.plain.inside(&target, &fence).ok_or_else(|| self.escape())?
+            }
+        };
+        for name in names(inside).collect::<Vec<_>>().into_iter().rev() {
+            ahead.push_front(name);
+            trail.linked += 1;
+        }
+        trail.link = Some(target);
+        Ok(())
+    }
+
+    fn escape(&self) -> Error {
+        self.error(Kind::Escape, "a link on the way leaves the workspace")
+    }
+}
+
+impl super::Plain {
+    /// What is left of an absolute path below a directory of the workspace, if it is there.
+    pub(super) fn inside<'t>(&self, text: &'t str, real: &str) -> Option<&'t str> {
+        let roots = std::iter::once(self.root.as_str()).chain(self.alias.as_deref());
+        let mut below = roots.filter_map(|root| beneath(text, root));
+        below.find_map(|rest| match real.is_empty() {
+            true => Some(rest),
+            false => beneath(&text[text.len() - rest.len()..], &format!("/{real}")),
+        })
+    }
+}
+
+/// What is left of a path below another, with the slash in front.
+fn beneath<'t>(text: &'t str, base: &str) -> Option<&'t str> {
+    let rest = text.strip_prefix(base)?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+}
+
+fn names(text: &str) -> impl Iterator<Item = String> {
+    text.split('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned)
+}
+
+/// How far a path was followed.
+#[derive(Default)]
+struct Trail {
+    names: Vec<String>,
+    /// Names that may not be left by `..`.
+    base: usize,
+    /// What is at the names; nothing where it is a directory that was not looked at.
+    found: Option<Attributes>,
+    missing: usize,
+    links: usize,
+    /// The text of the last link, and how many of the names ahead are its.
+    link: Option<String>,
+    linked: usize,
+    dangling: Option<String>,
+}
+
+impl Trail {
+    fn take(&mut self, ahead: &mut VecDeque<String>) -> Option<String> {
+        self.linked = self.linked.saturating_sub(1);
+        ahead.pop_front()
+    }
+}

@@ -1,0 +1,52 @@
+//! Who may change a path: whoever looks and then acts on what was seen takes a turn, so that two
+//! callers of one connection never act on the same sight.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Paths that share a lane wait for each other without need.
+const LANES: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Turns {
+    lanes: Vec<Semaphore>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { lanes: (0..LANES).map(|_| Semaphore::new(1)).collect() }
+    }
+}
+
+/// Held while a path is changed.
+pub(super) struct Turn<'a> {
+    _permits: [Option<SemaphorePermit<'a>>; 2],
+}
+
+impl Turns {
+    pub(super) async fn of(&self, real: &str) -> Turn<'_> {
+        Turn { _permits: [self.take(lane(real)).await, None] }
+    }
+
+    /// A turn for two paths, whoever asks for them in whatever order.
+    pub(super) async fn of_two(&self, one: &str, other: &str) -> Turn<'_> {
+        let (one, other) = (lane(one), lane(other));
+        if one == other {
+            return Turn { _permits: [self.take(one).await, None] };
+        }
+        let first = self.take(one.min(other)).await;
+        Turn { _permits: [first, self.take(one.max(other)).await] }
+    }
+
+    async fn take(&self, lane: usize) -> Option<SemaphorePermit<'_>> {
+        // Nobody closes them.
+        self.lanes.get(lane)?.acquire().await.ok()
+    }
+}
+
+fn lane(real: &str) -> usize {
+    let mut hasher = DefaultHasher::new();
+    real.hash(&mut hasher);
+    hasher.finish() as usize % LANES
+}

@@ -1,0 +1,228 @@
+//! Replacing a file in one step: a new file beside it, then a rename over it.
+//!
+//! Whoever reads sees the old bytes or the new ones where the server can rename onto a file. An
+//! expected version is compared just before the rename: callers of this connection take turns, and
+//! others may come in between.
+
+use std::sync::Arc;
+
+use ab_core::driver::BackendKind;
+use ab_core::metadata::{FileKind, Stat};
+use ab_core::options::{Durability, WriteMode, WriteOptions};
+use ab_core::path::RESERVED_PREFIX;
+use ab_core::{Error, Kind, Result, Verb, WsPath};
+use bytes::Bytes;
+
+use super::Plain;
+use super::act::{Act, kind, unchanged};
+use super::read::regular;
+use super::spot::{Final, Spot};
+use crate::client::file::RemoteFile;
+use crate::client::place::Place;
+use crate::client::session::{Later, Session, extended};
+use crate::sftp::Attributes;
+use crate::sftp::extended::Extended;
+use crate::sftp::packet::{Request, flags};
+use crate::sftp::status;
+
+impl Plain {
+    pub(crate) async fn write(
+        &self,
+        session: &Arc<Session>,
+        path: &WsPath,
+        content: Bytes,
+        options: WriteOptions,
+    ) -> Result<Stat> {
+        let act = self.act(session, Verb::Write, path);
+        if options.durability == Durability::Power && !self.can.fsync {
+            return Err(Error::unsupported(BackendKind::Remote, Verb::Write));
+        }
+        let spot = act.spot(Final::Follow).await?;
+        let _turn = self.turns.of(&spot.real).await;
+        // What was there before the turn came may be another by now.
+        let spot = act.spot(Final::Follow).await?;
+        match &spot.found {
+            Some(found) => match (kind(found), options.mode) {
+                (FileKind::Dir, _) => return Err(act.is_a_directory()),
+                (_, WriteMode::CreateNew) => return Err(act.exists()),
+                (_, _) => regular(&act, found)?,
+            },
+            None if options.expect.is_some() => return Err(conflict(&act)),
+            None if options.mode == WriteMode::Replace => return Err(act.nothing(&spot)),
+            None => act.make_parents(&spot).await?,
+        }
+        if let (Some(found), Some(expected)) = (&spot.found, options.expect)
+            && act.described(&spot, found).version != expected
+        {
+            return Err(conflict(&act));
+        }
+        if let (Some(found), WriteMode::CreateIfMissing) = (&spot.found, options.mode) {
+            return Ok(act.described(&spot, found));
+        }
+        let mut draft = Draft::create(act, session, &spot, options.permissions).await?;
+        let attributes = draft.fill(content, options.durability).await.map_err(unchanged)?;
+        // Marked before and after: whoever looks meanwhile may see either state.
+        self.marks.change(&spot.real);
+        let placed = draft.place(&spot, options).await;
+        self.marks.change(&spot.real);
+        if let Placed::Taken = placed? {
+            // Only a file that must be new can find its name taken.
+            let (spot, found) = act.existing(Final::Follow).await?;
+            return match (kind(&found), options.mode) {
+                (FileKind::File, WriteMode::CreateIfMissing) => Ok(act.described(&spot, &found)),
+                (FileKind::Dir, _) => Err(act.is_a_directory()),
+                (_, _) => Err(act.exists()),
+            };
+        }
+        Ok(act.described(&spot, &attributes))
+    }
+}
+
+fn conflict(act: &Act<'_>) -> Error {
+    act.error(Kind::Conflict, "the file is not the expected version")
+        .with_hint("read it again and decide on what is there now")
+}
+
+enum Placed {
+    Done,
+    /// Something was there already.
+    Taken,
+}
+
+/// A file that is removed again unless it was put where it belongs.
+struct Draft<'a> {
+    act: Act<'a>,
+    at: String,
+    file: Option<RemoteFile>,
+    /// Permission bits that it must have.
+    mode: Option<u32>,
+    placed: bool,
+}
+
+impl<'a> Draft<'a> {
+    async fn create(
+        act: Act<'a>,
+        session: &Arc<Session>,
+        spot: &Spot,
+        permissions: Option<u32>,
+    ) -> Result<Self> {
+        let existing = spot.found.as_ref().and_then(|found| found.mode);
+        let mode = existing.or(permissions).map(|mode| mode & 0o777);
+        let at = act.plain.at(&beside(spot));
+        // Until it has the mode of the file that it replaces, nobody else may look into it.
+        let at_first = mode.map(|_| 0o600);
+        let request = Request::Open {
+            path: at.clone().into(),
+            flags: flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
+            attributes: Attributes { mode: at_first, ..Attributes::default() },
+        };
+        let mut draft = Self { act, at, file: None, mode, placed: false };
+        let handle = match act.handle(&request).await.map_err(unchanged)? {
+            Ok(handle) => handle,
+            Err(status) => {
+                draft.placed = true;
+                return Err(act.refused(&status));
+            }
+        };
+        let place = Place::new(&WsPath::root(), act.path);
+        draft.file = Some(RemoteFile::new(session.clone(), handle, place));
+        Ok(draft)
+    }
+
+    /// Brings the content over, and tells what the file is then.
+    async fn fill(&mut self, content: Bytes, durability: Durability) -> Result<Attributes> {
+        let Some(file) = &self.file else { return Err(self.act.nonsense()) };
+        if let Err(error) = file.fill(0, content).await {
+            return Err(self.act.full_or(error).await);
+        }
+        if let Some(mode) = self.mode {
+            let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+            let request = Request::FsetStat { handle: file.handle().clone(), attributes };
+            self.act.done(&request).await?;
+        }
+        if durability == Durability::Power {
+            self.sync().await?;
+        }
+        let Some(file) = &self.file else { return Err(self.act.nonsense()) };
+        self.act.fstat(file.handle()).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let request = extended(&Extended::Fsync { handle: file.handle().clone() });
+        self.act.done(&request).await
+    }
+
+    async fn place(&mut self, spot: &Spot, options: WriteOptions) -> Result<Placed> {
+        let from = Bytes::from(self.at.clone());
+        let to = Bytes::from(self.act.plain.at(&spot.real));
+        let new = match options.mode {
+            WriteMode::CreateNew | WriteMode::CreateIfMissing => true,
+            WriteMode::CreateOrReplace | WriteMode::Replace => false,
+        };
+        let status = match (new, self.act.plain.can.posix_rename) {
+            (true, _) => self.act.status(&Request::Rename { from, to }).await?,
+            (false, true) => {
+                let request = extended(&Extended::PosixRename { from, to });
+                self.act.status(&request).await?
+            }
+            (false, false) => {
+                if spot.found.is_some() {
+                    self.act.status(&Request::Remove { path: to.clone() }).await?;
+                }
+                self.act.status(&Request::Rename { from, to }).await?
+            }
+        };
+        if status.code != status::OK {
+            let there = self.act.lstat(self.act.plain.at(&spot.real)).await?;
+            return match there.as_ref().map(kind) {
+                Some(FileKind::Dir) => Err(self.act.is_a_directory()),
+                Some(_) if new => Ok(Placed::Taken),
+                Some(_) | None => Err(self.act.refused(&status)),
+            };
+        }
+        self.placed = true;
+        if options.durability == Durability::Power {
+            // Directories cannot be synced by SFTP; a journal that has the file's last change has
+            // the rename before it.
+            self.sync().await?;
+        }
+        Ok(Placed::Done)
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        self.file = None;
+        if !self.placed {
+            let number = self.act.session.requests.number();
+            let request = Request::Remove { path: self.at.clone().into() };
+            self.act.session.later(Later::Packet(request.encode(number)));
+        }
+    }
+}
+
+impl Act<'_> {
+    /// A failure to write that has no words is a full disk if there is no room.
+    pub(super) async fn full_or(&self, error: Error) -> Error {
+        if error.kind() == Kind::Io
+            && let Ok(space) = self.plain.space(self.session).await
+            && space.available == 0
+        {
+            return self.error(Kind::NoSpace, "no space left on the device");
+        }
+        self.named(error)
+    }
+}
+
+/// A name beside a spot that nobody lists or may use.
+fn beside(spot: &Spot) -> String {
+    let mut chance = [0; 12];
+    // Without chance two writers meet on one name, and the second is refused.
+    let _ = getrandom::fill(&mut chance);
+    let name: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
+    match spot.parent() {
+        "" => format!("{RESERVED_PREFIX}{name}"),
+        parent => format!("{parent}/{RESERVED_PREFIX}{name}"),
+    }
+}
