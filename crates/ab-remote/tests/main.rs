@@ -9,6 +9,7 @@
 mod beyond;
 mod client;
 mod escapes;
+mod forgetting;
 mod fuzz;
 mod hostile;
 mod openssh;

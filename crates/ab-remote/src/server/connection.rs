@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::{Settings, Tasks, lock};
+use super::{SentAway, Settings, Tasks, lock};
 use crate::command::{self, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, HELD_WINDOW, Inbox, MAX_UNREAD, WINDOW};
 use crate::outlet::Outlet;
@@ -43,6 +43,8 @@ pub(super) enum Failure {
     Protocol(russh::Error),
     /// More was sent than is read, and the window that was granted ignored.
     Flooded,
+    /// It has had as many channels as one connection may.
+    UsedUp,
 }
 
 impl Failure {
@@ -73,6 +75,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Protocol(error) => error.fmt(f),
             Failure::Flooded => write!(f, "more than {MAX_UNREAD} bytes wait to be read"),
+            Failure::UsedUp => f.write_str("it has had its share of channels; connect again"),
         }
     }
 }
@@ -88,6 +91,9 @@ pub(super) struct Connection {
     gauge: Arc<Gauge>,
     allowance: Arc<Allowance>,
     lines: HashMap<ChannelId, Line>,
+    /// Channels that this end closed first.
+    closed: usize,
+    sent_away: SentAway,
 }
 
 /// A channel.
@@ -105,6 +111,13 @@ impl Line {
             Line::Busy(busy) => busy.task.is_finished(),
         }
     }
+
+    fn is_restful(&self) -> bool {
+        match self {
+            Line::Idle(_) => true,
+            Line::Busy(busy) => busy.restful,
+        }
+    }
 }
 
 struct Idle {
@@ -117,6 +130,8 @@ struct Busy {
     inbox: Arc<Inbox>,
     controls: mpsc::Sender<Control>,
     task: AbortHandle,
+    /// Nobody would mind if it began anew on another connection.
+    restful: bool,
 }
 
 impl Connection {
@@ -125,6 +140,7 @@ impl Connection {
         settings: Arc<Settings>,
         tasks: Tasks,
         login: watch::Sender<bool>,
+        sent_away: SentAway,
     ) -> Self {
         Self {
             backend,
@@ -134,7 +150,17 @@ impl Connection {
             gauge: Arc::default(),
             allowance: Arc::default(),
             lines: HashMap::new(),
+            closed: 0,
+            sent_away,
         }
+    }
+
+    /// Tells the client to go, and why.
+    fn send_away(&self, session: &mut Session, why: Failure) -> Done {
+        session.disconnect(Disconnect::ByApplication, &why.to_string(), "en")?;
+        // The first reason is the reason.
+        let _ = self.sent_away.set(why);
+        Ok(())
     }
 
     fn idle(&mut self, channel: ChannelId) -> Option<&mut Idle> {
@@ -159,6 +185,7 @@ impl Connection {
         let (controls, wishes) = mpsc::channel(CONTROLS);
         let outlet = Outlet::new(idle.half, session.handle());
         let backend = self.backend.clone();
+        let restful = matches!(what, What::Sftp);
         let mut tasks = lock(&self.tasks);
         // Those that ended are let go of here, so that their number is that of the channels.
         while tasks.try_join_next().is_some() {}
@@ -175,7 +202,7 @@ impl Connection {
             }
         };
         drop(tasks);
-        self.lines.insert(channel, Line::Busy(Busy { inbox, controls, task }));
+        self.lines.insert(channel, Line::Busy(Busy { inbox, controls, task, restful }));
         true
     }
 
@@ -249,12 +276,18 @@ impl Handler for Connection {
         &mut self,
         channel: Channel<Msg>,
         reply: ChannelOpenHandle,
-        _session: &mut Session,
+        session: &mut Session,
     ) -> Done {
         // russh does not tell of the client's answer to a close from here, so those that are over
         // are let go of now.
+        let before = self.lines.len();
         self.lines.retain(|_, line| !line.is_over());
-        if self.lines.len() >= self.settings.max_channels {
+        self.closed += before - self.lines.len();
+        let used_up = self.closed >= self.settings.max_closed;
+        if used_up && self.lines.values().all(Line::is_restful) {
+            return self.send_away(session, Failure::UsedUp);
+        }
+        if used_up || self.lines.len() >= self.settings.max_channels {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
@@ -287,9 +320,7 @@ impl Handler for Connection {
             busy.inbox.push(data);
         }
         if self.gauge.unread() > MAX_UNREAD {
-            let why = Failure::Flooded.to_string();
-            session.disconnect(Disconnect::ByApplication, &why, "en")?;
-            return Err(Failure::Flooded);
+            return self.send_away(session, Failure::Flooded);
         }
         if self.gauge.is_high() && data.len() <= HELD_WINDOW as usize {
             // A trickle of packets of two bytes costs time, not memory.

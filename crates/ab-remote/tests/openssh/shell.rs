@@ -145,7 +145,7 @@ async fn a_shell_reads_what_is_typed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn both_ends_may_ask_whether_the_other_is_there() {
     let often =
-        |settings: &mut ab_remote::Settings| settings.keepalive = Duration::from_millis(200);
+        |settings: &mut ab_remote::Settings| settings.keepalive = Some(Duration::from_millis(200));
     let stage = Stage::with(|_| {}, often).await;
     let mut command = stage.program("ssh");
     command.args(["-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1"]);
@@ -207,12 +207,12 @@ async fn many_sessions_share_a_connection() {
     let socket = stage.directory.path().join("c");
     let control = format!("ControlPath={}", socket.display());
     let mut master = stage.program("ssh");
-    master.args(["-M", "-N", "-o", &control, "agent@127.0.0.1"]);
+    // It listens for the others before it runs a command of its own.
+    master.args(["-M", "-o", &control, "agent@127.0.0.1", HOLD]);
     let mut master = start(&mut master);
-    while !socket.exists() {
-        assert!(master.try_wait().unwrap().is_none());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut lines = BufReader::new(master.stdout.take().unwrap()).lines();
+    assert_eq!(within(lines.next_line()).await.unwrap().as_deref(), Some("started"));
+    assert!(socket.exists());
     let sessions = (0..20).map(|number| {
         let mut command = stage.program("ssh");
         command
