@@ -206,8 +206,13 @@ impl Connection {
         true
     }
 
-    fn let_in(yes: bool) -> Auth {
-        if yes { Auth::Accept } else { Auth::reject() }
+    /// Who is refused may try again in any way; russh would offer a method only once.
+    fn let_in(&self, yes: bool) -> Auth {
+        let methods = Some(self.settings.access.methods());
+        match yes {
+            true => Auth::Accept,
+            false => Auth::Reject { proceed_with_methods: methods, partial_success: false },
+        }
     }
 }
 
@@ -230,11 +235,11 @@ impl Handler for Connection {
     type Error = Failure;
 
     async fn auth_none(&mut self, _user: &str) -> Result<Auth, Failure> {
-        Ok(Self::let_in(self.settings.access.without_credentials()))
+        Ok(self.let_in(self.settings.access.without_credentials()))
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Failure> {
-        Ok(Self::let_in(self.settings.access.by_password(user, password)))
+        Ok(self.let_in(self.settings.access.by_password(user, password)))
     }
 
     async fn auth_publickey_offered(
@@ -243,7 +248,7 @@ impl Handler for Connection {
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Failure> {
         let known = self.settings.access.by_key(user, offer.public_key, offer.algorithm);
-        Ok(Self::let_in(known))
+        Ok(self.let_in(known))
     }
 
     async fn auth_publickey(
@@ -251,7 +256,7 @@ impl Handler for Connection {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Failure> {
-        Ok(Self::let_in(self.settings.access.by_key(user, key.public_key, key.algorithm)))
+        Ok(self.let_in(self.settings.access.by_key(user, key.public_key, key.algorithm)))
     }
 
     async fn auth_openssh_certificate(
@@ -260,7 +265,7 @@ impl Handler for Connection {
         _certificate: &Certificate,
     ) -> Result<Auth, Failure> {
         // No authority is trusted, so none can vouch for a key.
-        Ok(Self::let_in(self.settings.access.without_credentials()))
+        Ok(self.let_in(self.settings.access.without_credentials()))
     }
 
     async fn authentication_banner(&mut self) -> Result<Option<String>, Failure> {

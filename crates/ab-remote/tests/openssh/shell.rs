@@ -1,6 +1,7 @@
 //! `ssh`: commands, terminals, input, signals, ends.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use ab_core::ExecOptions;
@@ -258,6 +259,27 @@ async fn strangers_are_kept_out() {
     assert_eq!(output.status.code(), Some(255), "{output:?}");
     assert!(finish(wrong.args(["agent@127.0.0.1", "true"])).await.status.success());
     assert!(!fs::read_dir(stage.path("")).unwrap().any(|_| true));
+    stage.end().await;
+}
+
+/// A program that asks for a password, as ssh has them: right the third time.
+const ASKED: &str = r#"#!/bin/sh
+echo x >> "$0.times"
+if test "$(wc -l < "$0.times")" -lt 3; then echo wrong; else echo 'correct horse'; fi
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_may_be_mistyped() {
+    let stage = Stage::with(|_| {}, |settings| settings.refusal_time = Duration::ZERO).await;
+    let asking = stage.here("ask");
+    fs::write(&asking, ASKED).unwrap();
+    fs::set_permissions(&asking, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = tokio::process::Command::new("ssh");
+    let options = stage.options().into_iter();
+    command.args(options.map(|word| word.replace("BatchMode=yes", "PubkeyAuthentication=no")));
+    command.env("SSH_ASKPASS", &asking).env("SSH_ASKPASS_REQUIRE", "force");
+    let output = finish(command.args(["agent@127.0.0.1", "echo in"])).await;
+    assert_eq!(text(&output.stdout), "in\n", "{output:?}");
     stage.end().await;
 }
 
