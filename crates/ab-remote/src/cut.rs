@@ -1,20 +1,22 @@
 //! A stream that can be ended from outside: whoever reads finds the end, whoever writes an error.
 //!
 //! russh runs a connection in a task that it keeps to itself. Taking its stream away is how that
-//! task is ended for sure.
+//! task is ended for sure. Before it can be spoken through, the stream can be given last words.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, Bytes};
 use futures_util::task::AtomicWaker;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 #[derive(Debug, Default)]
 struct Shared {
     cut: AtomicBool,
+    last_words: OnceLock<Bytes>,
     reader: AtomicWaker,
     writer: AtomicWaker,
 }
@@ -29,6 +31,13 @@ impl Scissors {
         self.0.reader.wake();
         self.0.writer.wake();
     }
+
+    /// Whoever reads next finds the end, after these have been written.
+    pub(crate) fn part(&self, last_words: Bytes) {
+        // The first to end it has the last word.
+        let _ = self.0.last_words.set(last_words);
+        self.0.reader.wake();
+    }
 }
 
 impl Drop for Scissors {
@@ -42,12 +51,14 @@ impl Drop for Scissors {
 pub(crate) struct Cuttable<S> {
     inner: S,
     shared: Arc<Shared>,
+    /// What is left of the last words, once there are some.
+    parting: Option<Bytes>,
 }
 
 impl<S> Cuttable<S> {
     pub(crate) fn new(inner: S) -> (Self, Scissors) {
         let shared = Arc::<Shared>::default();
-        (Self { inner, shared: shared.clone() }, Scissors(shared))
+        (Self { inner, shared: shared.clone(), parting: None }, Scissors(shared))
     }
 
     fn is_cut(&self) -> bool {
@@ -55,7 +66,19 @@ impl<S> Cuttable<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Cuttable<S> {
+impl<S: AsyncWrite + Unpin> Cuttable<S> {
+    /// Writes the last words. A peer that is gone does not hear them.
+    fn poll_parted(&mut self, cx: &mut Context<'_>, words: &Bytes) -> Poll<io::Result<()>> {
+        let rest = self.parting.get_or_insert_with(|| words.clone());
+        while !rest.is_empty() {
+            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, rest))?;
+            rest.advance(written.max(1).min(rest.len()));
+        }
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Cuttable<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -64,6 +87,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Cuttable<S> {
         self.shared.reader.register(cx.waker());
         if self.is_cut() {
             return Poll::Ready(Ok(()));
+        }
+        if let Some(words) = self.shared.last_words.get().cloned() {
+            return self.poll_parted(cx, &words);
         }
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }

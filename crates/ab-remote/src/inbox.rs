@@ -13,8 +13,9 @@ use tokio::sync::Notify;
 
 /// Window of a channel while all is well: as much may be on its way.
 pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
-/// Unread bytes of a connection from which on it is held back.
-pub(crate) const HOLD_BACK: usize = 1024 * 1024;
+/// Unread bytes of a connection from which on it is held back. Half a window has just come when
+/// new window is granted; whoever keeps up with that is not held back.
+pub(crate) const HOLD_BACK: usize = 3 * 1024 * 1024;
 /// Window that a client that is held back is given. Half of it must be more than nothing, or it
 /// would never be renewed.
 pub(crate) const HELD_WINDOW: u32 = 2;

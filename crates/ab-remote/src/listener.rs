@@ -1,19 +1,21 @@
 //! Conventional SSH: a socket that clients dial.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::server::{Ended, Server, closed};
 
 /// Connections of one listener.
 pub const MAX_CONNECTIONS: usize = 1024;
-/// Connections of one listener that have not said who they are.
+/// Connections of one listener that have not said who they are. One more takes the place of the one
+/// that has been here longest, so that silent clients keep nobody else out.
 pub const MAX_UNAUTHENTICATED: usize = 64;
 /// How long to wait when the system has no more sockets to give.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -50,25 +52,24 @@ impl std::fmt::Debug for Listening {
 }
 
 /// Serves every connection that a socket gets, until the server is shut down. All of them have
-/// ended when this returns. Beyond a bound, clients wait to be accepted.
+/// ended when this returns. Beyond the bound of all connections, clients wait to be accepted.
 pub async fn listen(listener: TcpListener, server: Server, listening: Listening) -> io::Result<()> {
     let mut open = server.is_open();
     let all = Arc::new(Semaphore::new(listening.max_connections));
-    let strangers = Arc::new(Semaphore::new(listening.max_unauthenticated));
+    let strangers = Arc::new(Strangers::new(listening.max_unauthenticated));
     let mut tasks = JoinSet::new();
     loop {
         while tasks.try_join_next().is_some() {}
         let accepted = async {
             let place = all.clone().acquire_owned().await.map_err(io::Error::other)?;
-            let stranger = strangers.clone().acquire_owned().await.map_err(io::Error::other)?;
             let (stream, peer) = listener.accept().await?;
-            Ok((stream, peer, place, stranger))
+            Ok((stream, peer, place))
         };
         let accepted = tokio::select! {
             accepted = accepted => accepted,
             () = closed(&mut open) => break,
         };
-        let (stream, peer, place, stranger) = match accepted {
+        let (stream, peer, place) = match accepted {
             Ok(accepted) => accepted,
             Err(error) if is_of_one_connection(&error) => continue,
             Err(error) if is_exhaustion(&error) => {
@@ -78,8 +79,12 @@ pub async fn listen(listener: TcpListener, server: Server, listening: Listening)
             Err(error) => return Err(error),
         };
         let (server, told) = (server.clone(), listening.ended.clone());
+        let (stranger, sent_away) = Strangers::admit(&strangers);
         tasks.spawn(async move {
-            let ended = serve_one(&server, stream, || drop(stranger)).await;
+            let ended = tokio::select! {
+                ended = serve_one(&server, stream, || drop(stranger)) => ended,
+                () = sent_away => Ended::NotLoggedIn("it made room for another".to_owned()),
+            };
             told(peer, &ended);
             drop(place);
         });
@@ -95,6 +100,64 @@ async fn serve_one(server: &Server, stream: TcpStream, logged_in: impl FnOnce() 
         return Ended::NotLoggedIn(error.to_string());
     }
     server.serve_told(stream, logged_in).await
+}
+
+/// Those who have not said who they are.
+struct Strangers {
+    most: usize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    /// In the order in which they came.
+    places: VecDeque<(u64, oneshot::Sender<()>)>,
+}
+
+/// The place of one of them, until it is dropped.
+struct Stranger {
+    strangers: Arc<Strangers>,
+    number: u64,
+}
+
+impl Strangers {
+    fn new(most: usize) -> Self {
+        Self { most: most.max(1), waiting: Mutex::default() }
+    }
+
+    /// A place for one more, and when it is lost to another.
+    fn admit(this: &Arc<Self>) -> (Stranger, impl Future<Output = ()> + Send + use<>) {
+        let (sender, lost) = oneshot::channel();
+        let mut waiting = this.lock();
+        while waiting.places.len() >= this.most
+            && let Some((_, oldest)) = waiting.places.pop_front()
+        {
+            // One that has just ended by itself needs not be told.
+            let _ = oldest.send(());
+        }
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.places.push_back((number, sender));
+        drop(waiting);
+        let lost = async {
+            if lost.await.is_err() {
+                // Its place was given back, by logging in or by ending.
+                std::future::pending::<()>().await;
+            }
+        };
+        (Stranger { strangers: this.clone(), number }, lost)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.strangers.lock().places.retain(|(number, _)| *number != self.number);
+    }
 }
 
 /// Whether only the connection that was to be accepted is concerned.

@@ -40,6 +40,8 @@ pub(crate) async fn serve(
         Ok(begun) => attend(begun, &inbox, &outlet).await,
         Err(error) => outlet.stdout(framed(&FromProcess::Refused(error))).await,
     };
+    // The client closes the channel: russh never forgets one that this side closed.
+    let _ = timeout(PARTING, async { while inbox.bytes(usize::MAX).await.is_some() {} }).await;
     let _ = outlet.exit(0).await;
     inbox.close();
 }
@@ -193,7 +195,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
     };
     tokio::select! {
         told = speaking => told,
-        () = hearing => Err(Gone),
+        () = hearing => outlet.stdout(framed(&FromProcess::Over)).await,
         () = retired => Err(Gone),
     }
 }

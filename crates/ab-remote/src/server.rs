@@ -1,10 +1,12 @@
 //! One connection from its first byte to the end of its last task.
 
 mod connection;
+mod goodbye;
+mod patience;
 mod preferences;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ab_core::Backend;
@@ -21,14 +23,20 @@ use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
 use crate::ledger::Ledger;
 use crate::sftp::Staging;
-use connection::Connection;
+use connection::{Connection, Failure};
+use patience::Patient;
 
 /// How long a client may take to say who it is.
 pub const LOGIN_TIME: Duration = Duration::from_secs(30);
 /// How long a connection that was told to end may take to do so.
 const PARTING: Duration = Duration::from_secs(2);
+/// What clients are told when the server is shut down.
+const SHUTTING_DOWN: &str = "Server shutting down";
 /// Channels that one connection may have open.
 pub const MAX_CHANNELS: usize = 128;
+/// Channels of one connection that this end may have closed before the client did. russh keeps
+/// something of each, about 2 KB, until the connection ends.
+pub const MAX_CLOSED: usize = 16 * 1024;
 
 /// What a server is made of, beside the workspace.
 #[derive(Clone, Debug)]
@@ -45,9 +53,12 @@ pub struct Settings {
     /// Refused attempts that end a connection.
     pub max_attempts: usize,
     pub max_channels: usize,
+    /// Channels that were closed by this end before the client did, after which the connection is
+    /// ended when a client wants one more and no command runs.
+    pub max_closed: usize,
     /// After how long without a word a client is asked whether it is there; thrice in vain ends
-    /// the connection.
-    pub keepalive: Duration,
+    /// the connection. Without it nobody is asked.
+    pub keepalive: Option<Duration>,
 }
 
 impl Settings {
@@ -61,7 +72,8 @@ impl Settings {
             refusal_time: Duration::from_millis(500),
             max_attempts: 6,
             max_channels: MAX_CHANNELS,
-            keepalive: Duration::from_secs(30),
+            max_closed: MAX_CLOSED,
+            keepalive: None,
         }
     }
 }
@@ -132,6 +144,8 @@ impl TaskSets {
         while self.files.try_join_next().is_some() {}
     }
 }
+/// Why a client was told to go, if it was.
+type SentAway = Arc<OnceLock<Failure>>;
 
 impl Server {
     pub fn new(backend: Backend, settings: Settings) -> Self {
@@ -180,23 +194,31 @@ impl Server {
             return Ended::ShutDown;
         }
         let _counted = Counted::new(&self.shared.connections);
-        let (stream, scissors) = Cuttable::new(Backlog::new(stream));
+        let (stream, scissors) = Cuttable::new(Backlog::new(Patient::new(stream)));
         let tasks = Tasks::default();
         let mut leash = Leash { scissors, tasks: tasks.clone() };
         let (known, mut logins) = watch::channel(false);
+        let sent_away = SentAway::default();
         let connection = Connection::new(
             self.shared.backend.clone(),
             self.shared.settings.clone(),
             self.shared.commons.clone(),
             tasks.clone(),
             known,
+            sent_away.clone(),
         );
         let deadline = Instant::now() + self.shared.settings.login_time;
         let config = self.shared.config.clone();
         let greeting = timeout_at(deadline, russh::server::run_stream(config, stream, connection));
+        let mut greeting = std::pin::pin!(greeting);
         let greeted = tokio::select! {
-            greeted = greeting => greeted,
-            () = closed(&mut open) => return Ended::ShutDown,
+            greeted = &mut greeting => greeted,
+            () = closed(&mut open) => {
+                leash.scissors.part(goodbye::in_the_clear(SHUTTING_DOWN));
+                // It ends at the end that it finds; a client that does not listen is not waited for.
+                let _ = timeout(PARTING, greeting).await;
+                return Ended::ShutDown;
+            }
         };
         let mut session = match greeted {
             Ok(Ok(session)) => session,
@@ -216,10 +238,13 @@ impl Server {
                 (Event::LoggedIn, None) => {}
                 (Event::TooLate, _) => break Ended::NotLoggedIn("it took too long".to_owned()),
                 (Event::ShutDown, _) => {
-                    part(&handle, &mut session, "Server shutting down").await;
+                    part(&handle, &mut session, SHUTTING_DOWN).await;
                     break Ended::ShutDown;
                 }
-                (Event::Ended(Ok(())), None) => break Ended::Left,
+                (Event::Ended(Ok(())), None) => {
+                    let why = sent_away.get().map(Failure::to_string);
+                    break why.map_or(Ended::Left, Ended::Failed);
+                }
                 (Event::Ended(Err(error)), None) if error.is_departure() => break Ended::Left,
                 (Event::Ended(Err(error)), None) => break Ended::Failed(error.to_string()),
                 (Event::Ended(Ok(())), Some(_)) => {

@@ -14,8 +14,9 @@ use bytes::{Buf, Bytes};
 use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Longest message that is sent; some clients take no more than a mebibyte.
-pub const MAX_FRAME: usize = 32 * 1024;
+/// Longest message that is sent; some clients take no more than a mebibyte. Clients spend less on
+/// fewer messages, but a connection may keep the room for one as long as it lives.
+pub const MAX_FRAME: usize = 128 * 1024;
 
 /// What a message is to a byte stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ab_core::ExecOptions;
 use ab_remote::sftp::packet::flags;
-use ab_remote::{Ended, Server};
+use ab_remote::{Access, Ended, HostKey, Server, Settings};
 use russh::client::{Config, connect_stream};
 use russh::{ChannelMsg, Sig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -186,6 +186,78 @@ async fn channels_that_the_server_closed_do_not_count() {
     }
     assert_eq!(exec(&handle, "echo room").await, ("room\n".to_owned(), Some(0)));
     backend.destroy().await.unwrap();
+}
+
+/// russh keeps something of every channel that the server closed first, so there is an end to them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_had_its_channels_is_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = agent_backend::local(directory.path()).unwrap();
+    let host_key = HostKey::ephemeral("a test").unwrap();
+    let settings = Settings { max_closed: 3, ..Settings::new(host_key, Access::Any) };
+    let server = Server::new(backend.clone(), settings);
+    let (handle, serving) = connect(&server).await;
+    let _sftp = Sftp::new(&handle).await;
+    let mut running = within(handle.channel_open_session()).await.unwrap();
+    running.exec(true, "echo on; cat").await.unwrap();
+    while !matches!(within(running.wait()).await, Some(ChannelMsg::Data { .. })) {}
+    for _ in 0..3 {
+        assert_eq!(exec(&handle, "sudo true").await.1, Some(126));
+    }
+    // What runs may go on to its end.
+    let refused = within(handle.channel_open_session()).await;
+    assert!(matches!(refused, Err(russh::Error::ChannelOpenFailure(_))), "{refused:?}");
+    running.eof().await.unwrap();
+    while within(running.wait()).await.is_some() {}
+    // A session of SFTP begins anew elsewhere, and keeps nobody here.
+    assert!(within(handle.channel_open_session()).await.is_err());
+    let ended = within(serving).await.unwrap();
+    assert!(matches!(&ended, Ended::Failed(why) if why.contains("connect again")), "{ended}");
+    assert_eq!(exec(&connect(&server).await.0, "echo anew").await.0, "anew\n");
+    backend.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_clients_keep_nobody_out() {
+    // Longer than any test: only room that is made lets others in.
+    let stage =
+        Stage::with(|_| {}, |settings| settings.login_time = Duration::from_secs(3600)).await;
+    let mut silent = Vec::new();
+    for _ in 0..ab_remote::MAX_UNAUTHENTICATED {
+        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        let mut first = [0; 4];
+        within(socket.read_exact(&mut first)).await.unwrap();
+        assert_eq!(&first, b"SSH-");
+        silent.push(socket);
+    }
+    assert!(stage.ssh("true").await.status.success());
+    let mut rest = Vec::new();
+    within(silent[0].read_to_end(&mut rest)).await.unwrap();
+    assert!(rest.ends_with(b"\r\n"), "{rest:?}");
+    // The others are still there.
+    let told = stage.ended.lock().unwrap().clone();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.contains(&Ended::NotLoggedIn("it made room for another".to_owned())), "{told:?}");
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_not_greeted_hears_goodbye() {
+    let stage = Stage::new().await;
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    let mut name = Vec::new();
+    while !name.ends_with(b"\r\n") {
+        name.push(within(socket.read_u8()).await.unwrap());
+    }
+    let ended = stage.ended.clone();
+    stage.end().await;
+    let mut packet = Vec::new();
+    within(socket.read_to_end(&mut packet)).await.unwrap();
+    let length = u32::from_be_bytes(*packet.first_chunk().unwrap()) as usize;
+    assert_eq!((packet.len(), packet[5]), (4 + length, 1), "{packet:?}");
+    let text = String::from_utf8_lossy(&packet);
+    assert!(text.contains("Server shutting down"), "{text:?}");
+    assert_eq!(*ended.lock().unwrap(), [Ended::ShutDown]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

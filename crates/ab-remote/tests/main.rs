@@ -10,6 +10,7 @@ mod beyond;
 mod client;
 mod dial;
 mod escapes;
+mod forgetting;
 mod fuzz;
 mod hostile;
 mod openssh;

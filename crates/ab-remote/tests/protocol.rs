@@ -243,16 +243,15 @@ async fn links_are_made_in_the_order_of_the_client() {
 #[tokio::test]
 async fn handles_are_bounded_and_end_with_the_connection() {
     let (directory, backend) = local();
-    let root = directory.path().canonicalize().unwrap();
-    // Those of this workspace; other tests open and close theirs meanwhile.
+    backend.write("file", "x").await.unwrap();
+    let file = directory.path().canonicalize().unwrap().join("file");
+    // Of this file only: other tests have files too.
     let descriptors = || {
         let all = fs::read_dir("/proc/self/fd").unwrap();
-        let targets = all.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
-        targets.filter(|target| target.starts_with(&root)).count()
+        let links = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| *link == file).count()
     };
-    backend.write("file", "x").await.unwrap();
     let server = open_server(backend);
-    let before = descriptors();
     let (handle, serving) = connect(&server).await;
     // Two channels of one connection share the bound.
     let mut channels = [Sftp::new(&handle).await, Sftp::new(&handle).await];
@@ -269,7 +268,7 @@ async fn handles_are_bounded_and_end_with_the_connection() {
         }
     }
     assert_eq!(opened, 1000);
-    assert!(descriptors() >= before + 1000);
+    assert_eq!(descriptors(), 1000);
     // One that is closed makes room for another.
     assert_eq!(channels[0].close(&[0, 0, 0, 0]).await, OK);
     assert_eq!(channels[1].ask(3, &body).await.kind, HANDLE);
@@ -281,7 +280,7 @@ async fn handles_are_bounded_and_end_with_the_connection() {
     drop(channels);
     drop(handle);
     serving.await.unwrap();
-    assert!(descriptors() <= before, "{} before, {} after", before, descriptors());
+    assert_eq!(descriptors(), 0);
 }
 
 #[tokio::test]
@@ -348,4 +347,48 @@ async fn a_scope_is_all_there_is() {
     assert_eq!((said.as_str(), status), ("inside", Some(0)));
     assert!(directory.path().join("tenants/a/made").exists());
     backend.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn real_paths_have_no_links() {
+    let (directory, backend) = local();
+    let root = directory.path().canonicalize().unwrap();
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    fs::write(root.join("a/b/file"), "").unwrap();
+    for (link, target) in [
+        ("to-dir", "a/b"),
+        ("a/to-file", "../to-dir/./file"),
+        ("whole", root.join("a").to_str().unwrap()),
+        ("missing", "a/none"),
+        ("out", "../../etc"),
+        ("far", "/etc/passwd"),
+        ("round", "round"),
+    ] {
+        std::os::unix::fs::symlink(target, root.join(link)).unwrap();
+    }
+    let server = open_server(backend);
+    let (handle, _serving) = connect(&server).await;
+    let mut sftp = Sftp::new(&handle).await;
+    for (asked, real) in [
+        ("", "/"),
+        (".", "/"),
+        ("a/b/file", "/a/b/file"),
+        ("to-dir", "/a/b"),
+        ("to-dir/file", "/a/b/file"),
+        ("to-dir/new/deep", "/a/b/new/deep"),
+        ("a/to-file", "/a/b/file"),
+        ("whole/to-file", "/a/b/file"),
+        ("missing", "/a/none"),
+        ("none/at/all", "/none/at/all"),
+        // What leads nowhere that may be shown stays as it is.
+        ("out/passwd", "/out/passwd"),
+        ("far", "/far"),
+        ("round/and/round", "/round/and/round"),
+    ] {
+        let answer = sftp.ask(16, &string(asked.as_bytes())).await;
+        assert_eq!(answer.kind, NAME, "{asked}: {answer:?}");
+        let mut fields = answer.fields();
+        assert_eq!(fields.u32().unwrap(), 1);
+        assert_eq!(fields.string().unwrap(), real, "{asked}");
+    }
 }

@@ -156,13 +156,18 @@ pub(crate) async fn finish(command: &mut Command) -> Output {
 
 /// Runs a program with input.
 pub(crate) async fn fed(command: &mut Command, input: &[u8]) -> Output {
+    within(patiently_fed(command, input)).await
+}
+
+/// The same for one that may take long.
+pub(crate) async fn patiently_fed(command: &mut Command, input: &[u8]) -> Output {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let feeding = async move {
         // A program that ends early does not want the rest.
         let _ = stdin.write_all(input).await;
     };
-    let (_, output) = within(async { tokio::join!(feeding, child.wait_with_output()) }).await;
+    let (_, output) = tokio::join!(feeding, child.wait_with_output());
     output.unwrap()
 }
 

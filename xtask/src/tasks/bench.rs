@@ -45,6 +45,16 @@ pub(crate) const AREAS: &[Area] = &[
         bench: "mcp",
         peers: &[Peer::Debian(debian::Package::peer("ripgrep", "rg")), Peer::Pinned],
     },
+    Area {
+        name: "remote",
+        package: "ab-cli",
+        bench: "remote",
+        peers: &[
+            Peer::Debian(debian::Package::peer("openssh-client", "sftp")),
+            Peer::Debian(debian::Package::peer("openssh-server", "sshd")),
+            Peer::Pinned,
+        ],
+    },
     Area { name: "policy", package: "ab-policy", bench: "policy", peers: &[] },
 ];
 

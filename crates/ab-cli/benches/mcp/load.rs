@@ -7,13 +7,14 @@ use serde_json::json;
 use crate::ground::{FILE, Ground};
 use crate::http::{Load, load, request};
 use crate::measure::{Bar, Pair, ROUNDS, Table};
-use crate::programs::{Daemon, Peers, Who};
+use crate::programs::{Daemon, Peers};
+use crate::servers::{Who, daemon};
 
 const TIME: Duration = Duration::from_millis(1500);
 
 pub(crate) async fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let ours = Daemon::start(peers, Who::Ours, ground.root());
-    let npm = Daemon::start(peers, Who::Npm, ground.root());
+    let ours = daemon(peers, Who::Ours, ground.root());
+    let npm = daemon(peers, Who::Npm, ground.root());
     let once = async |daemon: &Daemon, connections| -> Load {
         let request = request(daemon.port, "read_text_file", &json!({ "path": FILE }));
         load(daemon.port, &request, connections, TIME).await

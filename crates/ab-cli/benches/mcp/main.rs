@@ -17,6 +17,7 @@ mod http;
 mod load;
 mod measure;
 mod programs;
+mod servers;
 mod starts;
 mod stdio;
 mod tools;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     println!("bench mcp: median of {ROUNDS} rounds");
-    println!("{}\n", peers.versions());
+    println!("{}\n", servers::versions(&peers));
     let ground = Ground::new();
     let mut table = Table::default();
     // Requests are sent and answers read on this thread alone.

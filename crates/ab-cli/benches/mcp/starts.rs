@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use crate::ground::Ground;
 use crate::measure::{Bar, Pair, Table};
-use crate::programs::{Daemon, Peers, Talking, Who};
+use crate::programs::Peers;
+use crate::servers::{self, Talking, Who};
 
 pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
     let root = ground.root();
     let daemon = |who| {
         let begun = Instant::now();
-        let daemon = Daemon::start(peers, who, root);
+        let daemon = servers::daemon(peers, who, root);
         (begun.elapsed().as_secs_f64() * 1000.0, daemon)
     };
     let mut memory = Pair::default();

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::ground::{FILE, Ground};
 use crate::measure::{Bar, Pair, Table, median};
-use crate::programs::{Peers, Talking, Who};
+use crate::programs::Peers;
+use crate::servers::{Talking, Who};
 
 const READS: usize = 1000;
 

@@ -7,14 +7,15 @@ use serde_json::{Value, json};
 use crate::ground::{Ground, NEEDLE, PICTURE, SEARCHED, text};
 use crate::http::{Connection, position, request, succeeded};
 use crate::measure::{Bar, Pair, ROUNDS, Table, median};
-use crate::programs::{Daemon, Peers, Who};
+use crate::programs::{Daemon, Peers};
+use crate::servers::{Who, daemon};
 
 /// Ours is so quick that one call would be measured by its neighbours.
 const CALLS_OF_OURS: usize = 5;
 
 pub(crate) async fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
-    let ours = Daemon::start(peers, Who::Ours, ground.root());
-    let npm = Daemon::start(peers, Who::Npm, ground.root());
+    let ours = daemon(peers, Who::Ours, ground.root());
+    let npm = daemon(peers, Who::Npm, ground.root());
     let both = Both { ours, npm };
 
     let tree = json!({ "path": "1000" });

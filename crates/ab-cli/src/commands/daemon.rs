@@ -3,6 +3,7 @@
 mod access;
 mod logs;
 mod notice;
+mod sockets;
 mod ssh;
 
 use std::net::IpAddr;
@@ -14,7 +15,6 @@ use ab_mcp::HttpSettings;
 use ab_server::{Port, Served, Tls};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 use clap::{Args, ValueEnum};
-use tokio::net::TcpListener;
 
 use super::exec::{Mode, NetworkChoice, ShellChoice, amount};
 use super::policy::ProfileChoice;
@@ -174,7 +174,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         served = served.in_scope();
     }
     let (host, port) = (daemon.listening.host, daemon.listening.port);
-    let listener = TcpListener::bind((host, port)).await.map_err(|error| {
+    let listener = sockets::listen(host, port).await.map_err(|error| {
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);
         match taken {

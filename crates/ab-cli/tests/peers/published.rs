@@ -2,13 +2,14 @@
 //! they can do, against our daemon as it is by default, guard included.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ab_testkit::peers::Peers;
 
 use super::daemon::{Daemon, TOKEN};
 use super::{script, succeeds};
-use crate::stage::Stage;
+use crate::stage::{BINARY, Stage};
 
 /// For a port of its own, as the scripts log in there.
 const PLAIN_SSH: &[&str] = &[
@@ -109,6 +110,20 @@ fn the_published_adapter_calls_tools() {
     let command = peers.new_node(&published("vercel.mjs"));
     assert_eq!(succeeds(told(command, &daemon, &stage)), "vercel\n");
     daemon.end();
+}
+
+#[test]
+fn the_published_adapter_speaks_to_ours_by_stdio_until_its_backend_ends() {
+    let Some(peers) = Peers::find("the published adapter") else { return };
+    let stage = workspace();
+    let mut command = peers.new_node(&published("stdio.mjs"));
+    // No daemon: the backend is local, and the program is found by its name.
+    command.args(["http://127.0.0.1:1/mcp", TOKEN]).arg(stage.root());
+    let ours = Path::new(BINARY).parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(ours).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(path).unwrap());
+    assert_eq!(succeeds(command), "stdio\n");
 }
 
 #[test]

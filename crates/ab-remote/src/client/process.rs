@@ -6,6 +6,7 @@
 //! standard input at that moment may have arrived or not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ab_core::process::{
     Cause, Control, EndingSetter, ExecRequest, Exit, Feed, Lifetime, Output, Process, ProcessId,
@@ -28,6 +29,8 @@ use crate::wire::frame::{FromProcess, INPUT_ROOM, MAX_FRAME, SUBSYSTEM, ToProces
 
 /// Bytes of output that may be on their way or wait for a reader.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
+/// How long it may take to let go in good order.
+const PARTING: Duration = Duration::from_secs(10);
 /// Input of one frame, at most.
 const PIECE: usize = 64 * 1024;
 
@@ -229,13 +232,19 @@ enum Heard {
 }
 
 impl Channel {
-    /// Lets go of the process in good order: what was said before still reaches it, and the server
-    /// closes the channel.
-    async fn leave(mut self) {
-        let _ = self.say(framed(&ToProcess::LetGo)).await;
-        if let Some(half) = self.half.take() {
-            self.session.lines.end(half.id());
-        }
+    /// Lets go of the process in good order: what was said before still reaches it.
+    async fn leave(self) {
+        let leaving = async {
+            let mut heard = self.say(framed(&ToProcess::LetGo)).await;
+            while heard {
+                heard = match self.hear().await {
+                    Heard::Frame(FromProcess::Over) | Heard::End => false,
+                    Heard::Frame(_) => true,
+                };
+            }
+        };
+        // Whoever does not answer is left without having been heard.
+        let _ = timeout(PARTING, leaving).await;
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::{Commons, Settings, Tasks, lock};
+use super::{Commons, SentAway, Settings, Tasks, lock};
 use crate::command::{self, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, HELD_WINDOW, Inbox, MAX_UNREAD, WINDOW};
 use crate::outlet::Outlet;
@@ -45,6 +45,8 @@ pub(super) enum Failure {
     Protocol(russh::Error),
     /// More was sent than is read, and the window that was granted ignored.
     Flooded,
+    /// It has had as many channels as one connection may.
+    UsedUp,
 }
 
 impl Failure {
@@ -75,6 +77,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Protocol(error) => error.fmt(f),
             Failure::Flooded => write!(f, "more than {MAX_UNREAD} bytes wait to be read"),
+            Failure::UsedUp => f.write_str("it has had its share of channels; connect again"),
         }
     }
 }
@@ -91,6 +94,9 @@ pub(super) struct Connection {
     gauge: Arc<Gauge>,
     allowance: Arc<Allowance>,
     lines: HashMap<ChannelId, Line>,
+    /// Channels that this end closed first.
+    closed: usize,
+    sent_away: SentAway,
 }
 
 /// A channel.
@@ -108,6 +114,13 @@ impl Line {
             Line::Busy(busy) => busy.task.is_finished(),
         }
     }
+
+    fn is_restful(&self) -> bool {
+        match self {
+            Line::Idle(_) => true,
+            Line::Busy(busy) => busy.restful,
+        }
+    }
 }
 
 struct Idle {
@@ -120,6 +133,8 @@ struct Busy {
     inbox: Arc<Inbox>,
     controls: mpsc::Sender<Control>,
     task: AbortHandle,
+    /// Nobody would mind if it began anew on another connection.
+    restful: bool,
 }
 
 impl Connection {
@@ -129,6 +144,7 @@ impl Connection {
         commons: Commons,
         tasks: Tasks,
         login: watch::Sender<bool>,
+        sent_away: SentAway,
     ) -> Self {
         Self {
             backend,
@@ -139,7 +155,17 @@ impl Connection {
             gauge: Arc::default(),
             allowance: Arc::default(),
             lines: HashMap::new(),
+            closed: 0,
+            sent_away,
         }
+    }
+
+    /// Tells the client to go, and why.
+    fn send_away(&self, session: &mut Session, why: Failure) -> Done {
+        session.disconnect(Disconnect::ByApplication, &why.to_string(), "en")?;
+        // The first reason is the reason.
+        let _ = self.sent_away.set(why);
+        Ok(())
     }
 
     fn idle(&mut self, channel: ChannelId) -> Option<&mut Idle> {
@@ -164,6 +190,7 @@ impl Connection {
         let (controls, wishes) = mpsc::channel(CONTROLS);
         let outlet = Outlet::new(idle.half, session.handle());
         let backend = self.backend.clone();
+        let restful = matches!(what, What::Sftp);
         let mut tasks = lock(&self.tasks);
         tasks.sweep();
         let task = match what {
@@ -189,12 +216,17 @@ impl Connection {
             }
         };
         drop(tasks);
-        self.lines.insert(channel, Line::Busy(Busy { inbox, controls, task }));
+        self.lines.insert(channel, Line::Busy(Busy { inbox, controls, task, restful }));
         true
     }
 
-    fn let_in(yes: bool) -> Auth {
-        if yes { Auth::Accept } else { Auth::reject() }
+    /// Who is refused may try again in any way; russh would offer a method only once.
+    fn let_in(&self, yes: bool) -> Auth {
+        let methods = Some(self.settings.access.methods());
+        match yes {
+            true => Auth::Accept,
+            false => Auth::Reject { proceed_with_methods: methods, partial_success: false },
+        }
     }
 }
 
@@ -229,11 +261,11 @@ impl Handler for Connection {
     type Error = Failure;
 
     async fn auth_none(&mut self, _user: &str) -> Result<Auth, Failure> {
-        Ok(Self::let_in(self.settings.access.without_credentials()))
+        Ok(self.let_in(self.settings.access.without_credentials()))
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Failure> {
-        Ok(Self::let_in(self.settings.access.by_password(user, password)))
+        Ok(self.let_in(self.settings.access.by_password(user, password)))
     }
 
     async fn auth_publickey_offered(
@@ -242,7 +274,7 @@ impl Handler for Connection {
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Failure> {
         let known = self.settings.access.by_key(user, offer.public_key, offer.algorithm);
-        Ok(Self::let_in(known))
+        Ok(self.let_in(known))
     }
 
     async fn auth_publickey(
@@ -250,7 +282,7 @@ impl Handler for Connection {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Failure> {
-        Ok(Self::let_in(self.settings.access.by_key(user, key.public_key, key.algorithm)))
+        Ok(self.let_in(self.settings.access.by_key(user, key.public_key, key.algorithm)))
     }
 
     async fn auth_openssh_certificate(
@@ -259,7 +291,7 @@ impl Handler for Connection {
         _certificate: &Certificate,
     ) -> Result<Auth, Failure> {
         // No authority is trusted, so none can vouch for a key.
-        Ok(Self::let_in(self.settings.access.without_credentials()))
+        Ok(self.let_in(self.settings.access.without_credentials()))
     }
 
     async fn authentication_banner(&mut self) -> Result<Option<String>, Failure> {
@@ -275,12 +307,18 @@ impl Handler for Connection {
         &mut self,
         channel: Channel<Msg>,
         reply: ChannelOpenHandle,
-        _session: &mut Session,
+        session: &mut Session,
     ) -> Done {
         // russh does not tell of the client's answer to a close from here, so those that are over
         // are let go of now.
+        let before = self.lines.len();
         self.lines.retain(|_, line| !line.is_over());
-        if self.lines.len() >= self.settings.max_channels {
+        self.closed += before - self.lines.len();
+        let used_up = self.closed >= self.settings.max_closed;
+        if used_up && self.lines.values().all(Line::is_restful) {
+            return self.send_away(session, Failure::UsedUp);
+        }
+        if used_up || self.lines.len() >= self.settings.max_channels {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
@@ -313,9 +351,7 @@ impl Handler for Connection {
             busy.inbox.push(data);
         }
         if self.gauge.unread() > MAX_UNREAD {
-            let why = Failure::Flooded.to_string();
-            session.disconnect(Disconnect::ByApplication, &why, "en")?;
-            return Err(Failure::Flooded);
+            return self.send_away(session, Failure::Flooded);
         }
         if self.gauge.is_high() && data.len() <= HELD_WINDOW as usize {
             // A trickle of packets of two bytes costs time, not memory.

@@ -17,8 +17,6 @@ const PACKET: u32 = 65_535;
 const OUTGOING: usize = 32;
 /// The queue that russh keeps for each channel. It is not read here, and takes nothing.
 const UNUSED: usize = 1;
-/// How long a client may leave what is sent to it unread in its socket.
-const UNREAD: Duration = Duration::from_secs(300);
 /// Bytes after which keys are renewed, and how long they are good for.
 const REKEY_BYTES: usize = 1 << 30;
 const REKEY_TIME: Duration = Duration::from_secs(3600);
@@ -80,8 +78,9 @@ pub(super) fn config(settings: &Settings) -> Config {
             ..Preferred::default()
         },
         max_auth_attempts: settings.max_attempts,
-        inactivity_timeout: Some(UNREAD),
-        keepalive_interval: Some(settings.keepalive),
+        // A client may be silent; one that does not read is given up by its stream.
+        inactivity_timeout: None,
+        keepalive_interval: settings.keepalive,
         keepalive_max: 3,
         nodelay: true,
         ..Config::default()

@@ -14,7 +14,7 @@ use super::attributes::seconds;
 use super::handles::{Directory, Handle, MAX_LISTED, Open};
 use super::long_name::{Times, long_name};
 use super::packet::{Answer, MAX_DATA, Request, flags};
-use super::paths::{link_text, text};
+use super::paths::{link_text, real_path, shown, text};
 use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal};
 use super::{Attributes, Outcome, Session};
@@ -76,6 +76,12 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
             let target = backend.read_link(text(&path)?).await?;
             let mut answer = Answer::names(1);
             answer.name(&target, &target, &Attributes::default());
+            Ok(Outcome::Packet(answer))
+        }
+        Request::RealPath { path } => {
+            let real = shown(&real_path(backend, text(&path)?).await?);
+            let mut answer = Answer::names(1);
+            answer.name(&real, &real, &Attributes::default());
             Ok(Outcome::Packet(answer))
         }
         Request::Symlink { first: target, second: link } => {

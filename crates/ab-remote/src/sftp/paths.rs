@@ -1,6 +1,9 @@
 //! Names on the wire, and paths of the workspace.
 
-use ab_core::{Backend, WsPath};
+use std::collections::VecDeque;
+
+use ab_core::options::{Links, StatOptions};
+use ab_core::{Backend, FileKind, WsPath};
 use bytes::Bytes;
 
 use super::status::{FAILURE, Refusal};
@@ -38,18 +41,62 @@ pub(super) fn shown(path: &WsPath) -> String {
     format!("/{}", path.as_str())
 }
 
+/// Links that are followed on the way to one file, as many as the kernel does.
+const MAX_LINKS: usize = 40;
+
+/// The path without the links on it, as far as it is there. One with a link that leads out, or
+/// round and round, is left as it was asked for.
+pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, Refusal> {
+    let asked = backend.resolve(path)?;
+    let mut real = WsPath::root();
+    let mut rest: VecDeque<String> = asked.segments().map(str::to_owned).collect();
+    let (mut links, mut there) = (0, true);
+    while let Some(segment) = rest.pop_front() {
+        if segment == ".." {
+            let Some(parent) = real.parent() else { return Ok(asked) };
+            real = parent;
+            continue;
+        }
+        let next = real.child(&segment)?;
+        let found = match there {
+            true => backend.stat_with(&shown(&next), StatOptions { links: Links::Keep }).await.ok(),
+            false => None,
+        };
+        there = found.is_some();
+        if found.is_none_or(|stat| stat.kind != FileKind::Symlink) {
+            real = next;
+            continue;
+        }
+        let mut target = backend.read_link(&shown(&next)).await?;
+        links += 1;
+        if links > MAX_LINKS || (target.starts_with('/') && !is_inside(backend, &target)) {
+            return Ok(asked);
+        }
+        if target.starts_with('/') {
+            target = backend.resolve(&target)?.as_str().to_owned();
+            real = WsPath::root();
+        }
+        for segment in target.rsplit('/').filter(|segment| !matches!(*segment, "" | ".")) {
+            rest.push_front(segment.to_owned());
+        }
+    }
+    Ok(real)
+}
+
+/// Whether an absolute path on the disk is one of the workspace.
+fn is_inside(backend: &Backend, path: &str) -> bool {
+    // A workspace that is called `/` has no place on a disk that its links could name.
+    let info = backend.info();
+    info.root_aliases.iter().filter(|alias| *alias != "/").any(|alias| {
+        path.strip_prefix(alias.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
 /// A link's text for the workspace. An absolute one is meant from `/` as clients see it, and is
 /// made relative, so that it leads to the same file for commands too.
 pub(super) fn link_text(backend: &Backend, link: &WsPath, target: &str) -> Result<String, Refusal> {
-    let aliases = backend.info().root_aliases;
-    let inside = |alias: &String| {
-        target
-            .strip_prefix(alias.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    // A workspace that is called `/` has no place on a disk that its links could name.
-    let mut aliases = aliases.iter().filter(|alias| *alias != "/");
-    if !target.starts_with('/') || aliases.any(inside) {
+    if !target.starts_with('/') || is_inside(backend, target) {
         return Ok(target.to_owned());
     }
     let target = backend.resolve(target)?;

@@ -10,9 +10,9 @@ use super::extended::{Extended, Misread, NAMES};
 use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
 use super::packet::{Answer, MAX_DATA, Request};
-use super::paths::{shown, text};
+use super::paths::text;
 use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
-use super::{Attributes, LinkOrder, Outcome, Session, beyond, files};
+use super::{LinkOrder, Outcome, Session, beyond, files};
 use crate::wire::call::Call;
 
 /// A packet of names is not filled beyond this.
@@ -41,8 +41,6 @@ pub(super) struct Job {
 enum Act {
     /// Refused before it began.
     Refuse(Refusal),
-    /// Asks nothing of the workspace.
-    Answer(Outcome),
     Path(Request),
     Handle(Arc<Handle>, Request),
     Extended(Extended),
@@ -60,9 +58,7 @@ impl Job {
                 matches!(handle.open, Open::File { .. })
             }
             Act::Extended(Extended::Call(call)) => call.modifies(),
-            Act::Refuse(_) | Act::Answer(_) | Act::Path(_) | Act::Handle(..) | Act::Extended(_) => {
-                false
-            }
+            Act::Refuse(_) | Act::Path(_) | Act::Handle(..) | Act::Extended(_) => false,
         }
     }
 
@@ -105,7 +101,8 @@ impl Job {
             Request::Lstat { ref path }
             | Request::Stat { ref path }
             | Request::OpenDir { ref path }
-            | Request::ReadLink { ref path } => {
+            | Request::ReadLink { ref path }
+            | Request::RealPath { ref path } => {
                 let footprint = Footprint::of(place(path)?, Touch::Look);
                 (Act::Path(request), footprint)
             }
@@ -128,12 +125,6 @@ impl Job {
                 };
                 let footprint = Footprint::of(place(&link)?, Touch::Change);
                 (Act::Path(Request::Symlink { first: target, second: link }), footprint)
-            }
-            Request::RealPath { path } => {
-                let shown = shown(&place(&path)?);
-                let mut answer = Answer::names(1);
-                answer.name(&shown, &shown, &Attributes::default());
-                (Act::Answer(Outcome::Packet(answer)), Footprint::none())
             }
             Request::Close { ref handle } => {
                 let removed = session.handles.remove(handle);
@@ -210,7 +201,6 @@ impl Job {
     pub(super) async fn run(self, session: &Session) -> Result<Outcome, Refusal> {
         match self.act {
             Act::Refuse(refusal) => Err(refusal),
-            Act::Answer(outcome) => Ok(outcome),
             Act::Path(request) => files::by_path(session, request).await,
             Act::Handle(handle, request) => files::by_handle(session, &handle, request).await,
             Act::Extended(extended) => beyond::perform(session, extended).await,

@@ -1,6 +1,7 @@
 //! `ssh`: commands, terminals, input, signals, ends.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use ab_core::ExecOptions;
@@ -145,7 +146,7 @@ async fn a_shell_reads_what_is_typed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn both_ends_may_ask_whether_the_other_is_there() {
     let often =
-        |settings: &mut ab_remote::Settings| settings.keepalive = Duration::from_millis(200);
+        |settings: &mut ab_remote::Settings| settings.keepalive = Some(Duration::from_millis(200));
     let stage = Stage::with(|_| {}, often).await;
     let mut command = stage.program("ssh");
     command.args(["-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1"]);
@@ -207,12 +208,12 @@ async fn many_sessions_share_a_connection() {
     let socket = stage.directory.path().join("c");
     let control = format!("ControlPath={}", socket.display());
     let mut master = stage.program("ssh");
-    master.args(["-M", "-N", "-o", &control, "agent@127.0.0.1"]);
+    // It listens for the others before it runs a command of its own.
+    master.args(["-M", "-o", &control, "agent@127.0.0.1", HOLD]);
     let mut master = start(&mut master);
-    while !socket.exists() {
-        assert!(master.try_wait().unwrap().is_none());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let mut lines = BufReader::new(master.stdout.take().unwrap()).lines();
+    assert_eq!(within(lines.next_line()).await.unwrap().as_deref(), Some("started"));
+    assert!(socket.exists());
     let sessions = (0..20).map(|number| {
         let mut command = stage.program("ssh");
         command
@@ -258,6 +259,27 @@ async fn strangers_are_kept_out() {
     assert_eq!(output.status.code(), Some(255), "{output:?}");
     assert!(finish(wrong.args(["agent@127.0.0.1", "true"])).await.status.success());
     assert!(!fs::read_dir(stage.path("")).unwrap().any(|_| true));
+    stage.end().await;
+}
+
+/// A program that asks for a password, as ssh has them: right the third time.
+const ASKED: &str = r#"#!/bin/sh
+echo x >> "$0.times"
+if test "$(wc -l < "$0.times")" -lt 3; then echo wrong; else echo 'correct horse'; fi
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_may_be_mistyped() {
+    let stage = Stage::with(|_| {}, |settings| settings.refusal_time = Duration::ZERO).await;
+    let asking = stage.here("ask");
+    fs::write(&asking, ASKED).unwrap();
+    fs::set_permissions(&asking, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = tokio::process::Command::new("ssh");
+    let options = stage.options().into_iter();
+    command.args(options.map(|word| word.replace("BatchMode=yes", "PubkeyAuthentication=no")));
+    command.env("SSH_ASKPASS", &asking).env("SSH_ASKPASS_REQUIRE", "force");
+    let output = finish(command.args(["agent@127.0.0.1", "echo in"])).await;
+    assert_eq!(text(&output.stdout), "in\n", "{output:?}");
     stage.end().await;
 }
 

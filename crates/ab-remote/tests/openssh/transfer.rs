@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ab_testkit::host;
 use tokio::time::timeout;
 
-use crate::stage::{Stage, fed, finish, has, text};
+use crate::stage::{Stage, finish, has, patiently_fed, text};
 
 /// Names that mean something to somebody, and are only names.
 const ODD: &[&str] = &[
@@ -246,27 +246,34 @@ async fn mounts_by_sshfs() {
 }
 
 /// More than any queue on the way holds: a server that waits for window before it reads on hangs
-/// here, since the client's window adjustments are behind its requests. The large file has holes and
-/// goes nowhere, so that it takes no room.
+/// here, since the client's window adjustments are behind its requests. The files that come have
+/// holes and go nowhere, so that only the one that is put takes room.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_large_files_come_and_go() {
     const MIB: usize = 1024 * 1024;
     const WHOLE: usize = 1024;
     const PART: usize = 64;
     let stage = Stage::new().await;
-    File::create(stage.path("large")).unwrap().set_len((WHOLE * MIB) as u64).unwrap();
+    for large in [stage.path("large"), stage.here("whole")] {
+        File::create(large).unwrap().set_len((WHOLE * MIB) as u64).unwrap();
+    }
     fs::write(stage.here("part"), pattern(MIB).repeat(PART)).unwrap();
     let mut took = Vec::new();
-    for batch in ["get large /dev/null\n", "put part\n", "get part back\n"] {
+    for batch in ["get large /dev/null\n", "put whole\n", "put part\n", "get part back\n"] {
         let started = Instant::now();
         let mut command = stage.program("sftp");
         command.args(["-c", "aes128-gcm@openssh.com", "-b", "-", "agent@127.0.0.1"]);
-        let transfer = timeout(Duration::from_secs(300), fed(&mut command, batch.as_bytes()));
+        let transfer = patiently_fed(&mut command, batch.as_bytes());
+        let transfer = timeout(Duration::from_secs(300), transfer);
         let output = transfer.await.expect("the transfer hangs");
         assert!(output.status.success(), "{output:?}");
         took.push(started.elapsed());
     }
-    println!("get {WHOLE} MiB: {:?}; {PART} MiB: put {:?}, get {:?}", took[0], took[1], took[2]);
+    println!(
+        "{WHOLE} MiB: get {:?}, put {:?}; {PART} MiB: put {:?}, get {:?}",
+        took[0], took[1], took[2], took[3]
+    );
+    assert_eq!(fs::metadata(stage.path("whole")).unwrap().len(), (WHOLE * MIB) as u64);
     assert_same_bytes(&stage.here("part"), &stage.path("part"));
     assert_same_bytes(&stage.here("part"), &stage.here("back"));
     stage.end().await;

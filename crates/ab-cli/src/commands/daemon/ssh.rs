@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{Access, Ended, HostKey, Listening, Origin, Server, Settings, Users};
@@ -10,6 +11,7 @@ use clap::Args;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::sockets;
 use crate::commands::input;
 use crate::failure::Failure;
 
@@ -29,6 +31,11 @@ pub(crate) struct Ssh {
     /// cannot be written
     #[arg(long, value_name = "FILE", default_value = HOST_KEY)]
     ssh_host_key: PathBuf,
+
+    /// After how many seconds of silence an SSH client is asked whether it is there; three times in
+    /// vain and it is given up [default: it is not asked]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    ssh_keepalive: Option<u32>,
 
     /// Serve SSH on a port of its own, to plain ssh, sftp, scp and rsync
     #[arg(long)]
@@ -76,14 +83,18 @@ impl Ssh {
             tracing::warn!(why, "the SSH host key is gone when the daemon ends");
         }
         let fingerprint = Some(key.fingerprint());
-        let server = |access| Server::new(backend.clone(), Settings::new(key.clone(), access));
+        let keepalive = self.ssh_keepalive.map(|seconds| Duration::from_secs(seconds.into()));
+        let server = |access| {
+            let settings = Settings { keepalive, ..Settings::new(key.clone(), access) };
+            Server::new(backend.clone(), settings)
+        };
         // Whoever gets as far as the upgrade has shown the token.
         let socket = (!self.disable_ssh_ws).then(|| server(Access::Any));
         let conventional = match users {
             None => None,
             Some(users) => {
                 let port = self.ssh_port;
-                let listener = TcpListener::bind((host, port)).await.map_err(|error| {
+                let listener = sockets::listen(host, port).await.map_err(|error| {
                     Failure::input(format!("listen for SSH on {host}, port {port}"), error)
                         .with_hint("choose another with --ssh-port")
                 })?;

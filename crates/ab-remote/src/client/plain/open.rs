@@ -88,12 +88,7 @@ impl Plain {
     }
 
     /// Nothing if something came into the way meanwhile.
-    async fn make(
-        &self,
-        act: Act<'_>,
-        spot: &Spot,
-        options: OpenOptions,
-    ) -> Result<Option<Bytes>> {
+    async fn make(&self, act: Act<'_>, spot: &Spot, options: OpenOptions) -> Result<Option<Bytes>> {
         let mode = options.permissions.map(|mode| mode & 0o777);
         let request = Request::Open {
             path: self.at(&spot.real).into(),

@@ -1,0 +1,63 @@
+//! Speed of SSH and SFTP as the daemon serves them, beside the npm daemon of the same name and
+//! OpenSSH's own server.
+//!
+//! What is measured is what clients see: the published client for node, and OpenSSH's `sftp`, both
+//! unchanged. Ours and the peer take turns inside a round; what counts is the median of the ratios
+//! of the rounds. `cargo xtask bench remote` installs the peers and runs it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a benchmark talks, and ends at the first thing that is not as it must be"
+)]
+
+mod crowd;
+mod ground;
+#[path = "../mcp/measure.rs"]
+mod measure;
+mod openssh;
+#[path = "../mcp/programs.rs"]
+mod programs;
+mod published;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use self::ground::Ground;
+use self::measure::{ROUNDS, Table};
+use self::programs::{NPM_DAEMON, Peers, kernel, ours, version};
+
+fn main() -> ExitCode {
+    let Some(peers) = Peers::find() else {
+        println!("bench remote: AB_PEERS names no peers; `cargo xtask bench remote` installs them");
+        return ExitCode::FAILURE;
+    };
+    println!("bench remote: median of {ROUNDS} rounds");
+    println!(
+        "peers: {}, node {}, {}; {}\n",
+        peers.version_of(NPM_DAEMON),
+        version("node", "--version"),
+        version("ssh", "-V"),
+        kernel()
+    );
+    let ground = Ground::new();
+    let mut table = Table::default();
+    published::run(&mut table, &peers, &ground);
+    match openssh::find() {
+        Some(sshd) => openssh::run(&mut table, sshd, &ground),
+        None => println!("no sshd here, so nothing is measured beside OpenSSH's server"),
+    }
+    crowd::run(&mut table, &ground);
+    // A bar is for a quiet machine, so that it is told and does not fail the run.
+    println!("\n{} below their bars", table.missed());
+    ExitCode::SUCCESS
+}
+
+/// Our daemon's command line; where it listens is added to it.
+fn our_daemon(root: &Path, ground: &Ground) -> std::process::Command {
+    let mut command = ours();
+    command.args(["daemon", "--isolation", "software", "--rootDir"]).arg(root);
+    command.arg("--ssh-host-key").arg(ground.beside("our_host_key"));
+    command
+}

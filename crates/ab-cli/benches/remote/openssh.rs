@@ -1,0 +1,133 @@
+//! OpenSSH's `sftp`, at our server and at OpenSSH's own, with one cipher.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::ground::{Ground, HUGE, HUGE_SIZE};
+use crate::measure::{Bar, Pair, Table};
+use crate::our_daemon;
+use crate::programs::{Daemon, Running, free_port};
+
+/// Where Debian puts a program that is not for everybody's `PATH`.
+const SSHD: &str = "/usr/sbin/sshd";
+/// What OpenSSH's server changes its root to before it knows who is there.
+const EMPTY: &str = "/run/sshd";
+/// The fastest that both have; another one on either side would measure that.
+const CIPHER: &str = "aes128-gcm@openssh.com";
+const MIB: f64 = (HUGE_SIZE >> 20) as f64;
+
+/// OpenSSH's server, if it is installed.
+pub(crate) fn find() -> Option<&'static Path> {
+    Some(Path::new(SSHD)).filter(|path| path.is_file())
+}
+
+pub(crate) fn run(table: &mut Table, sshd: &Path, ground: &Ground) {
+    let client = Client::new(ground);
+    let ours = ours(&client, ground);
+    let openssh = Sshd::start(sshd, &client, ground);
+    let there = ground.root().join(HUGE);
+    let (back, put) = (ground.beside("back.bin"), ground.root().join("put.bin"));
+    let get = format!("get {} {}\n", there.display(), back.display());
+    let get = |port| {
+        let speed = client.transfer(port, &get);
+        assert_eq!(fs::metadata(&back).unwrap().len(), HUGE_SIZE as u64);
+        speed
+    };
+    let pair = Pair::of(|| get(ours.port), || get(openssh.port));
+    table.compare("OpenSSH's sftp, get 1 GiB", "MiB/s", Bar::AtLeast(1.2), &pair);
+    let batch = format!("put {} {}\n", back.display(), put.display());
+    let put = |port| {
+        // Both make a new file.
+        let _ = fs::remove_file(&put);
+        let speed = client.transfer(port, &batch);
+        assert_eq!(fs::metadata(&put).unwrap().len(), HUGE_SIZE as u64);
+        speed
+    };
+    let pair = Pair::of(|| put(ours.port), || put(openssh.port));
+    table.compare("OpenSSH's sftp, put 1 GiB", "MiB/s", Bar::AtLeast(1.2), &pair);
+}
+
+/// Our daemon, with a port for plain SSH.
+struct Ours {
+    _daemon: Daemon,
+    port: u16,
+}
+
+fn ours(client: &Client, ground: &Ground) -> Ours {
+    let port = free_port();
+    let mut command = our_daemon(&ground.root(), ground);
+    command.args(["--conventional-ssh", "--ssh-port", &port.to_string()]);
+    command.arg("--ssh-users").arg(format!("{}:unused", client.user));
+    command.arg("--ssh-authorized-keys").arg(client.key.with_extension("pub"));
+    Ours { _daemon: Daemon::start(command), port }
+}
+
+/// OpenSSH's server at a port of its own.
+struct Sshd {
+    _running: Running,
+    port: u16,
+}
+
+impl Sshd {
+    fn start(program: &Path, client: &Client, ground: &Ground) -> Sshd {
+        let port = free_port();
+        let host_key = ground.beside("openssh_host_key");
+        make_key(&host_key);
+        // Its files transfer in the process of the connection, which is the faster way it has.
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
+             StrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\nCiphers {CIPHER}\n",
+            host_key.display(),
+            client.key.with_extension("pub").display()
+        );
+        let path = ground.beside("sshd_config");
+        fs::write(&path, config).unwrap();
+        fs::create_dir_all(EMPTY).unwrap();
+        let mut command = Command::new(program);
+        command.args(["-D", "-f"]).arg(path);
+        let running =
+            Running::when(&mut command, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Sshd { _running: running, port }
+    }
+}
+
+/// Who logs in to both.
+struct Client {
+    user: String,
+    key: PathBuf,
+}
+
+impl Client {
+    fn new(ground: &Ground) -> Client {
+        let key = ground.beside("client_key");
+        make_key(&key);
+        let user = Command::new("id").arg("-un").output().unwrap().stdout;
+        Client { user: String::from_utf8(user).unwrap().trim().to_owned(), key }
+    }
+
+    /// Runs one batch, connection included: MiB a second.
+    fn transfer(&self, port: u16, batch: &str) -> f64 {
+        let file = self.key.with_extension("batch");
+        fs::write(&file, batch).unwrap();
+        let mut sftp = Command::new("sftp");
+        sftp.args(["-F", "none", "-o", "UserKnownHostsFile=/dev/null"]);
+        sftp.args(["-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]);
+        sftp.args(["-o", "IdentitiesOnly=yes", "-c", CIPHER, "-i"]).arg(&self.key);
+        sftp.args(["-P", &port.to_string(), "-b"]).arg(&file);
+        sftp.arg(format!("{}@127.0.0.1", self.user)).stdout(Stdio::null());
+        let begun = Instant::now();
+        let status = sftp.status().unwrap();
+        let time = begun.elapsed().as_secs_f64();
+        assert!(status.success(), "{sftp:?} ended with {status}");
+        MIB / time
+    }
+}
+
+fn make_key(path: &Path) {
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path);
+    assert!(command.status().unwrap().success(), "{command:?}");
+}

@@ -1,0 +1,47 @@
+//! Sockets that a daemon listens on.
+//!
+//! The daemon asks its clients nothing. That one is gone without a word, with its machine or its
+//! network, is found out by the kernel.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::net::TcpListener;
+
+/// After this much silence the kernel asks the other end's, so often, and so many times in vain.
+const SILENCE: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_secs(15);
+const TIMES: u32 = 4;
+
+/// A socket whose connections are found out to be dead two minutes after they are.
+pub(crate) async fn listen(host: IpAddr, port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((host, port)).await?;
+    // Connections have the settings of the socket that they came by.
+    sockopt::set_socket_keepalive(&listener, true)?;
+    sockopt::set_tcp_keepidle(&listener, SILENCE)?;
+    sockopt::set_tcp_keepintvl(&listener, AGAIN)?;
+    sockopt::set_tcp_keepcnt(&listener, TIMES)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_asks_who_is_there() {
+        let listener = listen(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&accepted).unwrap(), SILENCE);
+        assert_eq!(sockopt::tcp_keepintvl(&accepted).unwrap(), AGAIN);
+        assert_eq!(sockopt::tcp_keepcnt(&accepted).unwrap(), TIMES);
+    }
+}
