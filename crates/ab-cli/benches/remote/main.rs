@@ -1,8 +1,8 @@
 //! Speed of SSH and SFTP as the daemon serves them, beside the npm daemon of the same name and
-//! OpenSSH's own server.
+//! OpenSSH's own server, and of our own client.
 //!
 //! What is measured is what clients see: the published client for node, and OpenSSH's `sftp`, both
-//! unchanged. Ours and the peer take turns inside a round; what counts is the median of the ratios
+//! unchanged, and ours. Ours and the peer take turns inside a round; what counts is the median of the ratios
 //! of the rounds. `cargo xtask bench remote` installs the peers and runs it.
 
 #![allow(
@@ -12,6 +12,7 @@
     reason = "a benchmark talks, and ends at the first thing that is not as it must be"
 )]
 
+mod client;
 mod crowd;
 mod ground;
 #[path = "../mcp/measure.rs"]
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Some(sshd) => openssh::run(&mut table, sshd, &ground),
         None => println!("no sshd here, so nothing is measured beside OpenSSH's server"),
     }
+    client::run(&mut table, openssh::find(), &ground);
     crowd::run(&mut table, &ground);
     // A bar is for a quiet machine, so that it is told and does not fail the run.
     println!("\n{} below their bars", table.missed());

@@ -16,7 +16,7 @@ const SSHD: &str = "/usr/sbin/sshd";
 /// What OpenSSH's server changes its root to before it knows who is there.
 const EMPTY: &str = "/run/sshd";
 /// The fastest that both have; another one on either side would measure that.
-const CIPHER: &str = "aes128-gcm@openssh.com";
+pub(crate) const CIPHER: &str = "aes128-gcm@openssh.com";
 const MIB: f64 = (HUGE_SIZE >> 20) as f64;
 
 /// OpenSSH's server, if it is installed.
@@ -66,20 +66,20 @@ fn ours(client: &Client, ground: &Ground) -> Ours {
 }
 
 /// OpenSSH's server at a port of its own.
-struct Sshd {
+pub(crate) struct Sshd {
     _running: Running,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Sshd {
-    fn start(program: &Path, client: &Client, ground: &Ground) -> Sshd {
+    pub(crate) fn start(program: &Path, client: &Client, ground: &Ground) -> Sshd {
         let port = free_port();
         let host_key = ground.beside("openssh_host_key");
         make_key(&host_key);
         // Its files transfer in the process of the connection, which is the faster way it has.
         let config = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
-             StrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\nCiphers {CIPHER}\n",
+             StrictModes no\nUsePAM no\nSubsystem sftp internal-sftp\n",
             host_key.display(),
             client.key.with_extension("pub").display()
         );
@@ -95,27 +95,35 @@ impl Sshd {
 }
 
 /// Who logs in to both.
-struct Client {
+pub(crate) struct Client {
     user: String,
     key: PathBuf,
 }
 
 impl Client {
-    fn new(ground: &Ground) -> Client {
+    pub(crate) fn new(ground: &Ground) -> Client {
         let key = ground.beside("client_key");
         make_key(&key);
         let user = Command::new("id").arg("-un").output().unwrap().stdout;
         Client { user: String::from_utf8(user).unwrap().trim().to_owned(), key }
     }
 
-    /// Runs one batch, connection included: MiB a second.
+    /// Runs one batch with the one cipher: MiB a second.
     fn transfer(&self, port: u16, batch: &str) -> f64 {
+        self.transfer_with(port, Some(CIPHER), batch)
+    }
+
+    /// Runs one batch, connection included: MiB a second.
+    pub(crate) fn transfer_with(&self, port: u16, cipher: Option<&str>, batch: &str) -> f64 {
         let file = self.key.with_extension("batch");
         fs::write(&file, batch).unwrap();
         let mut sftp = Command::new("sftp");
         sftp.args(["-F", "none", "-o", "UserKnownHostsFile=/dev/null"]);
         sftp.args(["-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"]);
-        sftp.args(["-o", "IdentitiesOnly=yes", "-c", CIPHER, "-i"]).arg(&self.key);
+        if let Some(cipher) = cipher {
+            sftp.args(["-c", cipher]);
+        }
+        sftp.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(&self.key);
         sftp.args(["-P", &port.to_string(), "-b"]).arg(&file);
         sftp.arg(format!("{}@127.0.0.1", self.user)).stdout(Stdio::null());
         let begun = Instant::now();
@@ -127,6 +135,9 @@ impl Client {
 }
 
 fn make_key(path: &Path) {
+    if path.exists() {
+        return;
+    }
     let mut command = Command::new("ssh-keygen");
     command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path);
     assert!(command.status().unwrap().success(), "{command:?}");
