@@ -152,7 +152,7 @@ async fn odd_requests_are_refused_one_by_one() {
         (17, u32::MAX.to_be_bytes().to_vec(), BAD_MESSAGE),
         (3, string(b"file"), BAD_MESSAGE),
         (9, [string(b"file"), vec![0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]].concat(), BAD_MESSAGE),
-        (200, string(b"list@agent-backend"), BAD_MESSAGE),
+        (200, string(b"call@agent-backend"), BAD_MESSAGE),
         // Handles that are none.
         (5, read_body(b"", 0, 1), FAILURE),
         (5, read_body(&[0xff; 4], 0, 1), FAILURE),
