@@ -11,6 +11,7 @@ mod port;
 mod problem;
 mod routes;
 mod tls;
+mod watched;
 mod wire;
 
 pub use gate::{Gate, Token};
