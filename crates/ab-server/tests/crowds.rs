@@ -183,8 +183,7 @@ async fn a_caller_that_has_nothing_more_to_ask_gets_its_answer() {
 async fn a_reader_that_takes_nothing_is_let_go_of() {
     let backend = memory().await;
     backend.write("big.png", vec![1; 16 << 20]).await.unwrap();
-    let bounds =
-        Bounds { connections: 1, stall: Duration::from_millis(200), ..Bounds::default() };
+    let bounds = Bounds { connections: 1, stall: Duration::from_millis(200), ..Bounds::default() };
     let port = open_within(serves(&backend), Gate::default(), bounds).await;
     let mut slow = TcpStream::connect(port.address()).await.unwrap();
     let read = request(&call("read_media_file", json!({ "path": "big.png" })));
