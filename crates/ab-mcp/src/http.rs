@@ -172,7 +172,7 @@ impl Endpoint {
             if let Some(call) = call.filter(|call| !self.server.is_fixture(call.tool())) {
                 return match call.written(&self.server.over(backend)).await {
                     Ok(text) => Ok(answer(StatusCode::OK, JSON, text)),
-                    Err(unwritten) => Err(told(StatusCode::SERVICE_UNAVAILABLE, &unwritten.told())),
+                    Err(unwritten) => Err(told(unwritten.status(), &unwritten.told())),
                 };
             }
         }
@@ -211,11 +211,13 @@ impl Endpoint {
             return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
         }
         let flight = match named {
-            Some(named) if !begins => self.sessions.admit(named, &backend, Some(&message)).await?,
+            Some(named) if !begins && may_have_sessions(&parts.headers) => {
+                self.sessions.admit(named, &backend, Some(&message)).await?
+            }
             _ => None,
         };
         let in_session = begins || named.is_some();
-        let large = is_media(&message).then_some(usize::MAX).unwrap_or_default();
+        let media = is_media(&message);
         let mut request = Request::from_parts(parts, Full::new(body));
         request.extensions_mut().insert(backend.clone());
         if let Some(flight) = flight {
@@ -224,13 +226,13 @@ impl Endpoint {
         if !in_session {
             // Where it is written is where it waits: rmcp knows no other way.
             let (alone, runtime) = (self.alone.clone(), Handle::current());
-            let answering = move || async move { alone.handle(request).await };
-            return Ok(self.metered(match large {
-                0 => answering().await,
-                large => {
-                    let work = move || runtime.block_on(answering());
-                    self.server.outgoing().aside(large, work).await
+            let answering = async move { alone.handle(request).await };
+            return Ok(self.metered(match media {
+                true => {
+                    let work = move || runtime.block_on(answering);
+                    self.server.outgoing().aside(usize::MAX, work).await
                 }
+                false => answering.await,
             }));
         }
         let answer = self.within.handle(request).await;
@@ -245,6 +247,11 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("server", &self.server).finish_non_exhaustive()
     }
+}
+
+/// Whether the revision has sessions; in one that has none, the name of one says nothing.
+fn may_have_sessions(headers: &HeaderMap) -> bool {
+    headers.get(REVISION).is_none_or(direct::has_handshake)
 }
 
 /// Whether it is the answer to a request of ours.

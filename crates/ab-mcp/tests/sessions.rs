@@ -120,7 +120,7 @@ async fn a_session_stays_in_the_scope_it_was_begun_in() {
     *listen.method_mut() = Method::GET;
     let mut end = within(Value::Null);
     *end.method_mut() = Method::DELETE;
-    for request in [within(read(1)), listen, end] {
+    for request in [within(read(1)), within(json!([read(1)])), listen, end] {
         let (status, _, why) = port.send_about(scope(), request).await.error();
         let expect = "this session was begun in another scope: begin one in each";
         assert_eq!((status, why.as_str()), (StatusCode::BAD_REQUEST, expect));

@@ -11,7 +11,7 @@ use rmcp::model::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Answer, Endpoint, JSON, REVISION, REVISION_UNSAID, answer, direct, refusal};
+use super::{Answer, Endpoint, JSON, REVISION, REVISION_UNSAID, SESSION, answer, direct, refusal};
 use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
 use crate::failure::CROWDED;
 use crate::nonsense::refused;
@@ -33,6 +33,9 @@ impl Endpoint {
         if revision > LAST_WITH_BATCHES {
             let why = format!("there are no batches in revision {revision}: send one message");
             return Err(refuse(ErrorCode::INVALID_REQUEST, ab_core::error::printable(&why)));
+        }
+        if let Some(named) = parts.headers.get(SESSION) {
+            self.sessions.admit(named, &backend, None).await?;
         }
         let messages: Vec<Value> = serde_json::from_slice(text)
             .map_err(|error| refuse(ErrorCode::PARSE_ERROR, format!("no JSON: {error}")))?;

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 use rmcp::model::{
     CallToolRequestParams, ErrorCode, ErrorData, JsonObject, ProtocolVersion, RequestId,
     ServerJsonRpcMessage, ServerResult,
@@ -137,6 +137,13 @@ pub(crate) enum Unwritten {
 }
 
 impl Unwritten {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Unwritten::Crowded(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Unwritten::Odd => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
     /// What the caller is told instead.
     pub(crate) fn told(self) -> ServerJsonRpcMessage {
         match self {
