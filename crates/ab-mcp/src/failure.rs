@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     /// There is no room for the answer.
     Crowded,
     /// A command ran and failed: its output is the answer.
-    Ran(Answer),
+    Ran(Box<Answer>),
 }
 
 impl Failure {

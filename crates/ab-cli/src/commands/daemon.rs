@@ -1,6 +1,7 @@
 //! `daemon`: one workspace, served to others until somebody ends it.
 
 mod access;
+mod footprint;
 mod logs;
 mod notice;
 mod ssh;
@@ -212,6 +213,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let beside = beside.serve();
     let told = notice::tell(&daemon, &mut opened, &known).await;
     if told.is_ok() {
+        footprint::give_back();
         signals.first().await;
         tracing::info!("closing");
     }

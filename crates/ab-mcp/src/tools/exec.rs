@@ -123,7 +123,7 @@ fn answered(stdout: Kept, stderr: Kept, exit: &Exit, timeout: Duration) -> Outco
         .with_some("signal", exit.signal);
     match ending {
         None => Ok(answer),
-        Some(_) => Err(Failure::Ran(answer)),
+        Some(_) => Err(Failure::Ran(Box::new(answer))),
     }
 }
 
