@@ -60,6 +60,30 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+/// The commands that are started often and stay. They are read without the flags of all others,
+/// which would cost each of them time and memory.
+#[derive(Debug, Parser)]
+#[command(name = "agent-backend", version, max_term_width = 100)]
+struct Servers {
+    #[command(subcommand)]
+    command: Server,
+}
+
+#[derive(Debug, Subcommand)]
+enum Server {
+    Mcp(Box<mcp::Mcp>),
+    Daemon(Box<daemon::Daemon>),
+}
+
+impl From<Server> for Command {
+    fn from(server: Server) -> Self {
+        match server {
+            Server::Mcp(mcp) => Command::Mcp(mcp),
+            Server::Daemon(daemon) => Command::Daemon(daemon),
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Fs(Box<fs::Fs>),
@@ -115,6 +139,12 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
     let arguments = completed(arguments.collect());
     let refuse =
         |error| Refusal { error, format: wanted_format(&arguments), exit: usage_exit(&arguments) };
+    let word = arguments.get(1).and_then(|argument| argument.to_str());
+    if matches!(word, Some("daemon" | "mcp")) {
+        let matches = Servers::command().try_get_matches_from(&arguments).map_err(refuse)?;
+        let servers = Servers::from_arg_matches(&matches).map_err(refuse)?;
+        return Ok(Arguments { command: servers.command.into() });
+    }
     let matches = Arguments::command().try_get_matches_from(&arguments).map_err(refuse)?;
     Arguments::from_arg_matches(&matches).map_err(refuse)
 }
@@ -177,6 +207,18 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Arguments::command().debug_assert();
+        Servers::command().debug_assert();
+    }
+
+    #[test]
+    fn servers_are_the_same_beside_all_others_and_alone() {
+        for name in ["daemon", "mcp"] {
+            let help = |mut all: clap::Command| {
+                all.build();
+                all.find_subcommand_mut(name).unwrap().render_long_help().to_string()
+            };
+            assert_eq!(help(Servers::command()), help(Arguments::command()), "{name}");
+        }
     }
 
     #[test]

@@ -185,7 +185,14 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--tls-cert", file, "--tls-key", file]), "holds no certificate"),
         (with(&["--log-format", "xml"]), "xml"),
         (with(&["--log-level", "loud"]), "one of error"),
-        (with(&["--max-body", "lots"]), "lots"),
+        (with(&["--max-body", "lots"]), "--max-body"),
+        (with(&["--max-body", "0"]), "--max-body"),
+        (with(&["--max-body", "1G1"]), "--max-body"),
+        (with(&["--max-body", "9999T"]), "--max-body"),
+        (with(&["--allowed-origin", "foo"]), "--allowed-origin"),
+        (with(&["--allowed-origin", "https://a.example,*"]), "--allowed-origin"),
+        (with(&["--allowed-host", "http://a.example"]), "--allowed-host"),
+        (with(&["--allowed-host", ""]), "--allowed-host"),
         (with(&["--backend", "cloud"]), "cloud"),
         (with(&["--local-only", "--safety", "strict"]), "cannot be used"),
         (with(&["--local-only", "--auth-token", "t"]), "cannot be used"),
@@ -396,6 +403,7 @@ fn memory_works_with_and_without_the_word() {
     }
     let daemon = Daemon::start(&stage, &["--backend", "memory", "--rootDir", &root]);
     assert!(daemon.notice.contains("isolation no commands"), "{}", daemon.notice);
+    assert!(daemon.notice.contains(" (in memory, gone when this ends) at "), "{}", daemon.notice);
     let write = json!({ "path": "c", "content": "x" });
     assert_eq!(daemon.call("write_file", write, &[]).0, 200);
     let (_, read) = daemon.call("read_text_file", json!({ "path": "c" }), &[]);

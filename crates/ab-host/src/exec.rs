@@ -79,7 +79,7 @@ impl Runner {
         let standing = self.standing(shared).await.map_err(named)?;
         let place = self.table.enter().map_err(named)?;
         if request.lifetime == Lifetime::Detached {
-            self.table.has_room().map_err(named)?;
+            self.table.reserve(&place, &request.cwd).map_err(named)?;
         }
         let limits = request.limits.tightened(self.settings.limits);
         let launched = self.launch(shared, &standing, &request, limits, &place).await;

@@ -1,9 +1,11 @@
 //! What a tool answers: text for a model, the same as a value for a program.
 
-use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject, RequestId};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::media::Media;
+use crate::outgoing::Held;
 
 /// Where the result of a failed call says which failure it was, for programs.
 const ERROR_META: &str = "agent-backend/error";
@@ -14,44 +16,43 @@ pub(crate) struct Answer(Said);
 
 #[derive(Debug)]
 enum Said {
+    Text(Text),
     Blocks { content: Vec<ContentBlock>, structured: Value },
     Media(Media),
+}
+
+/// Text that is also the value, as it is.
+#[derive(Debug)]
+struct Text {
+    text: String,
+    note: Option<Note>,
+    fields: Map<String, Value>,
+}
+
+/// How to get the rest, where the text is only a part.
+#[derive(Debug)]
+enum Note {
+    Below(String),
+    /// In a block of its own, since a program may parse the text.
+    Beside(String),
 }
 
 impl Answer {
     /// Text, which is all there is to say.
     pub(crate) fn text(text: impl Into<String>) -> Answer {
-        let text = text.into();
-        Answer::blocks(vec![ContentBlock::text(text.clone())], json!({ "content": text }))
+        Answer(Said::Text(Text { text: text.into(), note: None, fields: Map::new() }))
     }
 
     /// Text that is only a part, with a note on how to get the rest.
     pub(crate) fn noted(text: String, note: Option<String>) -> Answer {
-        let Some(note) = note else { return Answer::text(text) };
-        let structured = json!({ "content": text, "note": note });
-        let mut shown = text;
-        if !shown.is_empty() && !shown.ends_with('\n') {
-            shown.push('\n');
-        }
-        shown.push_str(&format!("[{note}]"));
-        Answer::blocks(vec![ContentBlock::text(shown)], structured)
+        let note = note.map(Note::Below);
+        Answer(Said::Text(Text { text, note, fields: Map::new() }))
     }
 
     /// Text that a program may parse, so that a note has to stand beside it.
     pub(crate) fn beside(text: String, note: Option<String>) -> Answer {
-        let structured = json!({ "content": text });
-        let mut content = vec![ContentBlock::text(text)];
-        content.extend(note.as_ref().map(|note| ContentBlock::text(format!("[{note}]"))));
-        let answer = Answer::blocks(content, structured);
-        match note {
-            Some(note) => answer.with("note", note),
-            None => answer,
-        }
-    }
-
-    /// Blocks that are not text, with their value.
-    pub(crate) fn blocks(content: Vec<ContentBlock>, structured: Value) -> Answer {
-        Answer(Said::Blocks { content, structured })
+        let note = note.map(Note::Beside);
+        Answer(Said::Text(Text { text, note, fields: Map::new() }))
     }
 
     /// The bytes of a file.
@@ -61,19 +62,51 @@ impl Answer {
 
     /// Text for a model and another value for programs.
     pub(crate) fn with_value(text: String, structured: Value) -> Answer {
-        Answer::blocks(vec![ContentBlock::text(text)], structured)
+        Answer(Said::Blocks { content: vec![ContentBlock::text(text)], structured })
     }
 
     /// One more field of the value.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Answer {
-        if let Said::Blocks { structured: Value::Object(fields), .. } = &mut self.0 {
+        let fields = match &mut self.0 {
+            Said::Text(text) => Some(&mut text.fields),
+            Said::Blocks { structured, .. } => structured.as_object_mut(),
+            Said::Media(_) => None,
+        };
+        if let Some(fields) = fields {
             fields.insert(name.to_owned(), value.into());
         }
         self
     }
 
+    /// One more field, where there is something to say in it.
+    pub(crate) fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> Answer {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// About how many bytes it has as a message.
+    pub(crate) fn weight(&self) -> usize {
+        match &self.0 {
+            Said::Text(text) => 2 * text.text.len(),
+            // Commands say no more than is kept of them.
+            Said::Blocks { .. } => 0,
+            Said::Media(media) => media.weight(),
+        }
+    }
+
+    /// The room it has already.
+    pub(crate) fn take_room(&mut self) -> Option<Held> {
+        match &mut self.0 {
+            Said::Media(media) => media.room.take(),
+            Said::Text(_) | Said::Blocks { .. } => None,
+        }
+    }
+
     pub(crate) fn into_result(self) -> CallToolResult {
         let (content, structured) = match self.0 {
+            Said::Text(text) => text.into_blocks(),
             Said::Blocks { content, structured } => (content, structured),
             Said::Media(media) => media.into_blocks(),
         };
@@ -83,19 +116,120 @@ impl Answer {
         result
     }
 
-    /// The media, where that is what it is.
-    pub(crate) fn into_media(self) -> Result<Media, Answer> {
-        match self.0 {
-            Said::Media(media) => Ok(media),
-            said @ Said::Blocks { .. } => Err(Answer(said)),
-        }
-    }
-
     /// The same as the result of a call that did not work.
     pub(crate) fn into_error(self) -> CallToolResult {
         let mut result = self.into_result();
         result.is_error = Some(true);
         result
+    }
+
+    /// The whole response to a call, as JSON. What is said twice is written once and copied.
+    pub(crate) fn into_response(self, id: &RequestId) -> serde_json::Result<Vec<u8>> {
+        let mut out = Vec::with_capacity(match &self.0 {
+            Said::Text(text) => 2 * (text.text.len() + text.text.len() / 8) + 512,
+            // It reserves exactly what it needs.
+            Said::Media(_) | Said::Blocks { .. } => 128,
+        });
+        out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+        serde_json::to_writer(&mut out, id)?;
+        out.extend_from_slice(br#","result":"#);
+        match self.0 {
+            Said::Text(text) => text.write(&mut out)?,
+            Said::Media(media) => media.write(&mut out)?,
+            said @ Said::Blocks { .. } => {
+                serde_json::to_writer(&mut out, &plain(Answer(said).into_result()))?;
+            }
+        }
+        out.push(b'}');
+        Ok(out)
+    }
+}
+
+/// Only the new era has a type of result.
+pub(crate) fn plain(mut result: CallToolResult) -> CallToolResult {
+    result.result_type = None;
+    result
+}
+
+impl Text {
+    fn into_blocks(self) -> (Vec<ContentBlock>, Value) {
+        let Text { text, note, fields } = self;
+        let below = note.as_ref().map(|note| note.below(&text)).unwrap_or_default();
+        let mut structured = json!({ "content": text });
+        if let Value::Object(all) = &mut structured {
+            all.extend(note.as_ref().map(|note| ("note".to_owned(), json!(note.text()))));
+            all.extend(fields);
+        }
+        let mut content = vec![ContentBlock::text(text + &below)];
+        content.extend(note.as_ref().and_then(Note::beside).map(ContentBlock::text));
+        (content, structured)
+    }
+
+    /// As [`into_blocks`](Text::into_blocks) says it.
+    fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        let Text { text, note, fields } = self;
+        out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
+        let begin = out.len();
+        serde_json::to_writer(&mut *out, &text)?;
+        // Without the quotes around it.
+        let written = begin + 1..out.len() - 1;
+        out.truncate(written.end);
+        if let Some(note) = &note {
+            let below = serde_json::to_string(&note.below(&text))?;
+            out.extend_from_slice(&below.as_bytes()[1..below.len() - 1]);
+        }
+        out.extend_from_slice(br#""}"#);
+        if let Some(note) = note.as_ref().and_then(Note::beside) {
+            out.extend_from_slice(br#",{"type":"text","text":"#);
+            serde_json::to_writer(&mut *out, &note)?;
+            out.push(b'}');
+        }
+        out.extend_from_slice(br#"],"structuredContent":{"content":""#);
+        out.extend_from_within(written);
+        out.push(b'"');
+        if let Some(note) = &note {
+            write_field(out, "note", note.text())?;
+        }
+        for (name, value) in &fields {
+            write_field(out, name, value)?;
+        }
+        out.extend_from_slice(b"}}");
+        Ok(())
+    }
+}
+
+fn write_field(
+    out: &mut Vec<u8>,
+    name: &str,
+    value: &(impl Serialize + ?Sized),
+) -> serde_json::Result<()> {
+    out.push(b',');
+    serde_json::to_writer(&mut *out, name)?;
+    out.push(b':');
+    serde_json::to_writer(&mut *out, value)
+}
+
+impl Note {
+    fn text(&self) -> &str {
+        match self {
+            Note::Below(note) | Note::Beside(note) => note,
+        }
+    }
+
+    /// What follows the text.
+    fn below(&self, text: &str) -> String {
+        match self {
+            Note::Below(note) if text.is_empty() || text.ends_with('\n') => format!("[{note}]"),
+            Note::Below(note) => format!("\n[{note}]"),
+            Note::Beside(_) => String::new(),
+        }
+    }
+
+    fn beside(&self) -> Option<String> {
+        match self {
+            Note::Below(_) => None,
+            Note::Beside(note) => Some(format!("[{note}]")),
+        }
     }
 }
 
@@ -147,5 +281,31 @@ mod tests {
         let result = answer.into_result();
         assert_eq!(result.content[0].as_text().unwrap().text, "a\n[more below]");
         assert_eq!(result.structured_content.unwrap()["content"], "a");
+    }
+
+    #[test]
+    fn written_by_hand_it_says_the_same() {
+        let text = "one \"two\"\n\\three\u{1}\u{e4}\n";
+        let note = || Some("a \"note\"".to_owned());
+        for make in [
+            || Answer::text(""),
+            || Answer::text("plain"),
+            || Answer::with_value("a".to_owned(), json!({ "b": [1, null] })),
+        ] {
+            compare(make);
+        }
+        for text in ["", "plain", text] {
+            compare(|| Answer::noted(text.to_owned(), note()));
+            compare(|| Answer::beside(text.to_owned(), note()).with("n", 1).with("\"q\"", "v\n"));
+            compare(|| Answer::noted(text.to_owned(), None).with_some("x", None::<u64>));
+        }
+    }
+
+    fn compare(make: impl Fn() -> Answer) {
+        let id = RequestId::String("a\"b".into());
+        let by_hand: Value = serde_json::from_slice(&make().into_response(&id).unwrap()).unwrap();
+        let result = plain(make().into_result());
+        let expect = json!({ "jsonrpc": "2.0", "id": "a\"b", "result": result });
+        assert_eq!(by_hand, expect);
     }
 }

@@ -1,6 +1,7 @@
 //! The arguments of one call, taken one by one, with errors that name them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
@@ -120,6 +121,24 @@ impl Arguments {
         }
     }
 
+    /// A time that passes, up to a bound.
+    pub(crate) fn time(
+        &mut self,
+        name: &str,
+        bound: Duration,
+    ) -> Result<Option<Duration>, Failure> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let time = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        match time {
+            Some(time) if !time.is_zero() && time <= bound => Ok(Some(time)),
+            _ => {
+                let bound = grouped(bound.as_secs());
+                let expected = format!("a number of seconds above 0 and up to {bound}");
+                Err(self.wrong(name, &expected, &value))
+            }
+        }
+    }
+
     /// One of some words; the first is the default.
     pub(crate) fn choice<T: Copy>(
         &mut self,
@@ -174,7 +193,7 @@ impl Arguments {
     }
 }
 
-fn described(value: &Value) -> String {
+pub(crate) fn described(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(flag) => flag.to_string(),
@@ -210,6 +229,22 @@ mod tests {
         for value in [json!(-1), json!(1.5), json!("5"), json!(1e300), json!([])] {
             let failure = arguments(json!({ "n": value })).whole("n").unwrap_err();
             assert!(failure.to_string().contains("'n' must be a whole number"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn times_pass_and_end() {
+        let bound = Duration::from_secs(3600);
+        for (value, millis) in
+            [(json!(0.5), Some(500)), (json!(3600), Some(3_600_000)), (json!(null), None)]
+        {
+            let time = arguments(json!({ "t": value })).time("t", bound).unwrap();
+            assert_eq!(time, millis.map(Duration::from_millis));
+        }
+        for value in [json!(0), json!(-1), json!(1e300), json!(1e-300), json!(3601), json!("NaN")] {
+            let failure = arguments(json!({ "t": value })).time("t", bound).unwrap_err();
+            let why = "'t' must be a number of seconds above 0 and up to 3,600, not ";
+            assert!(failure.to_string().starts_with(why), "{failure}");
         }
     }
 

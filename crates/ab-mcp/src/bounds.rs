@@ -36,6 +36,8 @@ pub(crate) const MAX_PATTERNS: usize = 100;
 pub const DEFAULT_EXEC_TIME: Duration = Duration::from_secs(120);
 /// The longest time that a caller may give a command it waits for.
 pub const MAX_EXEC_TIME: Duration = Duration::from_secs(60 * 60);
+/// The longest time that a caller may give a command that stays.
+pub(crate) const MAX_STAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The longest time that a caller may wait for output.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 /// When nothing more came for this long, what came is shown.
@@ -56,6 +58,14 @@ pub const CALLS_AT_ONCE: usize = 64;
 /// How long calls may go on after the caller closed its end.
 pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
 
+/// Bytes of large answers that wait to be taken by their callers, of all of them together; more wait
+/// for room.
+pub const ANSWERS_BYTES: usize = 512 * 1024 * 1024;
+/// An answer up to this size waits for no room, and is written where it was made.
+pub(crate) const LARGE_ANSWER: usize = 256 * 1024;
+/// Large answers that are written, and large requests that are read, at a time.
+pub(crate) const HANDS: usize = 4;
+
 /// Bytes of one HTTP body, unless told.
 pub const DEFAULT_BODY: usize = 64 * 1024 * 1024;
 /// Bodies of the largest size that are held at a time; more wait for room.
@@ -64,10 +74,12 @@ pub(crate) const BODIES_AT_ONCE: usize = 4;
 pub(crate) const SMALL_BODY: usize = 256 * 1024;
 /// How long the next piece of a body may take.
 pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a large body may wait for room.
+/// How long a large body, or a large answer, may wait for room.
 pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes a second below which a body is too slow to wait for.
 pub(crate) const SLOWEST_BODY: u64 = 16 * 1024;
+/// Bytes at the start of what cannot be read in which its id is looked for.
+pub(crate) const ID_WITHIN: usize = 16 * 1024;
 /// Messages in one batch.
 pub(crate) const BATCH_MESSAGES: usize = 1000;
 /// Bytes of answers after which the rest of a batch is refused.

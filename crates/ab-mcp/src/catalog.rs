@@ -8,6 +8,7 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
+use crate::outgoing::Outgoing;
 use crate::progress::Progress;
 use crate::tools::{
     Outcome, boundary, delete, directories, edit, exec, grep, info, media, processes, read,
@@ -63,6 +64,9 @@ const ALL: [Name; 21] = [
     Name::ProcessList,
 ];
 
+/// The one whose answers may be far larger than all others.
+pub(crate) const MEDIA: &str = "read_media_file";
+
 /// The tools that a workspace has.
 pub(crate) fn offered(info: &Info) -> Arc<[(Name, Tool)]> {
     let has = |name: &Name| match name.needs() {
@@ -92,6 +96,13 @@ enum Effect {
     Runs,
 }
 
+/// What a call has beside its arguments.
+pub(crate) struct With<'a> {
+    /// Where it may tell that it goes on.
+    pub(crate) progress: Option<Progress>,
+    pub(crate) outgoing: &'a Outgoing,
+}
+
 /// How a tool presents itself.
 struct Face {
     title: &'static str,
@@ -107,7 +118,7 @@ impl Name {
         match self {
             Name::ReadFile => "read_file",
             Name::ReadTextFile => "read_text_file",
-            Name::ReadMediaFile => "read_media_file",
+            Name::ReadMediaFile => MEDIA,
             Name::ReadMultipleFiles => "read_multiple_files",
             Name::WriteFile => "write_file",
             Name::EditFile => "edit_file",
@@ -138,11 +149,11 @@ impl Name {
         self,
         backend: &Backend,
         arguments: Arguments,
-        progress: Option<Progress>,
+        with: With<'_>,
     ) -> Outcome {
-        match self {
+        let done = match self {
             Name::ReadFile | Name::ReadTextFile => read::call(backend, arguments).await,
-            Name::ReadMediaFile => media::call(backend, arguments).await,
+            Name::ReadMediaFile => media::call(backend, arguments, with.outgoing).await,
             Name::ReadMultipleFiles => several::call(backend, arguments).await,
             Name::WriteFile => write::file(backend, arguments).await,
             Name::EditFile => edit::call(backend, arguments).await,
@@ -156,11 +167,38 @@ impl Name {
             Name::ListAllowedDirectories => boundary::call(backend),
             Name::Grep => grep::call(backend, arguments).await,
             Name::Delete => delete::call(backend, arguments).await,
-            Name::Exec => exec::call(backend, arguments, progress).await,
+            Name::Exec => exec::call(backend, arguments, with.progress).await,
             Name::ProcessOutput => processes::output(backend, arguments).await,
             Name::ProcessInput => processes::input(backend, arguments).await,
             Name::ProcessKill => processes::kill(backend, arguments).await,
             Name::ProcessList => processes::list(backend).await,
+        };
+        done.map_err(|failure| failure.of(self.act()))
+    }
+
+    /// What a failure says was tried, where the workspace has another word for it.
+    fn act(self) -> Option<&'static str> {
+        match self {
+            Name::EditFile => Some("edit"),
+            Name::DirectoryTree => Some("show the tree of"),
+            Name::Exec => Some("exec in cwd"),
+            Name::ProcessOutput | Name::ProcessInput | Name::ProcessKill | Name::ProcessList => {
+                Some(self.as_str())
+            }
+            Name::ReadFile
+            | Name::ReadTextFile
+            | Name::ReadMediaFile
+            | Name::ReadMultipleFiles
+            | Name::WriteFile
+            | Name::CreateDirectory
+            | Name::ListDirectory
+            | Name::ListDirectoryWithSizes
+            | Name::MoveFile
+            | Name::SearchFiles
+            | Name::GetFileInfo
+            | Name::ListAllowedDirectories
+            | Name::Grep
+            | Name::Delete => None,
         }
     }
 
@@ -440,8 +478,8 @@ impl Name {
                     "nextCursor": { "type": "integer" },
                     "lost": { "type": "integer" },
                     "running": { "type": "boolean" },
-                    "exitCode": { "type": ["integer", "null"] },
-                    "signal": { "type": ["integer", "null"] },
+                    "exitCode": { "type": "integer" },
+                    "signal": { "type": "integer" },
                 })),
             },
             Name::ProcessInput => Face {
@@ -484,7 +522,12 @@ impl Name {
                     process tools take.",
                 properties: json!({
                     "command": { "type": "string", "description": "A line for the shell" },
-                    "timeout": seconds("After this it is ended; 120 unless told, up to 3600"),
+                    "timeout": {
+                        "type": "number",
+                        "exclusiveMinimum": 0,
+                        "description": "Seconds. After this it is ended; 120 unless told, up to \
+                            3600; in the background never unless told",
+                    },
                     "cwd": { "type": "string", "description": "Where it runs; the root unless told" },
                     "env": {
                         "type": "object",
@@ -500,8 +543,8 @@ impl Name {
                     "properties": {
                         "stdout": { "type": "string" },
                         "stderr": { "type": "string" },
-                        "exitCode": { "type": ["integer", "null"] },
-                        "signal": { "type": ["integer", "null"] },
+                        "exitCode": { "type": "integer" },
+                        "signal": { "type": "integer" },
                         "timedOut": { "type": "boolean" },
                         "truncated": { "type": "boolean" },
                         "processId": { "type": "string" },

@@ -2,25 +2,41 @@
 
 use std::fmt;
 
-use ab_core::{Backend, Code, Error, Kind};
+use ab_core::{Backend, Code, Error, Kind, Verb};
 use rmcp::model::CallToolResult;
 
 use crate::answer::{Answer, refusal};
 use crate::nearest::nearest;
+use crate::outgoing::Crowded;
+
+pub(crate) const CROWDED: &str =
+    "answers that their callers have not taken yet take all the room: try again later";
+/// What the workspace says of a file that is no text, which no tool has an argument for.
+const AS_BYTES: &str = "read it as bytes";
 
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The arguments make no sense.
     Misuse(String),
-    /// The workspace said no.
-    Call(Error),
+    /// The workspace said no, to what this tool calls an act of its own or to the verb in the error.
+    Call(Error, Option<&'static str>),
+    /// There is no room for the answer.
+    Crowded,
     /// A command ran and failed: its output is the answer.
-    Ran(Answer),
+    Ran(Box<Answer>),
 }
 
 impl Failure {
     pub(crate) fn misuse(message: impl Into<String>) -> Failure {
         Failure::Misuse(message.into())
+    }
+
+    /// The same, of this act.
+    pub(crate) fn of(self, act: Option<&'static str>) -> Failure {
+        match self {
+            Failure::Call(error, None) => Failure::Call(error, act),
+            failure => failure,
+        }
     }
 
     /// The result that says so. A missing file is answered with those that are there.
@@ -30,9 +46,13 @@ impl Failure {
                 let code = Code::InvalidConfiguration.as_str();
                 refusal(message, code, Kind::Invalid.as_str())
             }
-            Failure::Call(error) => {
-                let text = explained(&error, backend).await;
+            Failure::Call(error, act) => {
+                let text = explained(&error, act, backend).await;
                 refusal(text, error.code().as_str(), error.kind().as_str())
+            }
+            Failure::Crowded => {
+                let (code, kind) = (Code::ReadFailed, Kind::Unavailable);
+                refusal(CROWDED.to_owned(), code.as_str(), kind.as_str())
             }
             Failure::Ran(answer) => answer.into_error(),
         }
@@ -40,13 +60,17 @@ impl Failure {
 }
 
 /// An error with all that helps, on as many lines as that takes.
-pub(crate) async fn explained(error: &Error, backend: &Backend) -> String {
-    let mut text = error.to_string();
+pub(crate) async fn explained(
+    error: &Error,
+    act: Option<&'static str>,
+    backend: &Backend,
+) -> String {
+    let mut text = said(error, act);
     let near = match (error.kind(), error.path()) {
         (Kind::NotFound, Some(path)) => nearest(backend, path).await,
         _ => None,
     };
-    let hint = by_argument(error.kind()).or(error.hint()).or(advice(error.kind()));
+    let hint = by_argument(error).or(error.hint()).or(advice(error.kind()));
     for line in [hint, near.as_deref()].into_iter().flatten() {
         text.push('\n');
         text.push_str(line);
@@ -54,9 +78,28 @@ pub(crate) async fn explained(error: &Error, backend: &Backend) -> String {
     text
 }
 
-/// What a tool has an argument for, which the workspace cannot know.
-fn by_argument(kind: Kind) -> Option<&'static str> {
-    match kind {
+/// One line: the act, the object, the reason.
+fn said(error: &Error, act: Option<&'static str>) -> String {
+    match (act, error.path(), error.verb()) {
+        (None, _, _) => error.to_string(),
+        // Only where it runs is a path.
+        (Some(_), None, Some(Verb::Exec)) => error.to_string(),
+        (Some(act), None, _) => format!("{act}: {}", error.message()),
+        (Some(act), Some(path), _) => {
+            format!("{act} '{}': {}", ab_core::error::printable(path), error.message())
+        }
+    }
+}
+
+/// What a tool has an argument for, or lacks one for, which the workspace cannot know.
+fn by_argument(error: &Error) -> Option<&'static str> {
+    match error.kind() {
+        Kind::TooLarge if error.verb() == Some(Verb::Read) => {
+            Some("read_text_file shows a part of it, by offset and limit; grep finds text in it")
+        }
+        Kind::Invalid if error.verb() == Some(Verb::Write) && error.hint() == Some(AS_BYTES) => {
+            Some("only text can be edited; write_file replaces the whole file")
+        }
         Kind::Ambiguous => {
             Some("add lines around it until it fits one place only, or set replaceAll: true")
         }
@@ -99,7 +142,13 @@ fn advice(kind: Kind) -> Option<&'static str> {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Failure::Call(error)
+        Failure::Call(error, None)
+    }
+}
+
+impl From<Crowded> for Failure {
+    fn from(_: Crowded) -> Self {
+        Failure::Crowded
     }
 }
 
@@ -107,7 +156,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Misuse(message) => f.write_str(message),
-            Failure::Call(error) => error.fmt(f),
+            Failure::Call(error, _) => error.fmt(f),
+            Failure::Crowded => f.write_str(CROWDED),
             Failure::Ran(_) => f.write_str("the command failed"),
         }
     }

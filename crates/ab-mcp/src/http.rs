@@ -10,7 +10,8 @@
 
 mod batch;
 mod body;
-mod direct;
+pub(crate) mod direct;
+mod sessions;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -31,12 +32,16 @@ use rmcp::model::{
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{DEFAULT_BODY, MAX_SESSIONS, SESSION_PATIENCE};
+use crate::bounds::{DEFAULT_BODY, MAX_SESSIONS};
+use crate::catalog;
 use crate::nonsense::{Refusal, refused};
+use crate::outgoing::Metered;
 use crate::server::Server;
 use body::{Bodies, Unread};
+use sessions::Sessions;
 
 pub type Answer = Response<BoxBody<Bytes, Infallible>>;
 
@@ -46,6 +51,8 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// What the header of a request that has none means.
 const REVISION_UNSAID: &str = "2025-03-26";
+/// The one that some clients still name.
+pub(crate) const FIRST_REVISION: &str = "2024-10-07";
 
 /// What may be set.
 #[derive(Clone, Debug)]
@@ -68,7 +75,7 @@ pub struct Endpoint {
     server: Server,
     alone: StreamableHttpService<Server, NeverSessionManager>,
     within: StreamableHttpService<Server, LocalSessionManager>,
-    sessions: Arc<LocalSessionManager>,
+    sessions: Sessions,
     bodies: Bodies,
     closing: CancellationToken,
 }
@@ -88,9 +95,7 @@ impl Endpoint {
                 .with_max_request_body_bytes(settings.max_body)
                 .with_cancellation_token(closing.clone())
         };
-        let mut sessions = LocalSessionManager::default();
-        sessions.session_config.keep_alive = Some(SESSION_PATIENCE);
-        let sessions = Arc::new(sessions);
+        let sessions = Sessions::new();
         let make = |server: &Server| {
             let server = server.clone();
             move || Ok(server.clone())
@@ -101,7 +106,7 @@ impl Endpoint {
                 Arc::default(),
                 config().with_legacy_session_mode(false),
             ),
-            within: StreamableHttpService::new(make(&server), sessions.clone(), config()),
+            within: StreamableHttpService::new(make(&server), sessions.kept(), config()),
             sessions,
             bodies: Bodies::new(settings.max_body),
             server,
@@ -115,22 +120,36 @@ impl Endpoint {
     }
 
     /// Answers one request about `backend`.
-    pub async fn handle<B>(&self, backend: Backend, request: Request<B>) -> Answer
+    pub async fn handle<B>(&self, backend: Backend, mut request: Request<B>) -> Answer
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
     {
+        if request.headers().get(REVISION).is_some_and(|named| named == FIRST_REVISION) {
+            // rmcp does not know its name, and there is nothing in it that is not in the next.
+            request.headers_mut().remove(REVISION);
+        }
         let answered = match request.method() {
             &Method::POST => self.post(backend, request).await,
-            &Method::GET | &Method::DELETE if request.headers().contains_key(SESSION) => {
-                let mut request = request.map(|_| Full::<Bytes>::default());
-                request.extensions_mut().insert(backend);
-                Ok(self.within.handle(request).await)
-            }
-            // There is no stream to listen on, and nothing to end.
+            &Method::GET | &Method::DELETE => self.of_session(backend, request).await,
             _ => return not_allowed(),
         };
         answered.unwrap_or_else(|refusal| refusal)
+    }
+
+    /// Listens to a session, or ends it.
+    async fn of_session<B>(&self, backend: Backend, request: Request<B>) -> Result<Answer, Answer> {
+        // Without one there is no stream to listen on, and nothing to end.
+        let named = request.headers().get(SESSION).ok_or_else(not_allowed)?;
+        self.sessions.admit(named, &backend, None).await?;
+        let mut request = request.map(|_| Full::<Bytes>::default());
+        request.extensions_mut().insert(backend);
+        Ok(self.metered(self.within.handle(request).await))
+    }
+
+    /// What rmcp answers, bounded like what is answered here.
+    fn metered(&self, answer: Answer) -> Answer {
+        answer.map(|body| Metered::new(body, self.server.outgoing().clone()).boxed())
     }
 
     async fn post<B>(&self, backend: Backend, request: Request<B>) -> Result<Answer, Answer>
@@ -143,16 +162,19 @@ impl Endpoint {
             return Err(refusal);
         }
         let body = self.bodies.read(&parts.headers, body).await.map_err(unread)?;
-        let text = body.bytes().trim_ascii();
-        if text.first() == Some(&b'[') {
-            return self.batch(backend, &parts, text).await;
+        if body.bytes().trim_ascii_start().first() == Some(&b'[') {
+            return self.batch(backend, &parts, body.bytes().trim_ascii()).await;
         }
-        if direct::is_plain(&parts)
-            && let Some(call) = direct::Call::parse(text)
-            && !self.server.is_fixture(call.tool())
-        {
-            let server = self.server.over(backend);
-            return Ok(written(StatusCode::OK, call.written(&server).await));
+        if direct::is_plain(&parts) {
+            let text = body.bytes().clone();
+            let parse = move || direct::Call::parse(&text);
+            let call = self.server.outgoing().aside(body.bytes().len(), parse).await;
+            if let Some(call) = call.filter(|call| !self.server.is_fixture(call.tool())) {
+                return match call.written(&self.server.over(backend)).await {
+                    Ok(text) => Ok(answer(StatusCode::OK, JSON, text)),
+                    Err(unwritten) => Err(told(unwritten.status(), &unwritten.told())),
+                };
+            }
         }
         self.by_protocol(backend, parts, body.into_bytes()).await
     }
@@ -177,19 +199,47 @@ impl Endpoint {
                 if matches!(request.request, ClientRequest::InitializeRequest(_))
         );
         let begins = initializes && wants_session(&parts);
-        if begins && self.sessions.sessions.read().await.len() >= MAX_SESSIONS {
+        if begins && self.sessions.are_too_many().await {
             let why = format!("there are {MAX_SESSIONS} sessions already, which is the limit");
             let error = ErrorData::new(ErrorCode(-32000), why, None);
             let message = ServerJsonRpcMessage::error(error, None);
             return Err(told(StatusCode::SERVICE_UNAVAILABLE, &message));
         }
-        let in_session = begins || parts.headers.contains_key(SESSION);
+        let named = parts.headers.get(SESSION);
+        if named.is_none() && answers_us(&message) {
+            // Nobody asked, and nobody waits for it.
+            return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
+        }
+        let flight = match named {
+            Some(named) if !begins && may_have_sessions(&parts.headers) => {
+                self.sessions.admit(named, &backend, Some(&message)).await?
+            }
+            _ => None,
+        };
+        let in_session = begins || named.is_some();
+        let media = is_media(&message);
         let mut request = Request::from_parts(parts, Full::new(body));
-        request.extensions_mut().insert(backend);
-        Ok(match in_session {
-            true => self.within.handle(request).await,
-            false => self.alone.handle(request).await,
-        })
+        request.extensions_mut().insert(backend.clone());
+        if let Some(flight) = flight {
+            request.extensions_mut().insert(flight);
+        }
+        if !in_session {
+            // Where it is written is where it waits: rmcp knows no other way.
+            let (alone, runtime) = (self.alone.clone(), Handle::current());
+            let answering = async move { alone.handle(request).await };
+            return Ok(self.metered(match media {
+                true => {
+                    let work = move || runtime.block_on(answering);
+                    self.server.outgoing().aside(usize::MAX, work).await
+                }
+                false => answering.await,
+            }));
+        }
+        let answer = self.within.handle(request).await;
+        if begins {
+            self.sessions.begin(answer.headers(), &backend).await;
+        }
+        Ok(self.metered(answer))
     }
 }
 
@@ -197,6 +247,27 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("server", &self.server).finish_non_exhaustive()
     }
+}
+
+/// Whether the revision has sessions; in one that has none, the name of one says nothing.
+fn may_have_sessions(headers: &HeaderMap) -> bool {
+    headers.get(REVISION).is_none_or(direct::has_handshake)
+}
+
+/// Whether it is the answer to a request of ours.
+fn answers_us(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_))
+}
+
+/// Whether it asks for the bytes of a file, which may be many.
+fn is_media(message: &ClientJsonRpcMessage) -> bool {
+    matches!(
+        message,
+        ClientJsonRpcMessage::Request(request) if matches!(
+            &request.request,
+            ClientRequest::CallToolRequest(call) if call.params.name == catalog::MEDIA
+        )
+    )
 }
 
 /// Both kinds of answer have to be welcome, since it may become a stream.
@@ -288,15 +359,7 @@ fn plainly(status: StatusCode, why: &'static str) -> Answer {
 }
 
 fn told(status: StatusCode, message: &ServerJsonRpcMessage) -> Answer {
-    json(status, message)
-}
-
-fn json(status: StatusCode, value: &impl serde::Serialize) -> Answer {
-    written(status, serde_json::to_vec(value))
-}
-
-fn written(status: StatusCode, text: serde_json::Result<Vec<u8>>) -> Answer {
-    match text {
+    match serde_json::to_vec(message) {
         Ok(text) => answer(status, JSON, text.into()),
         Err(_) => plainly(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written"),
     }

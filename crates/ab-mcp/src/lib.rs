@@ -18,6 +18,7 @@ mod lines;
 mod media;
 mod nearest;
 mod nonsense;
+mod outgoing;
 mod progress;
 mod quantity;
 mod server;
@@ -26,8 +27,8 @@ mod tools;
 mod window;
 
 pub use bounds::{
-    CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY, DEFAULT_EXEC_TIME, DEFAULT_LINES, EXPLICIT_BYTES,
-    LINE_BYTES, MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
+    ANSWERS_BYTES, CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY, DEFAULT_EXEC_TIME, DEFAULT_LINES,
+    EXPLICIT_BYTES, LINE_BYTES, MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
 };
 pub use client::Client;
 pub use http::{Answer, Endpoint, HttpSettings};

@@ -4,24 +4,30 @@
 //! A line that is too long, no JSON or no message is answered and forgotten; the lines after it are
 //! read as ever. While too many calls wait for their answers, nothing more is read. When the caller
 //! closes its end, its last calls have a moment to end; then whoever listens to [`Gone`] is told.
+//!
+//! Once hands were shaken, a plain call is answered [directly](Call) and never seen by rmcp.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ErrorCode, JsonRpcMessage, RequestId,
-    ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ContentBlock, ErrorCode, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::service::RoleServer;
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{CALLS_IN_FLIGHT, LAST_CALLS, MAX_LINE};
-use crate::nonsense::{Refusal, refused};
+use crate::bounds::{CALLS_IN_FLIGHT, ID_WITHIN, LARGE_ANSWER, LAST_CALLS, MAX_LINE};
+use crate::http::direct::Call;
+use crate::nonsense::{Refusal, id_within, refused};
+use crate::outgoing::Held;
+use crate::server::{Line, Server};
 
 /// Bytes that the buffer of a line keeps from one to the next.
 const LINE_KEPT: usize = 64 * 1024;
@@ -49,32 +55,57 @@ pub(crate) struct Lines<R, W> {
     calls: Arc<Calls>,
     gone: Arc<watch::Sender<bool>>,
     max_line: usize,
+    /// Who answers plain calls.
+    direct: Option<Server>,
+    /// Whether hands were shaken, in a revision that does so.
+    shaken: bool,
+    /// Plain calls, each until its answer was written.
+    answering: JoinSet<()>,
     /// The answer to a line that was no message, while it is written.
     refusing: Option<JoinHandle<()>>,
     /// When the last calls must have ended, once no more can come.
     deadline: Option<Instant>,
 }
 
-/// The calls that wait for an answer, and the bytes they came in.
+/// The calls that wait for an answer.
 #[derive(Debug, Default)]
-struct Calls {
-    waiting: Mutex<HashMap<RequestId, usize>>,
+pub(crate) struct Calls {
+    waiting: Mutex<HashMap<RequestId, Waiting>>,
     answered: Notify,
 }
 
+#[derive(Debug)]
+struct Waiting {
+    /// The bytes that it came in.
+    bytes: usize,
+    /// Told when nobody wants its answer any more.
+    cancelled: CancellationToken,
+    /// What its answer takes.
+    room: Option<Held>,
+}
+
 impl Calls {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a call, unless one with this id is waiting already.
-    fn begin(&self, id: &RequestId, bytes: usize) -> bool {
+    /// Notes a call, unless one with this id is waiting already. Tells when it is cancelled.
+    fn begin(&self, id: &RequestId, bytes: usize) -> Option<CancellationToken> {
         let mut waiting = self.lock();
-        let new = !waiting.contains_key(id);
-        if new {
-            waiting.insert(id.clone(), bytes);
+        if waiting.contains_key(id) {
+            return None;
         }
-        new
+        let cancelled = CancellationToken::new();
+        let call = Waiting { bytes, cancelled: cancelled.clone(), room: None };
+        waiting.insert(id.clone(), call);
+        Some(cancelled)
+    }
+
+    /// Keeps room until the call was answered.
+    pub(crate) fn keep(&self, id: &RequestId, room: Option<Held>) {
+        if let Some(call) = self.lock().get_mut(id) {
+            call.room = room;
+        }
     }
 
     fn end(&self, id: &RequestId) {
@@ -82,8 +113,15 @@ impl Calls {
         self.answered.notify_waiters();
     }
 
+    fn cancel(&self, id: &RequestId) {
+        if let Some(call) = self.lock().remove(id) {
+            call.cancelled.cancel();
+        }
+        self.answered.notify_waiters();
+    }
+
     /// Waits until `enough` says so.
-    async fn until(&self, enough: impl Fn(&HashMap<RequestId, usize>) -> bool) {
+    async fn until(&self, enough: impl Fn(&HashMap<RequestId, Waiting>) -> bool) {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
             answered.as_mut().enable();
@@ -96,7 +134,7 @@ impl Calls {
 
     async fn room(&self, bytes: usize) {
         self.until(|waiting| {
-            let held: usize = waiting.values().sum();
+            let held: usize = waiting.values().map(|call| call.bytes).sum();
             waiting.len() < CALLS_IN_FLIGHT && held <= bytes
         })
         .await;
@@ -104,9 +142,10 @@ impl Calls {
 }
 
 /// What the next line was.
-enum Line {
+enum Read {
     Whole,
-    TooLong,
+    /// With its id, where that stands at its beginning.
+    TooLong(Option<RequestId>),
     End,
 }
 
@@ -115,7 +154,7 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    pub(crate) fn new(input: R, output: W) -> (Lines<R, W>, Gone) {
+    pub(crate) fn new(input: R, output: W) -> (Lines<R, W>, Line) {
         let (gone, told) = watch::channel(false);
         let lines = Lines {
             input: BufReader::with_capacity(64 * 1024, input),
@@ -126,21 +165,30 @@ where
             calls: Arc::default(),
             gone: Arc::new(gone),
             max_line: MAX_LINE,
+            direct: None,
+            shaken: false,
+            answering: JoinSet::new(),
             refusing: None,
             deadline: None,
         };
-        (lines, Gone(told))
+        let line = Line { gone: Gone(told), calls: lines.calls.clone() };
+        (lines, line)
+    }
+
+    /// Plain calls are answered by `server`.
+    pub(crate) fn answer_by(&mut self, server: Server) {
+        self.direct = Some(server);
     }
 
     /// Reads on to the end of the line. Nothing that was read is lost when this is dropped.
-    async fn read(&mut self) -> Line {
+    async fn read(&mut self) -> Read {
         loop {
             // A stream that fails has ended as far as we are concerned.
-            let Ok(available) = self.input.fill_buf().await else { return Line::End };
+            let Ok(available) = self.input.fill_buf().await else { return Read::End };
             if available.is_empty() {
                 // The last line may lack its end.
                 let rest = !self.line.is_empty() && !self.skipping;
-                return if rest { Line::Whole } else { Line::End };
+                return if rest { Read::Whole } else { Read::End };
             }
             let newline = available.iter().position(|byte| *byte == b'\n');
             let taken = newline.map_or(available.len(), |at| at + 1);
@@ -148,17 +196,23 @@ where
             if !self.skipping && !too_long {
                 self.line.extend_from_slice(&available[..taken]);
             }
-            self.input.consume(taken);
             if too_long {
-                self.line = Vec::new();
+                // Its id may be at its beginning.
+                self.line.truncate(ID_WITHIN);
+                let room = ID_WITHIN - self.line.len();
+                self.line.extend_from_slice(&available[..taken.min(room)]);
+                self.line.shrink_to(LINE_KEPT);
                 self.skipping = true;
             }
+            self.input.consume(taken);
             match (newline, self.skipping) {
                 (None, _) => {}
-                (Some(_), false) => return Line::Whole,
+                (Some(_), false) => return Read::Whole,
                 (Some(_), true) => {
                     self.skipping = false;
-                    return Line::TooLong;
+                    let id = id_within(&self.line);
+                    self.line.clear();
+                    return Read::TooLong(id);
                 }
             }
         }
@@ -170,6 +224,13 @@ where
         if line.is_empty() {
             return Next::Nothing;
         }
+        if self.shaken
+            && let Some(server) = &self.direct
+            && let Some(call) = Call::parse(line)
+        {
+            let server = server.clone();
+            return self.answer(call, server);
+        }
         let error = match serde_json::from_slice::<ClientJsonRpcMessage>(line) {
             Ok(message) => return self.admit(message),
             Err(error) => error,
@@ -177,13 +238,34 @@ where
         Next::Refused(refused(line, &error))
     }
 
+    /// Makes a plain call, in a task of its own.
+    fn answer(&mut self, call: Call, server: Server) -> Next {
+        let id = call.id().clone();
+        let Some(cancelled) = self.calls.begin(&id, self.line.len()) else { return in_use(id) };
+        let (output, calls, gone) = (self.output.clone(), self.calls.clone(), self.gone.clone());
+        // Those that were answered are let go of as we pass by.
+        while self.answering.try_join_next().is_some() {}
+        self.answering.spawn(async move {
+            // What was begun is written whole: only the call itself can be taken back.
+            let written = tokio::select! {
+                written = call.written(&server) => written,
+                () = cancelled.cancelled() => return,
+                () = told(&gone) => return,
+            };
+            let _ = match written {
+                Ok(line) => write(&output, &line, &gone).await,
+                Err(unwritten) => send(&output, &unwritten.told(), &gone).await,
+            };
+            calls.end(&id);
+        });
+        Next::Nothing
+    }
+
     fn admit(&mut self, message: ClientJsonRpcMessage) -> Next {
         match &message {
             JsonRpcMessage::Request(request) => {
-                if !self.calls.begin(&request.id, self.line.len()) {
-                    let why = "a call with this id is not answered yet".to_owned();
-                    let id = Some(request.id.clone());
-                    return Next::Refused(Refusal::new(id, ErrorCode::INVALID_REQUEST, why));
+                if self.calls.begin(&request.id, self.line.len()).is_none() {
+                    return in_use(request.id.clone());
                 }
                 self.begun = true;
             }
@@ -193,7 +275,7 @@ where
                     && let Some(id) = &cancelled.params.request_id
                 {
                     // Nobody answers it any more.
-                    self.calls.end(id);
+                    self.calls.cancel(id);
                 }
             }
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
@@ -211,7 +293,7 @@ where
         let Refusal { id, error } = refusal;
         let (output, gone) = (self.output.clone(), self.gone.clone());
         self.refusing = Some(tokio::spawn(async move {
-            let _ = write(&output, &ServerJsonRpcMessage::error(error, id), &gone).await;
+            let _ = send(&output, &ServerJsonRpcMessage::error(error, id), &gone).await;
         }));
     }
 
@@ -243,16 +325,26 @@ where
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let (output, calls, gone) = (self.output.clone(), self.calls.clone(), self.gone.clone());
+        let answered = match &message {
+            JsonRpcMessage::Response(response) => {
+                self.shaken |= matches!(response.result, ServerResult::InitializeResult(_));
+                Some(response.id.clone())
+            }
+            JsonRpcMessage::Error(error) => error.id.clone(),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+        };
+        let outgoing = self.direct.as_ref().map(|server| server.outgoing().clone());
         async move {
-            let sent = write(&output, &message, &gone).await;
-            match &message {
-                JsonRpcMessage::Response(response) => calls.end(&response.id),
-                JsonRpcMessage::Error(error) => {
-                    if let Some(id) = &error.id {
-                        calls.end(id);
-                    }
+            let text = match outgoing {
+                Some(outgoing) => {
+                    let weight = weight(&message);
+                    outgoing.aside(weight, move || serde_json::to_vec(&message)).await
                 }
-                JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => {}
+                None => serde_json::to_vec(&message),
+            };
+            let sent = write(&output, &text?, &gone).await;
+            if let Some(id) = &answered {
+                calls.end(id);
             }
             sent
         }
@@ -271,18 +363,18 @@ where
                 () = told(&gone) => return None,
             };
             let next = match read {
-                Line::Whole => {
+                Read::Whole => {
                     let next = self.parse();
                     self.line.clear();
                     // One large message does not hold its memory for ever.
                     self.line.shrink_to(LINE_KEPT);
                     next
                 }
-                Line::TooLong => {
+                Read::TooLong(id) => {
                     let why = format!("a message may have up to {} bytes", self.max_line);
-                    Next::Refused(Refusal::new(None, ErrorCode::INVALID_REQUEST, why))
+                    Next::Refused(Refusal::new(id, ErrorCode::INVALID_REQUEST, why))
                 }
-                Line::End => {
+                Read::End => {
                     let now = Instant::now();
                     let deadline = *self.deadline.get_or_insert(now + LAST_CALLS);
                     // Those that go on for longer have lost their caller.
@@ -315,20 +407,53 @@ async fn told(gone: &watch::Sender<bool>) {
     let _ = gone.subscribe().wait_for(|gone| *gone).await;
 }
 
-/// Writes one line, whole. A caller that does not take it is gone.
-async fn write<W: AsyncWrite + Unpin>(
+/// The error for a second call with one id.
+fn in_use(id: RequestId) -> Next {
+    let why = "a call with this id is not answered yet".to_owned();
+    Next::Refused(Refusal::new(Some(id), ErrorCode::INVALID_REQUEST, why))
+}
+
+/// About how many bytes a message has.
+fn weight(message: &ServerJsonRpcMessage) -> usize {
+    let JsonRpcMessage::Response(response) = message else { return 0 };
+    let ServerResult::CallToolResult(result) = &response.result else { return 0 };
+    let content = result.content.iter().map(|block| match block {
+        ContentBlock::Text(text) => text.text.len(),
+        ContentBlock::Image(image) => image.data.len(),
+        ContentBlock::Audio(audio) => audio.data.len(),
+        // Nothing that is small is embedded.
+        _ => LARGE_ANSWER,
+    });
+    2 * content.sum::<usize>()
+}
+
+async fn send<W: AsyncWrite + Unpin>(
     output: &tokio::sync::Mutex<Option<W>>,
     message: &ServerJsonRpcMessage,
     gone: &watch::Sender<bool>,
 ) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
+    write(output, &serde_json::to_vec(message)?, gone).await
+}
+
+/// Writes one line, whole. A caller that does not take it is gone.
+async fn write<W: AsyncWrite + Unpin>(
+    output: &tokio::sync::Mutex<Option<W>>,
+    line: &[u8],
+    gone: &watch::Sender<bool>,
+) -> io::Result<()> {
     let mut output = output.lock().await;
     let Some(output) = output.as_mut() else {
         return Err(io::ErrorKind::NotConnected.into());
     };
     let written = async {
-        output.write_all(&line).await?;
+        // One write for most lines.
+        match line.len() < LINE_KEPT {
+            true => output.write_all(&[line, b"\n"].concat()).await?,
+            false => {
+                output.write_all(line).await?;
+                output.write_all(b"\n").await?;
+            }
+        }
         output.flush().await
     };
     let written = written.await;
@@ -344,7 +469,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_that_is_too_long_is_told_and_the_next_is_read() {
-        let long = format!("{}\n", "x".repeat(1000));
+        let long = format!("{{\"id\":5,\"x\":\"{}\"}}\n", "x".repeat(1000));
         let good = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
         let input = io::Cursor::new(format!("{long}{good}").into_bytes());
         let (theirs, ours) = tokio::io::duplex(10_000);
@@ -353,6 +478,8 @@ mod tests {
         assert!(matches!(lines.receive().await, Some(JsonRpcMessage::Request(_))));
         let mut told = String::new();
         BufReader::new(theirs).read_line(&mut told).await.unwrap();
-        assert!(told.contains("a message may have up to 100 bytes"), "{told}");
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["error"]["message"], "a message may have up to 100 bytes");
+        assert_eq!(told["id"], 5);
     }
 }

@@ -5,14 +5,18 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use rmcp::model::{ContentBlock, RequestId, ResourceContents};
+use rmcp::model::{ContentBlock, ResourceContents};
 use serde_json::{Value, json};
+
+use crate::outgoing::Held;
 
 #[derive(Debug)]
 pub(crate) struct Media {
     pub(crate) kind: Kind,
     pub(crate) mime: &'static str,
     pub(crate) bytes: Bytes,
+    /// Taken before the bytes were read.
+    pub(crate) room: Option<Held>,
 }
 
 #[derive(Debug)]
@@ -25,7 +29,7 @@ pub(crate) enum Kind {
 
 impl Media {
     pub(crate) fn into_blocks(self) -> (Vec<ContentBlock>, Value) {
-        let Media { kind, mime, bytes } = self;
+        let Media { kind, mime, bytes, room: _ } = self;
         let data = STANDARD.encode(&bytes);
         let (item, block) = match kind {
             Kind::Image => (
@@ -46,8 +50,18 @@ impl Media {
         (vec![block], json!({ "content": [item] }))
     }
 
-    /// The whole response to a call, as JSON.
-    pub(crate) fn into_response(self, id: &RequestId) -> serde_json::Result<Vec<u8>> {
+    /// Bytes that a file of this size has as an answer, with the file itself.
+    pub(crate) fn weight_of(size: u64) -> usize {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        (size.div_ceil(3).saturating_mul(8)).saturating_add(size)
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        Media::weight_of(self.bytes.len() as u64)
+    }
+
+    /// As [`into_blocks`](Media::into_blocks) says it, in JSON.
+    pub(crate) fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (before, after) = match &self.kind {
             Kind::Image => flat("image", self.mime),
             Kind::Audio => flat("audio", self.mime),
@@ -60,13 +74,11 @@ impl Media {
                 (before, r#""}}"#.to_owned())
             }
         };
-        let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, serde_json::to_string(id)?);
         let (begin, middle, end) =
-            (r#"{"content":["#, r#"],"structuredContent":{"content":["#, "]}}}");
+            (r#"{"content":["#, r#"],"structuredContent":{"content":["#, "]}}");
         let length = self.bytes.len().div_ceil(3) * 4;
         let around = 2 * (before.len() + after.len()) + begin.len() + middle.len() + end.len();
-        let mut out = Vec::with_capacity(head.len() + around + 2 * length);
-        out.extend_from_slice(head.as_bytes());
+        out.reserve_exact(around + 2 * length + 1);
         out.extend_from_slice(begin.as_bytes());
         let block = out.len();
         out.extend_from_slice(before.as_bytes());
@@ -79,7 +91,7 @@ impl Media {
         out.extend_from_slice(middle.as_bytes());
         out.extend_from_within(block);
         out.extend_from_slice(end.as_bytes());
-        Ok(out)
+        Ok(())
     }
 }
 
@@ -98,13 +110,17 @@ mod tests {
             [|| Kind::Image, || Kind::Audio, || Kind::Resource("workspace:///a%20b".to_owned())]
         {
             for length in [0, 1, 2, 3, 100] {
-                let media = || Media { kind: kind(), mime: "x/y", bytes: vec![7; length].into() };
-                let id = RequestId::String("a\"b".into());
-                let by_hand = media().into_response(&id).unwrap();
+                let media = || Media {
+                    kind: kind(),
+                    mime: "x/y",
+                    bytes: vec![7; length].into(),
+                    room: None,
+                };
+                let mut by_hand = Vec::new();
+                media().write(&mut by_hand).unwrap();
                 let by_hand: Value = serde_json::from_slice(&by_hand).unwrap();
                 let (content, structured) = media().into_blocks();
-                let result = json!({ "content": content, "structuredContent": structured });
-                let expect = json!({ "jsonrpc": "2.0", "id": "a\"b", "result": result });
+                let expect = json!({ "content": content, "structuredContent": structured });
                 assert_eq!(by_hand, expect);
             }
         }

@@ -1,7 +1,10 @@
 //! What is no message of the protocol, and the error that it deserves.
 
 use rmcp::model::{ErrorCode, ErrorData, RequestId};
+use serde::de::IgnoredAny;
 use serde_json::Value;
+
+use crate::bounds::ID_WITHIN;
 
 pub(crate) struct Refusal {
     pub(crate) id: Option<RequestId>,
@@ -17,9 +20,36 @@ impl Refusal {
 /// Why `text` could not be read as a message; `error` says where reading stopped.
 pub(crate) fn refused(text: &[u8], error: &serde_json::Error) -> Refusal {
     match serde_json::from_slice::<Value>(text) {
-        Err(_) => Refusal::new(None, ErrorCode::PARSE_ERROR, format!("no JSON: {error}")),
+        Err(_) => {
+            Refusal::new(id_within(text), ErrorCode::PARSE_ERROR, format!("no JSON: {error}"))
+        }
         Ok(value) => no_message(&value),
     }
+}
+
+/// The id of what cannot be read as a whole, where it stands at the beginning.
+pub(crate) fn id_within(text: &[u8]) -> Option<RequestId> {
+    let mut rest = &text[..text.len().min(ID_WITHIN)];
+    let mut mark = b'{';
+    loop {
+        rest = rest.trim_ascii_start().strip_prefix(&[mark])?.trim_ascii_start();
+        let (name, after) = first_value(rest)?;
+        let after = after.trim_ascii_start().strip_prefix(b":")?;
+        let (value, after) = first_value(after.trim_ascii_start())?;
+        if name == b"\"id\"" {
+            return serde_json::from_slice(value).ok();
+        }
+        (rest, mark) = (after, b',');
+    }
+}
+
+/// A value that is whole, and what follows it.
+fn first_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>();
+    values.next()?.ok()?;
+    let end = values.byte_offset();
+    // A number goes on until something else comes.
+    (end < text.len()).then(|| text.split_at(end))
 }
 
 /// JSON that is no message.
@@ -40,6 +70,9 @@ fn no_message(value: &Value) -> Refusal {
         value if value.get("id").is_some() && id.is_none() => {
             "\"id\" must be a string or a whole number"
         }
+        value if value.get("params").is_some_and(|params| !params.is_object()) => {
+            "\"params\" must be an object"
+        }
         _ => "not a message of this protocol",
     };
     Refusal::new(id, ErrorCode::INVALID_REQUEST, why.to_owned())
@@ -50,6 +83,32 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_id_at_the_beginning_is_found() {
+        let number = |number| Some(RequestId::Number(number));
+        let long = format!(r#"{{"id":"x","params":"{}"#, "y".repeat(100_000));
+        let late = format!(r#"{{"params":"{}","id":1}}"#, "y".repeat(100_000));
+        for (text, expect) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping""#, number(1)),
+            (r#" { "jsonrpc" : "2.0" , "params":{"id":5,"a":[1,"}"]}, "id" : 7 , "#, number(7)),
+            (r#"{"id":1"#, None),
+            (r#"{"id":12"#, None),
+            (r#"{"id":"a"} trailing"#, Some(RequestId::String("a".into()))),
+            (r#"{"id":null,"#, None),
+            (r#"{"id":{"id":1},"#, None),
+            (r#"{"method":"\u00"#, None),
+            (r#"[{"id":1,"#, None),
+            ("{", None),
+            ("{,", None),
+            ("nonsense", None),
+            ("", None),
+            (long.as_str(), Some(RequestId::String("x".into()))),
+            (late.as_str(), None),
+        ] {
+            assert_eq!(id_within(text.as_bytes()), expect, "{}", &text[..text.len().min(60)]);
+        }
+    }
 
     #[test]
     fn each_kind_of_nonsense_has_its_reason() {

@@ -1,7 +1,8 @@
 //! One workspace as an MCP server: what it says of itself, and its calls.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use ab_core::Backend;
 use rmcp::ServerHandler;
@@ -11,19 +12,22 @@ use rmcp::model::{
     GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ProtocolVersion, ReadResourceRequestMethod, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig, SetLevelRequestMethod, SubscribeRequestMethod,
+    RequestId, ServerCapabilities, ServerConfig, SetLevelRequestMethod, SubscribeRequestMethod,
     SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestMethod,
     UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, described};
 use crate::bounds::CALLS_AT_ONCE;
-use crate::catalog::{self, Name};
+use crate::catalog::{self, Name, With};
 use crate::failure::Failure;
 use crate::fixtures::Fixtures;
-use crate::lines::Gone;
+use crate::http::FIRST_REVISION;
+use crate::lines::{Calls, Gone};
+use crate::outgoing::Outgoing;
 use crate::progress::Progress;
 use crate::tools::Outcome;
 
@@ -38,8 +42,16 @@ pub struct Server {
     workspace: Workspace,
     tools: Arc<[(Name, Tool)]>,
     slots: Arc<Semaphore>,
-    gone: Option<Gone>,
+    outgoing: Outgoing,
+    line: Option<Line>,
     fixtures: Option<Arc<Fixtures>>,
+}
+
+/// The one connection that a server serves, where that is so.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) gone: Gone,
+    pub(crate) calls: Arc<Calls>,
 }
 
 /// Which workspace a call is about.
@@ -63,7 +75,8 @@ impl Server {
 
     fn assembled(workspace: Workspace, tools: Arc<[(Name, Tool)]>) -> Server {
         let slots = Arc::new(Semaphore::new(CALLS_AT_ONCE));
-        Server { workspace, tools, slots, gone: None, fixtures: None }
+        let outgoing = Outgoing::new();
+        Server { workspace, tools, slots, outgoing, line: None, fixtures: None }
     }
 
     /// With what the conformance suite calls by name, beside the tools.
@@ -94,21 +107,40 @@ impl Server {
     }
 
     /// For one connection, whose end is the end of its calls.
-    pub(crate) fn until(mut self, gone: Gone) -> Server {
-        self.gone = Some(gone);
+    pub(crate) fn on(mut self, line: Line) -> Server {
+        self.line = Some(line);
         self
     }
 
+    /// What large answers cost.
+    pub(crate) fn outgoing(&self) -> &Outgoing {
+        &self.outgoing
+    }
+
     /// The result of a call that nobody can take back.
-    pub(crate) async fn called(
+    async fn called(
         &self,
         request: CallToolRequestParams,
         progress: Option<Progress>,
+        id: &RequestId,
     ) -> Result<CallToolResult, ErrorData> {
-        Ok(match self.outcome(request, progress).await? {
-            Ok(answer) => answer.into_result(),
-            Err(failure) => self.failed(failure).await?,
-        })
+        let mut answer = match self.outcome(request, progress).await? {
+            Ok(answer) => answer,
+            Err(failure) => return self.failed(failure).await,
+        };
+        let weight = answer.weight();
+        if let Some(line) = &self.line {
+            let room = match answer.take_room() {
+                Some(room) => Some(room),
+                None => match self.outgoing.hold(weight).await {
+                    Ok(room) => room,
+                    Err(crowded) => return self.failed(crowded.into()).await,
+                },
+            };
+            // Until its line was written.
+            line.calls.keep(id, room);
+        }
+        Ok(self.outgoing.aside(weight, || answer.into_result()).await)
     }
 
     /// What came of a call.
@@ -157,7 +189,7 @@ impl Server {
                 Err(_) => return Err(Failure::misuse("the server is closing")),
             },
         };
-        name.call(backend, arguments, progress).await
+        name.call(backend, arguments, With { progress, outgoing: &self.outgoing }).await
     }
 
     fn of_request(&self, context: &RequestContext<RoleServer>) -> Server {
@@ -186,8 +218,8 @@ impl Server {
     /// Waits until nobody wants the answer any more.
     async fn abandoned(&self, context: &RequestContext<RoleServer>) {
         let gone = async {
-            match &self.gone {
-                Some(gone) => gone.wait().await,
+            match &self.line {
+                Some(line) => line.gone.wait().await,
                 None => std::future::pending().await,
             }
         };
@@ -207,6 +239,14 @@ impl ServerHandler for Server {
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("agent-backend", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        static ALL: LazyLock<Vec<ProtocolVersion>> = LazyLock::new(|| {
+            let first = serde_json::from_value(Value::from(FIRST_REVISION)).ok();
+            first.into_iter().chain(ProtocolVersion::KNOWN_VERSIONS.iter().cloned()).collect()
+        });
+        Cow::Borrowed(ALL.as_slice())
     }
 
     async fn list_tools(
@@ -234,7 +274,7 @@ impl ServerHandler for Server {
                 Some(fixtures) if fixtures.has_tool(&request.name) => {
                     Box::pin(fixtures.call(request, &context)).await
                 }
-                _ => Ok(server.called(request, progress).await?.into()),
+                _ => Ok(server.called(request, progress, &context.id).await?.into()),
             }
         };
         // Work that is let go of ends, and so does its process.
@@ -351,16 +391,50 @@ impl ServerHandler for Server {
         let method: String = request.method.chars().take(100).collect();
         let method = ab_core::error::printable(&method);
         Err(match self.answers(&method, has_handshake(&context)) {
-            true => ErrorData::invalid_params(
-                format!("{method}: params are missing or of the wrong type"),
-                None,
-            ),
+            true => {
+                let why = misfit(&method, request.params.as_ref());
+                ErrorData::invalid_params(format!("{method}: {why}"), None)
+            }
             false => {
                 let message = format!("unknown method: {method}");
                 ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
             }
         })
     }
+}
+
+/// What is wrong with the params of a method of ours.
+fn misfit(method: &str, params: Option<&Value>) -> String {
+    let wrong = |field: &str, expected: &str, value: &Value| {
+        format!("'{field}' must be {expected}, not {}", described(value))
+    };
+    let params = match params {
+        None | Some(Value::Null) => return "'params' is missing: it must be an object".to_owned(),
+        Some(Value::Object(params)) => params,
+        Some(other) => return wrong("params", "an object", other),
+    };
+    let object = "an object";
+    let fields: &[(&str, &str)] = match method {
+        "tools/call" => &[("name", "a string"), ("arguments", object), ("_meta", object)],
+        "initialize" => &[
+            ("protocolVersion", "a string"),
+            ("capabilities", object),
+            ("clientInfo", object),
+            ("_meta", object),
+        ],
+        _ => &[("_meta", object)],
+    };
+    for (field, expected) in fields {
+        let optional = matches!(*field, "arguments" | "_meta");
+        match params.get(*field) {
+            None if optional => {}
+            None => return format!("'params.{field}' is missing: it must be {expected}"),
+            Some(Value::Object(_)) if *expected == object => {}
+            Some(Value::String(_)) if *expected != object => {}
+            Some(value) => return wrong(&format!("params.{field}"), expected, value),
+        }
+    }
+    "'params' has a field that is missing or of the wrong type".to_owned()
 }
 
 /// Whether the request is of a revision before 2026-07-28.

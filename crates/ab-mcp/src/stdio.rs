@@ -16,8 +16,9 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (lines, gone) = Lines::new(input, output);
-    let server = Server::new(backend).until(gone);
+    let (mut lines, line) = Lines::new(input, output);
+    let server = Server::new(backend).on(line);
+    lines.answer_by(server.clone());
     match serve_server(server, lines).await {
         Ok(running) => running.waiting().await.map(drop).map_err(io::Error::other),
         // Callers may leave before they have begun.

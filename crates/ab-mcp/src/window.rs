@@ -1,5 +1,7 @@
 //! Some lines of a text, within bounds, and what to say about the others. Pure.
 
+use std::ops::ControlFlow;
+
 use crate::bounds::LINE_BYTES;
 use crate::quantity::{grouped, size};
 
@@ -61,8 +63,87 @@ pub(crate) fn select(bytes: &[u8], wanted: Wanted, bound: usize, numbers: Number
     window
 }
 
+/// Lines of a text that comes in pieces and is never held whole: no line of it either, however long.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    skip: u64,
+    limit: u64,
+    bound: usize,
+    numbers: Numbers,
+    window: Window,
+    /// Whether there were lines beyond those that were wanted.
+    more: bool,
+    /// Lines that have ended.
+    passed: u64,
+    /// As much of the line that has not as is shown, and all its bytes.
+    line: Vec<u8>,
+    length: u64,
+}
+
+impl Passing {
+    pub(crate) fn new(skip: u64, limit: u64, bound: usize, numbers: Numbers) -> Passing {
+        let (window, line) = (Window::default(), Vec::new());
+        Passing { skip, limit, bound, numbers, window, more: false, passed: 0, line, length: 0 }
+    }
+
+    /// Breaks when no more is wanted.
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            if self.passed >= self.skip.saturating_add(self.limit) {
+                self.more = true;
+                return ControlFlow::Break(());
+            }
+            self.length += part.len() as u64;
+            if self.passed >= self.skip {
+                // One more than is shown says that it was cut.
+                let room = (LINE_BYTES + 1).saturating_sub(self.line.len());
+                self.line.extend_from_slice(&part[..part.len().min(room)]);
+            }
+            if part.ends_with(b"\n") {
+                self.end_line(End::Newline)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// All that was wanted, when nothing more comes.
+    pub(crate) fn finish(mut self) -> Window {
+        if self.length > 0 && !self.more && !self.window.full {
+            let _ = self.end_line(End::Text);
+        }
+        if !self.more && !self.window.full {
+            self.window.total = Some(self.passed);
+        }
+        self.window
+    }
+
+    fn end_line(&mut self, end: End) -> ControlFlow<()> {
+        let (line, length) = (std::mem::take(&mut self.line), std::mem::take(&mut self.length));
+        let number = self.passed + 1;
+        if self.passed >= self.skip {
+            let shown = shown((&line, length, end), number, self.numbers, &mut self.window);
+            if !self.window.text.is_empty() && self.window.text.len() + shown.len() > self.bound {
+                self.window.full = true;
+                return ControlFlow::Break(());
+            }
+            self.window.text.push_str(&shown);
+            (self.window.first, self.window.last) = (self.skip + 1, number);
+        }
+        self.passed = number;
+        ControlFlow::Continue(())
+    }
+}
+
+/// How a line ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Newline,
+    /// With the text itself.
+    Text,
+}
+
 /// Lines that follow `skip` others.
-pub(crate) fn gathered<'a>(
+fn gathered<'a>(
     lines: impl Iterator<Item = &'a [u8]>,
     skip: u64,
     bound: usize,
@@ -71,7 +152,8 @@ pub(crate) fn gathered<'a>(
     let mut window = Window::default();
     let mut last = skip;
     for line in lines {
-        let shown = shown(line, last + 1, numbers, &mut window);
+        let end = if line.ends_with(b"\n") { End::Newline } else { End::Text };
+        let shown = shown((line, line.len() as u64, end), last + 1, numbers, &mut window);
         if !window.text.is_empty() && window.text.len() + shown.len() > bound {
             window.full = true;
             break;
@@ -85,14 +167,20 @@ pub(crate) fn gathered<'a>(
     window
 }
 
-fn shown(line: &[u8], number: u64, numbers: Numbers, window: &mut Window) -> String {
+/// A line as it is shown; of one that is long only the beginning has to be there.
+fn shown(
+    (line, length, end): (&[u8], u64, End),
+    number: u64,
+    numbers: Numbers,
+    window: &mut Window,
+) -> String {
     let kept = &line[..line.len().min(LINE_BYTES)];
     let text = String::from_utf8_lossy(kept);
     let mut out = match numbers {
         Numbers::Without => String::with_capacity(text.len()),
         Numbers::With => format!("{number:>6}\t"),
     };
-    if kept.len() == line.len() {
+    if kept.len() as u64 == length {
         window.lossy |= matches!(text, std::borrow::Cow::Owned(_));
         out.push_str(&text);
         return out;
@@ -100,8 +188,8 @@ fn shown(line: &[u8], number: u64, numbers: Numbers, window: &mut Window) -> Str
     window.cut += 1;
     // A character that the cut split is not the file's fault.
     out.push_str(text.trim_end_matches('\u{fffd}'));
-    out.push_str(&format!(" [line cut: {} in all]", size(line.len() as u64)));
-    if line.ends_with(b"\n") {
+    out.push_str(&format!(" [line cut: {} in all]", size(length)));
+    if end == End::Newline {
         out.push('\n');
     }
     out
@@ -204,6 +292,32 @@ mod tests {
             &window.text[LINE_BYTES..]
         );
         assert_eq!((window.cut, window.lossy), (1, false));
+    }
+
+    #[test]
+    fn in_pieces_it_is_the_same() {
+        let long = "y".repeat(LINE_BYTES + 5);
+        let text = format!("a\nb\n{long}\nc\nd");
+        for piece in [1, 3, 1000, 1_000_000] {
+            for (skip, limit, bound) in
+                [(0, 9, 1_000_000), (1, 2, 1_000_000), (3, 9, 100), (0, 9, 5), (9, 9, 100)]
+            {
+                let mut passing = Passing::new(skip, limit, bound, Numbers::With);
+                for piece in text.as_bytes().chunks(piece) {
+                    if passing.feed(piece).is_break() {
+                        break;
+                    }
+                }
+                let mut window = passing.finish();
+                let wanted = Wanted::From { skip, limit };
+                let expect = select(text.as_bytes(), wanted, bound, Numbers::With);
+                if window.total.is_none() {
+                    // It did not look at the rest.
+                    window.total = expect.total;
+                }
+                assert_eq!(window, expect, "{piece} {skip} {limit} {bound}");
+            }
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ async fn commands_answer_with_what_they_say() {
     assert_eq!(
         value,
         json!({
-            "stdout": "x", "stderr": "", "exitCode": 0, "signal": null,
+            "stdout": "x", "stderr": "", "exitCode": 0,
             "timedOut": false, "truncated": false,
         })
     );

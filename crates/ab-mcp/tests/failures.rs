@@ -44,14 +44,14 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "an ambiguous edit names its count",
             "edit_file",
             json!({ "path": "src/main.rs", "edits": edit("fn main") }),
-            "write 'src/main.rs': the text to replace is found 2 times, at lines 1 and 2\n\
+            "edit 'src/main.rs': the text to replace is found 2 times, at lines 1 and 2\n\
              add lines around it until it fits one place only, or set replaceAll: true",
         ),
         (
             "an edit of text that is not there",
             "edit_file",
             json!({ "path": "src/map.rs", "edits": edit("One") }),
-            "write 'src/map.rs': the text to replace is not there: 'One'\n\
+            "edit 'src/map.rs': the text to replace is not there: 'One'\n\
              line 1 differs in upper and lower case: it is 'one'; copy it as it stands",
         ),
         (
@@ -149,7 +149,7 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "a process that is not there",
             "process_output",
             json!({ "processId": "p-1" }),
-            "attach: no process p-1 in this workspace\n\
+            "process_output: no process p-1 in this workspace\n\
              there are none; exec with background: true starts one",
         ),
         (
@@ -157,6 +157,58 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "exec",
             json!({ "command": "echo out; echo err >&2; exit 3" }),
             "out\n[stderr]\nerr\n[exit code 3]",
+        ),
+        (
+            "input for a process that is not there",
+            "process_input",
+            json!({ "processId": "p-1", "end": true }),
+            "process_input: no process p-1 in this workspace\n\
+             there are none; exec with background: true starts one",
+        ),
+        (
+            "an edit of a file that is not there",
+            "edit_file",
+            json!({ "path": "src/mop.rs", "edits": edit("x") }),
+            "edit 'src/mop.rs': no such file or directory\nnearest: 'src/map.rs'",
+        ),
+        (
+            "an edit of what is no text",
+            "edit_file",
+            json!({ "path": "logo.png", "edits": edit("x") }),
+            "edit 'logo.png': not UTF-8 text: byte 0 does not fit\n\
+             only text can be edited; write_file replaces the whole file",
+        ),
+        (
+            "a tree of what is no directory",
+            "directory_tree",
+            json!({ "path": "zebra" }),
+            "show the tree of 'zebra': no such file or directory\n\
+             the workspace has: 'data', 'docs', 'full', 'logo.png', 'src'",
+        ),
+        (
+            "a directory to run in that is not there",
+            "exec",
+            json!({ "command": "true", "cwd": "docs/zebra" }),
+            "exec in cwd 'docs/zebra': no such file or directory\n'docs' has: 'guide'",
+        ),
+        (
+            "a directory to run in that is outside",
+            "exec",
+            json!({ "command": "true", "cwd": "../x" }),
+            "exec in cwd '../x': the path leaves the workspace\n\
+             paths cannot leave the workspace: see list_allowed_directories",
+        ),
+        (
+            "no time at all",
+            "exec",
+            json!({ "command": "true", "timeout": 0 }),
+            "'timeout' must be a number of seconds above 0 and up to 3,600, not the number 0",
+        ),
+        (
+            "more time than there is",
+            "exec",
+            json!({ "command": "true", "timeout": 1e300, "background": true }),
+            "'timeout' must be a number of seconds above 0 and up to 2,592,000, not the number 1e+300",
         ),
         ("an empty command", "exec", json!({ "command": " " }), "exec: the command is empty"),
         (

@@ -19,7 +19,7 @@ fn read(id: u64) -> Value {
 #[tokio::test]
 async fn a_call_needs_no_handshake_and_is_answered_in_json() {
     let port = Port::memory().await;
-    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+    for revision in ["2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let got = port.post_as(revision, read(7)).await;
         assert_eq!((got.status, got.kind.as_str()), (StatusCode::OK, "application/json"));
         let value = got.json();
@@ -36,7 +36,9 @@ async fn a_call_needs_no_handshake_and_is_answered_in_json() {
 #[tokio::test]
 async fn both_eras_are_served_at_one_address() {
     let port = Port::memory().await;
-    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+    for revision in ["2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+        let value = port.post_as(revision, initialize(revision)).await.json();
+        assert_eq!(value["result"]["protocolVersion"], revision, "{value}");
         let value = port.post(initialize(revision)).await.json();
         assert_eq!(value["result"]["protocolVersion"], revision, "{value}");
         assert_eq!(value["result"]["serverInfo"]["name"], "agent-backend");
@@ -92,6 +94,10 @@ async fn notifications_are_accepted_without_an_answer() {
     let notes = [
         json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
         json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 9 } }),
+        // Nobody asked.
+        json!({ "jsonrpc": "2.0", "id": 1, "result": {} }),
+        json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -1, "message": "no" } }),
+        json!([{ "jsonrpc": "2.0", "id": 1, "result": {} }]),
     ];
     for note in notes {
         let got = port.post(note).await;
@@ -151,64 +157,6 @@ async fn there_is_nothing_to_listen_on_and_nothing_to_end() {
         assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{method}");
         assert_eq!(answer.headers()[ALLOW], "POST");
     }
-}
-
-#[tokio::test]
-async fn a_session_is_had_by_asking_for_it() {
-    let port = Port::memory().await;
-    let mut first = Port::request(initialize("2025-11-25").to_string());
-    *first.uri_mut() = http::Uri::from_static("http://localhost/mcp?session=true");
-    let got = port.send(first).await;
-    assert_eq!(got.events().last().unwrap()["result"]["protocolVersion"], "2025-11-25");
-    let session = http::HeaderValue::from_str(&got.session.unwrap()).unwrap();
-    let within = |message: Value| {
-        let mut request = Port::request(message.to_string());
-        request.headers_mut().insert("mcp-session-id", session.clone());
-        request
-    };
-    let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    assert_eq!(port.send(within(note)).await.status, StatusCode::ACCEPTED);
-    let got = port.send(within(read(1))).await;
-    let result = got.events().last().unwrap()["result"]["content"][0]["text"].clone();
-    assert_eq!(result, "one\ntwo\n");
-    let mut end = within(Value::Null);
-    *end.method_mut() = Method::DELETE;
-    assert!(port.send(end).await.status.is_success());
-    assert_eq!(port.send(within(read(2))).await.status, StatusCode::NOT_FOUND);
-}
-
-#[tokio::test]
-async fn in_a_session_an_answer_outlives_its_connection() {
-    let port = Port::over(Place::local());
-    let mut first = Port::request(initialize("2025-11-25").to_string());
-    *first.uri_mut() = http::Uri::from_static("http://localhost/mcp?session=true");
-    let session = http::HeaderValue::from_str(&port.send(first).await.session.unwrap()).unwrap();
-    let within = |message: Value| {
-        let mut request = Port::request(message.to_string());
-        request.headers_mut().insert("mcp-session-id", session.clone());
-        request
-    };
-    port.send(within(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))).await;
-    let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo done";
-    let asked = within(call(1, "exec", json!({ "command": command })));
-    let answer = port.endpoint.handle(port.place.backend.clone(), asked).await;
-    let mut body = answer.into_body();
-    let start = body.frame().await.unwrap().unwrap().into_data().unwrap();
-    let start = String::from_utf8_lossy(&start).into_owned();
-    let id = start.lines().find_map(|line| line.strip_prefix("id:")).unwrap().trim().to_owned();
-    while !port.place.backend.exists("begun").await.unwrap() {
-        tokio::task::yield_now().await;
-    }
-    // The connection is gone, and the command goes on.
-    drop(body);
-    port.place.backend.write("go", "").await.unwrap();
-    let mut again = within(Value::Null);
-    *again.method_mut() = Method::GET;
-    let last = http::HeaderValue::from_str(&id).unwrap();
-    again.headers_mut().insert("last-event-id", last);
-    let got = port.send(again).await;
-    let last = got.events().last().cloned().unwrap_or_default();
-    assert_eq!(last["result"]["structuredContent"]["stdout"], "done\n", "{:?}", got.body);
 }
 
 #[tokio::test]

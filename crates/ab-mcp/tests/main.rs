@@ -15,3 +15,4 @@ mod protocol;
 mod reading;
 mod schemas;
 mod searching;
+mod sessions;

@@ -69,7 +69,7 @@ async fn nonsense_gets_the_protocols_own_errors_and_the_server_goes_on() {
         ("{", Value::Null, -32700, "no JSON"),
         ("nonsense", Value::Null, -32700, "no JSON"),
         ("\u{1}\u{2}", Value::Null, -32700, "no JSON"),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"ping""#, Value::Null, -32700, "no JSON"),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"ping""#, json!(1), -32700, "no JSON"),
         (r#"{"jsonrpc":"1.0","id":2,"method":"ping"}"#, json!(2), -32600, "\"jsonrpc\" must be"),
         (r#"{"id":3,"method":"ping"}"#, json!(3), -32600, "\"jsonrpc\" must be"),
         (r#"[{"jsonrpc":"2.0","id":4,"method":"ping"}]"#, Value::Null, -32600, "no batches"),
@@ -92,19 +92,31 @@ async fn nonsense_gets_the_protocols_own_errors_and_the_server_goes_on() {
             r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":5}}"#,
             json!(8),
             -32602,
-            "tools/call: params",
+            "tools/call: 'params.name' must be a string, not the number 5",
         ),
         (
             r#"{"jsonrpc":"2.0","id":9,"method":"tools/call"}"#,
             json!(9),
             -32602,
-            "tools/call: params",
+            "tools/call: 'params' is missing: it must be an object",
         ),
         (
             r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"grep","arguments":[]}}"#,
             json!(10),
             -32602,
-            "tools/call: params",
+            "tools/call: 'params.arguments' must be an object, not an array",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"arguments":{}}}"#,
+            json!(11),
+            -32602,
+            "tools/call: 'params.name' is missing: it must be a string",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":12,"method":"tools/call","params":[]}"#,
+            json!(12),
+            -32600,
+            "\"params\" must be an object",
         ),
     ] {
         let answer = line.ask(said).await;
@@ -165,6 +177,32 @@ async fn an_id_that_waits_for_its_answer_cannot_be_used_again() {
     assert_eq!(answers[0]["result"]["structuredContent"]["stdout"], "first\n", "{answers:?}");
     let again = line.ask(&call("echo third")).await;
     assert_eq!(again["result"]["structuredContent"]["stdout"], "third\n");
+}
+
+#[tokio::test]
+async fn a_plain_call_that_is_cancelled_ends_and_is_not_answered() {
+    let place = Place::local();
+    let mut line = Line::begun(&place).await;
+    let params = json!({ "name": "exec", "arguments": { "command": "echo $$ > pid; sleep 1000" } });
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    line.say(&call.to_string()).await;
+    let pid = loop {
+        let said = place.backend.read_text("pid").await.unwrap_or_default();
+        if said.ends_with('\n') {
+            break said.trim().to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    let params = json!({ "requestId": 1 });
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+    line.say(&cancel.to_string()).await;
+    let process = std::path::PathBuf::from(format!("/proc/{pid}"));
+    while process.exists() {
+        tokio::task::yield_now().await;
+    }
+    // The next thing heard is the answer to the next question, with an id that is free again.
+    let answer = line.ask(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await;
+    assert_eq!(answer, json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
 }
 
 #[tokio::test]

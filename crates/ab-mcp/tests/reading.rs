@@ -101,6 +101,28 @@ async fn large_files_are_read_from_both_ends() {
 }
 
 #[tokio::test]
+async fn a_line_may_be_as_long_as_it_likes() {
+    let place = Place::local();
+    let large = format!("first\n{}\nlast\n", "z".repeat(20 << 20));
+    place.fill(&[("large", &large), ("one", &large[6..large.len() - 6])]).await;
+    let caller = place.call().await;
+    let text = caller.text("read_text_file", json!({ "path": "large" })).await;
+    assert!(text.starts_with("first\nzzz"), "{}", &text[..100]);
+    let end = " [line cut: 20.00 MB in all]\nlast\n[long lines were cut; grep finds text in them]";
+    assert!(text.ends_with(end), "{}", &text[text.len() - 200..]);
+    let text = caller.text("read_text_file", json!({ "path": "large", "offset": 3 })).await;
+    assert_eq!(text, "last\n[line 3 of 3 (20.00 MB)]");
+    let text = caller.text("read_text_file", json!({ "path": "one" })).await;
+    assert!(text.contains("zzz [line cut: 20.00 MB in all]"), "{}", &text[text.len() - 200..]);
+    let found = caller.text("grep", json!({ "path": "large", "pattern": "^zz" })).await;
+    assert!(found.starts_with("large:2:zz"), "{}", &found[..found.len().min(200)]);
+    let edit = json!({ "path": "large", "edits": [{ "oldText": "last", "newText": "end" }] });
+    caller.text("edit_file", edit).await;
+    let tail = caller.text("read_text_file", json!({ "path": "large", "tail": 1 })).await;
+    assert_eq!(tail, "end\n");
+}
+
+#[tokio::test]
 async fn several_files_are_read_each_on_its_own() {
     for place in Place::each(&[("a", "A\n"), ("b/c", "C")]).await {
         let caller = place.call().await;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::port::Bounds;
 use crate::tls::Tls;
+use crate::watched::{Watch, Watched};
 
 /// After a failed accept, which most likely means that we are out of descriptors.
 const BREATH: Duration = Duration::from_millis(50);
@@ -73,35 +74,52 @@ async fn connection(
 ) {
     // Answers are whole when they are written.
     let _ = stream.set_nodelay(true);
+    let (stream, watch) = Watched::new(stream, bounds.stall);
     match tls {
-        None => requests(stream, router, bounds, closing).await,
+        None => requests(stream, watch, router, bounds, closing).await,
         Some(tls) => match timeout(bounds.patience, tls.0.accept(stream)).await {
-            Ok(Ok(stream)) => requests(stream, router, bounds, closing).await,
+            Ok(Ok(stream)) => requests(stream, watch, router, bounds, closing).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         },
     }
 }
 
-async fn requests<S>(stream: S, router: Router, bounds: Bounds, closing: CancellationToken)
-where
+async fn requests<S>(
+    stream: S,
+    watch: Watch,
+    router: Router,
+    bounds: Bounds,
+    closing: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.patience)
         .max_buf_size(LARGEST_HEAD)
+        // Who has nothing more to ask may still wait for its answer; the watch sees who does not.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .with_upgrades();
     let mut serving = std::pin::pin!(serving);
-    let ended = tokio::select! {
-        ended = serving.as_mut() => ended,
-        () = closing.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
+    let served = async {
+        tokio::select! {
+            ended = serving.as_mut() => ended,
+            () = closing.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke off");
+    tokio::select! {
+        ended = served => match ended {
+            // What goes on after an upgrade is no longer HTTP.
+            Ok(()) => watch.let_go(),
+            Err(error) => tracing::debug!(%error, "a connection broke off"),
+        },
+        () = watch.deserted(bounds.last_answers) => {
+            tracing::debug!("a caller left before its answer");
+        }
     }
 }

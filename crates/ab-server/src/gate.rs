@@ -10,6 +10,7 @@
 mod origin;
 mod token;
 
+pub use origin::Origin;
 pub use token::Token;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, UPGRADE};
@@ -29,8 +30,8 @@ pub struct Gate {
     pub token: Option<Token>,
     /// Names under which we are reached, beside `localhost` and addresses.
     pub hosts: Vec<String>,
-    /// Origins of pages that may ask, such as `https://app.example.com`.
-    pub origins: Vec<String>,
+    /// Origins of pages that may ask.
+    pub origins: Vec<Origin>,
 }
 
 /// What is known of who asks.
@@ -53,6 +54,7 @@ pub(crate) enum Page {
 impl Gate {
     pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(Caller, Page), Problem> {
         let host = host(uri, headers)?;
+        said_once(headers)?;
         let caller = self.caller(uri, headers);
         if caller == Caller::Unknown || self.token.is_none() {
             self.known_host(&host)?;
@@ -71,6 +73,7 @@ impl Gate {
         headers: &HeaderMap,
     ) -> Result<(Caller, Page), Problem> {
         let host = host(uri, headers)?;
+        said_once(headers)?;
         Ok((Caller::Unknown, self.page(&host, headers)?))
     }
 
@@ -107,7 +110,7 @@ impl Gate {
     fn page(&self, host: &Host, headers: &HeaderMap) -> Result<Page, Problem> {
         let Some(value) = headers.get(ORIGIN) else { return Ok(Page::Own) };
         let text = value.to_str().unwrap_or_default();
-        let allowed = self.origins.iter().any(|allowed| origin::same(allowed, text));
+        let allowed = self.origins.iter().any(|allowed| allowed.is(text));
         if allowed {
             return Ok(Page::Foreign(text.to_owned()));
         }
@@ -141,6 +144,17 @@ impl Host {
             None => self.name.parse::<std::net::Ipv4Addr>().is_ok(),
         }
     }
+}
+
+/// Of two that differ, others on the way may have looked at the other one.
+fn said_once(headers: &HeaderMap) -> Result<(), Problem> {
+    for name in [AUTHORIZATION, ORIGIN] {
+        if headers.get_all(&name).iter().nth(1).is_some() {
+            let message = format!("the {name} header is there twice");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "Bad header", message));
+        }
+    }
+    Ok(())
 }
 
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
@@ -192,7 +206,7 @@ mod tests {
         Gate {
             token: token.map(Token::new),
             hosts: vec!["box.example".to_owned()],
-            origins: vec!["https://app.example".to_owned()],
+            origins: vec!["https://app.example".parse().unwrap()],
         }
     }
 
@@ -235,6 +249,24 @@ mod tests {
         // A request line with an address counts, whatever Host says.
         let absolute = "http://evil.example/mcp";
         assert_eq!(status(&gate(None), absolute, &[("host", "localhost")]), 403);
+    }
+
+    #[test]
+    fn what_is_looked_at_is_there_once() {
+        let gate = gate(Some("secret"));
+        let host = ("host", "localhost");
+        let (shown, wrong) = (("authorization", "Bearer secret"), ("authorization", "Bearer x"));
+        let (ours, other) = (("origin", "http://localhost"), ("origin", "http://evil.example"));
+        for path in ["/mcp", "/health", "/ssh"] {
+            for twice in
+                [[shown, wrong], [wrong, shown], [shown, shown], [ours, other], [ours, ours]]
+            {
+                let pairs = [host, twice[0], twice[1]];
+                assert_eq!(status(&gate, path, &pairs), 400, "{path} {twice:?}");
+                let asked = gate.admit_preflight(&path.parse().unwrap(), &headers(&pairs));
+                assert!(asked.is_err(), "{path} {twice:?}");
+            }
+        }
     }
 
     #[test]

@@ -11,9 +11,10 @@ mod port;
 mod problem;
 mod routes;
 mod tls;
+mod watched;
 mod wire;
 
-pub use gate::{Gate, Token};
+pub use gate::{Gate, Origin, Token};
 pub use port::{Bounds, Port, Running};
 pub use routes::openapi;
 pub use routes::workspace::Served;

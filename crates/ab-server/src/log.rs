@@ -1,5 +1,8 @@
 //! One line for each request, under an id that the answer carries too.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use axum::extract::Request;
@@ -37,10 +40,12 @@ fn brought(headers: &HeaderMap) -> Option<HeaderValue> {
     fits.then(|| value.clone())
 }
 
+/// Other than those of this process and, most likely, of others. Nobody has to be unable to guess
+/// it, and real randomness would cost the first request the time in which it is gathered.
 fn made() -> HeaderValue {
-    let mut bytes = [0; 8];
-    // Without randomness ids repeat, which harms nobody.
-    let _ = aws_lc_rs::rand::fill(&mut bytes);
-    let text = format!("{:016x}", u64::from_be_bytes(bytes));
+    static PROCESS: LazyLock<u32> =
+        LazyLock::new(|| (RandomState::new().build_hasher().finish() >> 32) as u32);
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let text = format!("{:08x}{:08x}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed));
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("-"))
 }

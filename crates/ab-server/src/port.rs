@@ -25,13 +25,24 @@ pub struct Bounds {
     pub connections: usize,
     /// How long a TLS handshake, or the head of a request, may take.
     pub patience: Duration,
+    /// How long a peer may take nothing of an answer.
+    pub stall: Duration,
+    /// How long a caller that has closed its end may wait for an answer to begin or to go on; then
+    /// it counts as gone, and what it asked for ends.
+    pub last_answers: Duration,
     /// How long requests that are being answered may go on when the port closes.
     pub grace: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: 4096, patience: Duration::from_secs(30), grace: Duration::from_secs(5) }
+        Self {
+            connections: 4096,
+            patience: Duration::from_secs(30),
+            stall: Duration::from_secs(30),
+            last_answers: Duration::from_secs(5),
+            grace: Duration::from_secs(5),
+        }
     }
 }
 

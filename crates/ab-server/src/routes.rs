@@ -22,7 +22,7 @@ use utoipa_axum::routes;
 
 use crate::gate::{Gate, Page};
 use crate::log;
-use crate::problem::Problem;
+use crate::problem::{Problem, Refusal};
 use workspace::Served;
 
 #[derive(OpenApi)]
@@ -68,7 +68,12 @@ pub(crate) fn all(served: Arc<Served>, gate: Arc<Gate>) -> Router {
     get,
     path = "/api/v1/openapi.json",
     tag = "port",
-    responses((status = OK, description = "The description, in OpenAPI", content_type = "application/json"))
+    responses(
+        (status = OK, description = "The description, in OpenAPI", content_type = "application/json"),
+        (status = BAD_REQUEST, description = "Headers that make no sense", body = Refusal),
+        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
+        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal)
+    )
 )]
 async fn describe() -> Response {
     Json(openapi()).into_response()

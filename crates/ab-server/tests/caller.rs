@@ -86,7 +86,25 @@ pub(crate) async fn send(address: SocketAddr, head: &str, body: &str) -> Got {
     let _ = stream.write_all(request.as_bytes()).await;
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
-    parse(&bytes)
+    let got = parse(&bytes);
+    described(head, &got);
+    got
+}
+
+/// Whatever a test is answered has to be in the description of the port.
+fn described(head: &str, got: &Got) {
+    let mut words = head.split(' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let described = serde_json::to_value(ab_server::openapi()).unwrap();
+    let path = target.split('?').next().unwrap_or_default();
+    // The head itself is read before there is a route.
+    let operation = &described["paths"][path][method.to_lowercase()];
+    if let Some(answers) = operation["responses"].as_object()
+        && got.status != 431
+    {
+        let status = got.status.to_string();
+        assert!(answers.contains_key(&status), "{method} {path}: {status} is not described");
+    }
 }
 
 pub(crate) fn parse(bytes: &[u8]) -> Got {

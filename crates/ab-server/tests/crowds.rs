@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::caller::{call, get, local, memory, open, open_within, post_head, send, serves};
+use crate::caller::{call, get, local, memory, open, open_within, parse, post_head, send, serves};
 
 #[tokio::test]
 async fn ten_thousand_pipelined_calls_are_answered_in_order() {
@@ -115,15 +115,19 @@ async fn more_callers_than_there_is_room_for_wait_their_turn() {
     }
 }
 
-#[tokio::test]
-async fn a_caller_that_dies_ends_its_command() {
+/// Bounds for callers that leave.
+fn hasty() -> Bounds {
+    Bounds { last_answers: Duration::from_millis(50), ..Bounds::default() }
+}
+
+/// Sends what `requests` makes of an exec, waits until it runs, leaves, and waits for its end.
+async fn leave_during_an_exec(requests: impl Fn(String) -> String) {
     let directory = tempfile::tempdir().unwrap();
     let backend = local(directory.path());
-    let port = open(serves(&backend), Gate::default()).await;
+    let port = open_within(serves(&backend), Gate::default(), hasty()).await;
     let mut stream = TcpStream::connect(port.address()).await.unwrap();
-    let body = call("exec", json!({ "command": "echo $$ > pid; sleep 1000" })).to_string();
-    let request = format!("{}\r\ncontent-length: {}\r\n\r\n{body}", post_head(&[]), body.len());
-    stream.write_all(request.as_bytes()).await.unwrap();
+    let exec = request(&call("exec", json!({ "command": "echo $$ > pid; sleep 1000" })));
+    stream.write_all(requests(exec).as_bytes()).await.unwrap();
     let pid = loop {
         let said = backend.read_text("pid").await.unwrap_or_default();
         if said.ends_with('\n') {
@@ -136,6 +140,61 @@ async fn a_caller_that_dies_ends_its_command() {
     while place.exists() {
         tokio::task::yield_now().await;
     }
+}
+
+fn request(message: &serde_json::Value) -> String {
+    let body = message.to_string();
+    format!("{}\r\ncontent-length: {}\r\n\r\n{body}", post_head(&[]), body.len())
+}
+
+#[tokio::test]
+async fn a_caller_that_dies_ends_its_command() {
+    leave_during_an_exec(|exec| exec).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_dies_with_more_to_ask_ends_its_command() {
+    let more = request(&call("read_text_file", json!({ "path": "pid" })));
+    leave_during_an_exec(|exec| format!("{exec}{more}")).await;
+    // More than is read ahead, and no more than the kernel keeps.
+    leave_during_an_exec(|exec| format!("{exec}{}", more.repeat(100))).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_has_nothing_more_to_ask_gets_its_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = local(directory.path());
+    let port = open(serves(&backend), Gate::default()).await;
+    let mut stream = TcpStream::connect(port.address()).await.unwrap();
+    let command = "touch begun; while ! test -e go; do sleep 0.01; done; echo done";
+    let exec = request(&call("exec", json!({ "command": command })));
+    stream.write_all(exec.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    while !backend.exists("begun").await.unwrap() {
+        tokio::task::yield_now().await;
+    }
+    backend.write("go", "").await.unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    assert_eq!(parse(&bytes).json()["result"]["structuredContent"]["stdout"], "done\n");
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_nothing_is_let_go_of() {
+    let backend = memory().await;
+    backend.write("big.png", vec![1; 16 << 20]).await.unwrap();
+    let bounds = Bounds { connections: 1, stall: Duration::from_millis(200), ..Bounds::default() };
+    let port = open_within(serves(&backend), Gate::default(), bounds).await;
+    let mut slow = TcpStream::connect(port.address()).await.unwrap();
+    let read = request(&call("read_media_file", json!({ "path": "big.png" })));
+    slow.write_all(read.as_bytes()).await.unwrap();
+    let mut start = [0; 12];
+    slow.read_exact(&mut start).await.unwrap();
+    // There is room for one, so that this is answered when the other has gone.
+    assert_eq!(get(port.address(), "/health", &[]).await.status, 200);
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest).await;
+    assert!(rest.len() < 16 << 20, "{}", rest.len());
 }
 
 #[tokio::test]

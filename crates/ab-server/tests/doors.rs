@@ -23,6 +23,24 @@ async fn a_foreign_host_or_page_is_refused_on_every_path() {
 }
 
 #[tokio::test]
+async fn every_route_describes_how_it_turns_callers_away() {
+    let port = open(serves(&memory().await), guarded()).await;
+    let described = serde_json::to_value(ab_server::openapi()).unwrap();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let head = format!("{} {path} HTTP/1.1", method.to_uppercase());
+            let with = |more: &str| format!("{head}\r\n{more}");
+            let ask = async |more: &str| send(port.address(), &with(more), "").await.status;
+            // Whether each is described is looked at where they are sent.
+            assert_eq!(ask("host: [").await, 400, "{method} {path}");
+            assert_eq!(ask("host: evil.example").await, 403, "{method} {path}");
+            let status = ask("host: localhost").await;
+            assert!(status == 401 || ["/health", "/ssh"].contains(&path.as_str()), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_page_cannot_post_without_asking_its_browser() {
     let port = open(serves(&memory().await), Gate::default()).await;
     // What a page may send without a preflight.
@@ -45,7 +63,7 @@ async fn a_host_that_makes_no_sense_is_answered_and_the_port_goes_on() {
 
 #[tokio::test]
 async fn pages_that_were_allowed_are_told_so() {
-    let origins = vec!["https://app.example".to_owned()];
+    let origins = vec!["https://app.example".parse().unwrap()];
     let port = open(serves(&memory().await), Gate { origins, ..guarded() }).await;
     let page = ("origin", "https://app.example");
     let preflight = "OPTIONS /mcp HTTP/1.1\r\nhost: localhost\r\norigin: https://app.example\r\n\

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::caller::{ROOT, get, guarded, memory, open, post, serves, serves_scope, tool};
+use crate::caller::{ROOT, get, guarded, memory, open, post, send, serves, serves_scope, tool};
 
 const SHOWN: (&str, &str) = ("authorization", "Bearer not-a-secret");
 
@@ -124,6 +124,20 @@ async fn a_daemon_in_a_scope_lets_nobody_choose_another() {
     assert_eq!(got.json()["result"]["content"][0]["text"], "theirs\n");
     let got = tool(port.address(), "read_text_file", read, &[("x-scope-path", "b")]).await;
     assert_eq!((got.status, &got.json()["error"]), (400, &json!("Scope conflict")));
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_there_is_not_found() {
+    let port = open(serves(&memory().await), guarded()).await;
+    let named = [SHOWN, ("mcp-session-id", "none"), ("accept", "text/event-stream")];
+    for method in ["GET", "DELETE"] {
+        let headers: Vec<String> =
+            named.iter().map(|(name, value)| format!("\r\n{name}: {value}")).collect();
+        let head = format!("{method} /mcp HTTP/1.1\r\nhost: localhost{}", headers.concat());
+        assert_eq!(send(port.address(), &head, "").await.status, 404, "{method}");
+    }
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    assert_eq!(post(port.address(), &named[..2], &ping).await.status, 404);
 }
 
 #[tokio::test]

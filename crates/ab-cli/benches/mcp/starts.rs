@@ -1,11 +1,15 @@
 //! How long a start takes, and what a server keeps that has nothing to do.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::ground::Ground;
 use crate::measure::{Bar, Pair, Table};
 use crate::programs::Peers;
 use crate::servers::{self, Talking, Who};
+
+/// A daemon that answers may not yet have nothing to do: ours finds out what is in force.
+const SETTLED: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
     let root = ground.root();
@@ -17,6 +21,7 @@ pub(crate) fn run(table: &mut Table, peers: &Peers, ground: &Ground) {
     let mut memory = Pair::default();
     let mut start = |who, kept: fn(&mut Pair) -> &mut Vec<f64>| {
         let (time, daemon) = daemon(who);
+        thread::sleep(SETTLED);
         kept(&mut memory).push(daemon.memory());
         time
     };

@@ -1,6 +1,7 @@
 //! `daemon`: one workspace, served to others until somebody ends it.
 
 mod access;
+mod footprint;
 mod logs;
 mod notice;
 mod sockets;
@@ -99,6 +100,15 @@ enum Kind {
     Memory,
 }
 
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Kind::Local => "local",
+            Kind::Memory => "memory",
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Listening")]
 struct Listening {
@@ -119,8 +129,8 @@ struct Listening {
     tls_key: Option<PathBuf>,
 
     /// The largest body of a request
-    #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = amount::size)]
-    max_body: u64,
+    #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = body)]
+    max_body: usize,
 }
 
 #[derive(Args, Debug)]
@@ -150,6 +160,15 @@ fn port(text: &str) -> Result<u16, String> {
     }
 }
 
+fn body(text: &str) -> Result<usize, String> {
+    // No message fits into less, and several of the largest are held at a time.
+    const BOUNDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 30;
+    match amount::size(text)? {
+        size if BOUNDS.contains(&size) => usize::try_from(size).map_err(|error| error.to_string()),
+        _ => Err("a body has between 1K and 1G".to_owned()),
+    }
+}
+
 pub(crate) async fn run(daemon: Daemon) -> Result<(), Failure> {
     // Every end that is not an end in good order is a 1, as the clients that start us expect.
     serve(daemon).await.map_err(Failure::into_plain)
@@ -167,7 +186,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     raise_open_files();
     let backend = daemon.open(daemon.commands.safety.into())?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
-    let max_body = usize::try_from(daemon.listening.max_body).unwrap_or(usize::MAX);
+    let max_body = daemon.listening.max_body;
     let http = HttpSettings { max_body, conformance_fixtures: daemon.conformance_fixtures };
     let mut served = Served::new(backend.clone(), root_dir, &http);
     if daemon.scope_path.is_some() {
@@ -194,6 +213,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let beside = beside.serve();
     let told = notice::tell(&daemon, &mut opened, &known).await;
     if told.is_ok() {
+        footprint::give_back();
         signals.first().await;
         tracing::info!("closing");
     }

@@ -16,8 +16,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::spool::{Read, Spool};
 
-/// Processes that stay, at a time.
-pub(crate) const MAX_DETACHED: usize = 256;
+/// Processes that stay, at a time, of all scopes. One scope has at most as many as it leaves to the
+/// others, which is half of them when it is alone.
+pub(crate) const MAX_DETACHED: usize = 512;
 /// Ended ones whose output can still be read; the oldest go first.
 pub(crate) const MAX_ENDED: usize = 64;
 /// Memory that the output of ended ones may hold; the oldest go first, the last one stays.
@@ -31,6 +32,8 @@ pub(crate) struct Table {
     stop: watch::Sender<bool>,
     live: watch::Sender<usize>,
     entries: Mutex<BTreeMap<u64, Entry>>,
+    /// Those that are about to stay, with the scope they were started in.
+    starting: Mutex<BTreeMap<u64, WsPath>>,
 }
 
 /// A process that stays.
@@ -56,6 +59,7 @@ pub(crate) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.table.starting().remove(&self.number);
         self.table.live.send_modify(|live| *live -= 1);
     }
 }
@@ -69,6 +73,7 @@ impl Table {
             stop: watch::Sender::new(false),
             live: watch::Sender::new(0),
             entries: Mutex::new(BTreeMap::new()),
+            starting: Mutex::new(BTreeMap::new()),
         })
     }
 
@@ -96,20 +101,34 @@ impl Table {
         self.stop.subscribe()
     }
 
-    /// Refuses one more that stays where there are too many.
-    pub(crate) fn has_room(&self) -> Result<()> {
-        let running = self.lock().values().filter(|entry| entry.exit.is_none()).count();
-        if running < MAX_DETACHED {
+    /// Keeps room for one more that stays, or refuses it where its scope has too many already.
+    pub(crate) fn reserve(&self, place: &Place, cwd: &WsPath) -> Result<()> {
+        let scope = cwd.fence();
+        let mut starting = self.starting();
+        let entries = self.lock();
+        let running = entries.values().filter(|entry| entry.exit.is_none());
+        let scopes = running.map(|entry| entry.cwd.fence()).chain(starting.values().cloned());
+        let (all, own) = scopes.fold((0, 0), |(all, own), other| {
+            (all + 1, own + usize::from(other.as_str() == scope.as_str()))
+        });
+        if all + own < MAX_DETACHED {
+            drop(entries);
+            starting.insert(place.number, scope);
             return Ok(());
         }
-        let message = format!("{MAX_DETACHED} processes were started and still run");
+        let message = match all == own {
+            true => format!("{own} processes were started and still run"),
+            false => format!("{own} processes were started here and still run, and {all} in all"),
+        };
         Err(Error::new(Code::ExecError, Kind::TooLarge, message)
             .with_verb(Verb::Exec)
             .with_hint("end some of them first"))
     }
 
     pub(crate) fn add(&self, place: &Place, entry: Entry) {
+        let mut starting = self.starting();
         self.lock().insert(place.number, entry);
+        starting.remove(&place.number);
     }
 
     /// Notes the end of one that stays.
@@ -179,6 +198,11 @@ impl Table {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Taken before the entries, by whoever needs both.
+    fn starting(&self) -> MutexGuard<'_, BTreeMap<u64, WsPath>> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Brings what is kept, and then what comes, to one reader; ends with it.
@@ -207,5 +231,39 @@ async fn follow(spool: Arc<Spool>, mut from: u64, follower: Follower) {
             },
             Read::End => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::path::PathRules;
+
+    use super::*;
+
+    /// Starts as many as may start in a scope, and tells how many that were.
+    fn fill(table: &Arc<Table>, scope: &str, held: &mut Vec<Place>) -> usize {
+        let cwd = PathRules::lenient().parse(scope).unwrap().fenced();
+        for count in 0.. {
+            let place = table.enter().unwrap();
+            match table.reserve(&place, &cwd) {
+                Ok(()) => held.push(place),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::TooLarge);
+                    return count;
+                }
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn no_scope_takes_what_others_need() {
+        let (table, mut held) = (Table::new(), Vec::new());
+        let counts = [".", "a", "b", "c"].map(|scope| fill(&table, scope, &mut held));
+        assert_eq!(counts, [256, 128, 64, 32]);
+        let rest: usize = ('d'..='z').map(|c| fill(&table, &c.to_string(), &mut held)).sum();
+        assert_eq!(256 + 128 + 64 + 32 + rest, MAX_DETACHED);
+        held.clear();
+        assert_eq!(fill(&table, "late", &mut held), 256);
     }
 }

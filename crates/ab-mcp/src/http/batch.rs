@@ -11,9 +11,11 @@ use rmcp::model::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Answer, Endpoint, REVISION, REVISION_UNSAID, answer, direct, refusal, written};
+use super::{Answer, Endpoint, JSON, REVISION, REVISION_UNSAID, SESSION, answer, direct, refusal};
 use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
+use crate::failure::CROWDED;
 use crate::nonsense::refused;
+use crate::outgoing::{Crowded, held};
 
 /// The last revision with batches.
 const LAST_WITH_BATCHES: &str = "2025-03-26";
@@ -31,6 +33,9 @@ impl Endpoint {
         if revision > LAST_WITH_BATCHES {
             let why = format!("there are no batches in revision {revision}: send one message");
             return Err(refuse(ErrorCode::INVALID_REQUEST, ab_core::error::printable(&why)));
+        }
+        if let Some(named) = parts.headers.get(SESSION) {
+            self.sessions.admit(named, &backend, None).await?;
         }
         let messages: Vec<Value> = serde_json::from_slice(text)
             .map_err(|error| refuse(ErrorCode::PARSE_ERROR, format!("no JSON: {error}")))?;
@@ -54,7 +59,11 @@ impl Endpoint {
             return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
         }
         answers.push(b']');
-        Ok(written(StatusCode::OK, Ok(answers)))
+        let room = self.server.outgoing().hold(answers.len()).await;
+        let room = room.map_err(|Crowded| {
+            refusal(StatusCode::SERVICE_UNAVAILABLE, None, ErrorCode(-32000), CROWDED.to_owned())
+        })?;
+        Ok(answer(StatusCode::OK, JSON, held(answers, room)))
     }
 
     /// The answer to one of them, unless it wants none. Notes of progress have no place here.
@@ -63,7 +72,7 @@ impl Endpoint {
         backend: &Backend,
         parts: &Parts,
         message: Value,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Bytes> {
         let text = Bytes::from(serde_json::to_vec(&message).ok()?);
         let parsed = match serde_json::from_slice::<ClientJsonRpcMessage>(&text) {
             Ok(parsed) => parsed,
@@ -83,7 +92,8 @@ impl Endpoint {
             }
             ClientRequest::CallToolRequest(call) if !self.server.is_fixture(&call.params.name) => {
                 let call = direct::Call::new(request.id, call.params);
-                call.written(&self.server.over(backend.clone())).await.ok()
+                let written = call.written(&self.server.over(backend.clone())).await;
+                written.map_or_else(|unwritten| value(&unwritten.told()), Some)
             }
             _ => {
                 let mut alone = Request::new(());
@@ -95,14 +105,14 @@ impl Endpoint {
                 let answered = answered.unwrap_or_else(|refusal| refusal);
                 let body = answered.into_body().collect().await.ok()?.to_bytes();
                 serde_json::from_slice::<IgnoredAny>(&body).ok()?;
-                Some(body.into())
+                Some(body)
             }
         }
     }
 }
 
 /// What is left of a batch whose answers are too much already.
-fn too_much(message: &Value) -> Option<Vec<u8>> {
+fn too_much(message: &Value) -> Option<Bytes> {
     let id: RequestId = serde_json::from_value(message.get("id")?.clone()).ok()?;
     let why =
         format!("the answers of this batch are over {BATCH_BYTES} bytes: send fewer at a time");
@@ -110,6 +120,6 @@ fn too_much(message: &Value) -> Option<Vec<u8>> {
     value(&ServerJsonRpcMessage::error(error, Some(id)))
 }
 
-fn value(message: &ServerJsonRpcMessage) -> Option<Vec<u8>> {
-    serde_json::to_vec(message).ok()
+fn value(message: &ServerJsonRpcMessage) -> Option<Bytes> {
+    serde_json::to_vec(message).ok().map(Bytes::from)
 }

@@ -29,7 +29,7 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 

@@ -1,20 +1,25 @@
-//! The short way: a plain call of a tool, in a revision with a handshake, answered with JSON.
+//! The short way: a plain call of a tool, in a revision with a handshake, answered with JSON. Lines
+//! take it too.
 //!
 //! Most requests are such calls, and most of what rmcp does for a request is of no use to them. What
 //! is answered here is what rmcp would answer; a test compares the two.
 
 use std::borrow::Cow;
 
-use http::HeaderValue;
+use bytes::Bytes;
 use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ErrorData, JsonObject, ProtocolVersion, RequestId,
+    CallToolRequestParams, ErrorCode, ErrorData, JsonObject, ProtocolVersion, RequestId,
     ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{REVISION, REVISION_UNSAID};
+use crate::answer::plain;
+use crate::failure::{CROWDED, Failure};
+use crate::outgoing::held;
 use crate::server::Server;
 
 /// A call whose caller wants nothing but the result.
@@ -68,6 +73,10 @@ impl Call {
         Call { id, request }
     }
 
+    pub(crate) fn id(&self) -> &RequestId {
+        &self.id
+    }
+
     pub(crate) fn tool(&self) -> &str {
         &self.request.name
     }
@@ -89,28 +98,63 @@ impl Call {
         Some(Call { id, request })
     }
 
-    /// The answer as JSON.
-    pub(crate) async fn written(self, server: &Server) -> serde_json::Result<Vec<u8>> {
+    /// The answer as JSON, with the room it takes until it was taken.
+    pub(crate) async fn written(self, server: &Server) -> Result<Bytes, Unwritten> {
         let Call { id, request } = self;
         let result = match server.outcome(request, None).await {
-            Ok(Ok(answer)) => match answer.into_media() {
-                Ok(media) => return media.into_response(&id),
-                Err(answer) => Ok(answer.into_result()),
-            },
+            Ok(Ok(mut answer)) => {
+                let (outgoing, weight) = (server.outgoing(), answer.weight());
+                let room = match answer.take_room() {
+                    Some(room) => Ok(Some(room)),
+                    None => outgoing.hold(weight).await,
+                };
+                let Ok(room) = room else { return Err(Unwritten::Crowded(id)) };
+                let write = move || answer.into_response(&id);
+                let text = outgoing.aside(weight, write).await.map_err(|_| Unwritten::Odd)?;
+                return Ok(held(text, room));
+            }
+            Ok(Err(Failure::Crowded)) => return Err(Unwritten::Crowded(id)),
             Ok(Err(failure)) => server.failed(failure).await,
             Err(error) => Err(error),
         };
-        serde_json::to_vec(&message(result, id))
+        let message = match result {
+            Ok(result) => {
+                ServerJsonRpcMessage::response(ServerResult::CallToolResult(plain(result)), id)
+            }
+            Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
+        };
+        serde_json::to_vec(&message).map(Bytes::from).map_err(|_| Unwritten::Odd)
     }
 }
 
-fn message(result: Result<CallToolResult, ErrorData>, id: RequestId) -> ServerJsonRpcMessage {
-    match result {
-        Ok(mut result) => {
-            // Only the new era has it.
-            result.result_type = None;
-            ServerJsonRpcMessage::response(ServerResult::CallToolResult(result), id)
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Unwritten {
+    /// No room for it; the call had this id.
+    Crowded(RequestId),
+    /// It cannot be said in JSON.
+    Odd,
+}
+
+impl Unwritten {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Unwritten::Crowded(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Unwritten::Odd => StatusCode::INTERNAL_SERVER_ERROR,
         }
-        Err(error) => ServerJsonRpcMessage::error(error, Some(id)),
+    }
+
+    /// What the caller is told instead.
+    pub(crate) fn told(self) -> ServerJsonRpcMessage {
+        match self {
+            Unwritten::Crowded(id) => {
+                let error = ErrorData::new(ErrorCode(-32000), CROWDED, None);
+                ServerJsonRpcMessage::error(error, Some(id))
+            }
+            Unwritten::Odd => {
+                let error = ErrorData::internal_error("the answer cannot be written", None);
+                ServerJsonRpcMessage::error(error, None)
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::Outcome;
 use super::output::Kept;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_EXEC_TIME, MAX_EXEC_TIME, PROGRESS_EVERY, RESULT_BYTES};
+use crate::bounds::{DEFAULT_EXEC_TIME, MAX_EXEC_TIME, MAX_STAY, PROGRESS_EVERY, RESULT_BYTES};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::quantity::grouped;
@@ -22,12 +22,10 @@ pub(crate) async fn call(
     progress: Option<Progress>,
 ) -> Outcome {
     let command = arguments.text("command")?;
-    let given = arguments.seconds("timeout")?;
-    let given = given.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
     let background = arguments.flag("background", false)?;
     let timeout = match background {
-        true => given,
-        false => Some(given.unwrap_or(DEFAULT_EXEC_TIME).min(MAX_EXEC_TIME)),
+        true => arguments.time("timeout", MAX_STAY)?,
+        false => Some(arguments.time("timeout", MAX_EXEC_TIME)?.unwrap_or(DEFAULT_EXEC_TIME)),
     };
     let options = ExecOptions {
         cwd: arguments.optional_text("cwd")?,
@@ -117,15 +115,15 @@ fn answered(stdout: Kept, stderr: Kept, exit: &Exit, timeout: Duration) -> Outco
     let value = json!({
         "stdout": stdout,
         "stderr": stderr,
-        "exitCode": exit.code,
-        "signal": exit.signal,
         "timedOut": exit.cause == Cause::Timeout,
         "truncated": cut,
     });
-    let answer = Answer::with_value(parts.join("\n"), value);
+    let answer = Answer::with_value(parts.join("\n"), value)
+        .with_some("exitCode", exit.code)
+        .with_some("signal", exit.signal);
     match ending {
         None => Ok(answer),
-        Some(_) => Err(Failure::Ran(answer)),
+        Some(_) => Err(Failure::Ran(Box::new(answer))),
     }
 }
 

@@ -1,18 +1,26 @@
 //! `read_media_file`: a file's bytes in base64.
 
-use ab_core::Backend;
 use ab_core::options::ReadOptions;
+use ab_core::{Backend, Verb};
 
 use super::Outcome;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::bounds::MEDIA_BYTES;
 use crate::media::{Kind, Media};
+use crate::outgoing::Outgoing;
 
-pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
+pub(crate) async fn call(
+    backend: &Backend,
+    mut arguments: Arguments,
+    outgoing: &Outgoing,
+) -> Outcome {
     let path = arguments.text("path")?;
     // Accepted from those who had to ask: what is neither picture nor sound is a resource.
     arguments.flag("force", false)?;
+    // Before it is read, so that no more is held than there is room for.
+    let size = backend.stat(&path).await.map_err(|error| error.with_verb(Verb::Read))?.size;
+    let room = outgoing.hold(Media::weight_of(size.min(MEDIA_BYTES))).await?;
     let options = ReadOptions { limit: MEDIA_BYTES, ..ReadOptions::default() };
     let content = backend.read_with(&path, options).await?;
     let mime = mime_type(&path);
@@ -21,7 +29,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         Some("audio") => Kind::Audio,
         _ => Kind::Resource(uri(backend.resolve(&path)?.as_str())),
     };
-    Ok(Answer::media(Media { kind, mime, bytes: content.bytes }))
+    Ok(Answer::media(Media { kind, mime, bytes: content.bytes, room }))
 }
 
 /// What a file is, by its extension.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Channel, Control, Exit, Process, ProcessId, ProcessInfo};
+use ab_core::process::{Channel, Control, Process, ProcessId, ProcessInfo};
 use ab_core::{Backend, Error, Kind};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -49,8 +49,8 @@ pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outco
         .with("nextCursor", heard.next)
         .with("lost", heard.lost)
         .with("running", !heard.ended)
-        .with("exitCode", exit.as_ref().and_then(|exit| exit.code))
-        .with("signal", exit.as_ref().and_then(|exit| exit.signal)))
+        .with_some("exitCode", exit.as_ref().and_then(|exit| exit.code))
+        .with_some("signal", exit.as_ref().and_then(|exit| exit.signal)))
 }
 
 pub(crate) async fn input(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -207,14 +207,16 @@ fn row(process: &ProcessInfo) -> String {
 }
 
 fn value(process: &ProcessInfo) -> Value {
-    let exit = |field: fn(&Exit) -> Option<i32>| process.exit.as_ref().and_then(field);
-    json!({
+    let mut value = json!({
         "processId": process.id.as_str(),
         "command": process.command.chars().take(COMMAND_CHARS).collect::<String>(),
         "cwd": process.cwd.to_string(),
         "started": shown(process.started),
         "running": process.exit.is_none(),
-        "exitCode": exit(|exit| exit.code),
-        "signal": exit(|exit| exit.signal),
-    })
+    });
+    if let (Some(exit), Value::Object(fields)) = (&process.exit, &mut value) {
+        fields.extend(exit.code.map(|code| ("exitCode".to_owned(), json!(code))));
+        fields.extend(exit.signal.map(|signal| ("signal".to_owned(), json!(signal))));
+    }
+    value
 }

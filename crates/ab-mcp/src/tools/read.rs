@@ -1,6 +1,5 @@
 //! `read_text_file`: lines of a text file.
 
-use ab_core::backend::LineRange;
 use ab_core::options::{ByteRange, ReadOptions};
 use ab_core::{Backend, Code, Error, Kind, Stat, Verb};
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use crate::arguments::Arguments;
 use crate::bounds::{COUNTED_BYTES, DEFAULT_LINES, EXPLICIT_BYTES, RESULT_BYTES};
 use crate::failure::Failure;
 use crate::quantity::size;
-use crate::window::{self, Chosen, Numbers, Shape, Wanted, Window};
+use crate::window::{self, Chosen, Numbers, Passing, Shape, Wanted, Window};
 
 /// Bytes at the start of a file in which a NUL makes it binary.
 const PROBE: usize = 8192;
@@ -80,13 +79,14 @@ pub(crate) async fn read(
     drop(bytes);
     let window = match wanted {
         Wanted::From { skip, limit } => {
-            let limit = limit.min(bound as u64);
-            let lines = backend.lines(path, LineRange { offset: skip, limit }).await?;
-            let text = lines.text.as_bytes();
-            let pieces = text.split_inclusive(|byte| *byte == b'\n');
-            let mut window = window::gathered(pieces, skip, bound, numbers);
-            window.total = lines.total_lines;
-            window
+            let mut passing = Passing::new(skip, limit, bound, numbers);
+            let mut chunks = backend.chunks(path).await?;
+            while let Some(chunk) = chunks.next().await? {
+                if passing.feed(&chunk).is_break() {
+                    break;
+                }
+            }
+            passing.finish()
         }
         Wanted::Last(_) if numbers == Numbers::With => {
             let message = format!(
@@ -137,10 +137,9 @@ fn refuse_binary(backend: &Backend, path: &str, bytes: &[u8], stat: &Stat) -> Re
     }
     let message = format!("a binary file ({}, {})", mime_type(path), size(stat.size));
     let shown = backend.resolve(path)?;
-    Err(Failure::Call(
-        Error::new(Code::ReadFailed, Kind::Invalid, message)
-            .with_verb(Verb::Read)
-            .with_path(shown.to_string())
-            .with_hint("read_media_file returns its bytes in base64"),
-    ))
+    Err(Error::new(Code::ReadFailed, Kind::Invalid, message)
+        .with_verb(Verb::Read)
+        .with_path(shown.to_string())
+        .with_hint("read_media_file returns its bytes in base64")
+        .into())
 }

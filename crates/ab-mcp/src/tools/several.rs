@@ -47,8 +47,8 @@ async fn one(backend: &Backend, path: &str, bound: usize) -> String {
             }
             format!("{path}:\n{}\n", window.text)
         }
-        Err(Failure::Call(error)) => {
-            format!("{path}: Error - {}", explained(&error, backend).await)
+        Err(Failure::Call(error, act)) => {
+            format!("{path}: Error - {}", explained(&error, act, backend).await)
         }
         Err(failure) => format!("{path}: Error - {failure}"),
     }

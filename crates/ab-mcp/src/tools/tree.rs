@@ -3,13 +3,16 @@
 use ab_core::Backend;
 use ab_core::backend::{Node, TreeOptions};
 use ab_core::metadata::Truncated;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Outcome;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::bounds::{MAX_PATTERNS, TREE_ENTRIES};
 use crate::quantity::grouped;
+
+/// About what an entry takes as text.
+const NODE_BYTES: usize = 80;
 
 /// What is rarely wanted and often large.
 pub(crate) const DEFAULT_EXCLUDES: [&str; 27] = [
@@ -59,16 +62,81 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         ),
         Truncated::Time => "the time was up: ask for a directory below".to_owned(),
     });
-    let value = Value::Array(tree.nodes.into_iter().map(nested).collect());
-    Ok(Answer::beside(format!("{value:#}"), note))
+    let mut text = String::with_capacity(NODE_BYTES * tree.nodes.len());
+    write(&mut text, &tree.nodes, 0);
+    Ok(Answer::beside(text, note))
 }
 
-fn nested(node: Node) -> Value {
-    match node.kind.is_dir() {
-        true => {
-            let children: Vec<Value> = node.children.into_iter().map(nested).collect();
-            json!({ "name": node.name, "type": node.kind.as_str(), "children": children })
+/// An array of nodes as JSON that people can read too, written straight from the nodes: there may
+/// be many.
+fn write(out: &mut String, nodes: &[Node], depth: usize) {
+    if nodes.is_empty() {
+        return out.push_str("[]");
+    }
+    for (index, node) in nodes.iter().enumerate() {
+        out.push(if index == 0 { '[' } else { ',' });
+        line(out, depth + 1);
+        out.push('{');
+        line(out, depth + 2);
+        out.push_str("\"name\": ");
+        out.push_str(&Value::from(node.name.as_str()).to_string());
+        out.push(',');
+        line(out, depth + 2);
+        out.push_str("\"type\": \"");
+        out.push_str(node.kind.as_str());
+        out.push('"');
+        if node.kind.is_dir() {
+            out.push(',');
+            line(out, depth + 2);
+            out.push_str("\"children\": ");
+            write(out, &node.children, depth + 2);
         }
-        false => json!({ "name": node.name, "type": node.kind.as_str() }),
+        line(out, depth + 1);
+        out.push('}');
+    }
+    line(out, depth);
+    out.push(']');
+}
+
+fn line(out: &mut String, depth: usize) {
+    out.push('\n');
+    for _ in 0..depth {
+        out.push_str("  ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::FileKind;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(name: &str, kind: FileKind, children: Vec<Node>) -> Node {
+        Node { name: name.to_owned(), kind, children }
+    }
+
+    #[test]
+    fn it_is_the_json_that_anybody_would_write() {
+        let file = |name| node(name, FileKind::File, vec![]);
+        let inner = node("in \"n\ner\"", FileKind::Dir, vec![file("x"), file("\u{e4}\\")]);
+        let empty = node("empty", FileKind::Dir, vec![]);
+        let nodes = [node("d", FileKind::Dir, vec![inner, empty]), file("f")];
+        let mut text = String::new();
+        write(&mut text, &nodes, 0);
+        let expect = json!([
+            { "name": "d", "type": "directory", "children": [
+                { "name": "in \"n\ner\"", "type": "directory", "children": [
+                    { "name": "x", "type": "file" },
+                    { "name": "\u{e4}\\", "type": "file" },
+                ] },
+                { "name": "empty", "type": "directory", "children": [] },
+            ] },
+            { "name": "f", "type": "file" },
+        ]);
+        assert_eq!(text, format!("{expect:#}"));
+        let mut none = String::new();
+        write(&mut none, &[], 0);
+        assert_eq!(none, "[]");
     }
 }

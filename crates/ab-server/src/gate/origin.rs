@@ -1,9 +1,12 @@
 //! Origins of pages: scheme, name and port, where a port that is not said is that of the scheme.
 
+use std::str::FromStr;
+
 use axum::http::uri::Authority;
 
-#[derive(PartialEq, Eq)]
-struct Origin {
+/// Where pages come from, such as `https://app.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
     scheme: String,
     name: String,
     port: u16,
@@ -29,11 +32,19 @@ fn parse(text: &str) -> Option<Origin> {
     Some(Origin { scheme, name: authority.host().to_ascii_lowercase(), port })
 }
 
-/// Whether both name one origin.
-pub(crate) fn same(allowed: &str, shown: &str) -> bool {
-    match (parse(allowed), parse(shown)) {
-        (Some(allowed), Some(shown)) => allowed == shown,
-        _ => false,
+impl Origin {
+    /// Whether a page says that it is from here.
+    pub(crate) fn is(&self, shown: &str) -> bool {
+        parse(shown).as_ref() == Some(self)
+    }
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let example = "an origin is a scheme and a name, such as https://app.example.com";
+        parse(text).ok_or_else(|| example.to_owned())
     }
 }
 
@@ -43,4 +54,22 @@ pub(crate) fn is_of_host(shown: &str, name: &str, port: Option<u16>) -> bool {
     let Some(origin) = parse(shown) else { return false };
     let standard = if origin.scheme == "https" { 443 } else { 80 };
     origin.name == name && origin.port == port.unwrap_or(standard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_has_a_scheme_and_a_name_and_nothing_more() {
+        for text in ["http://a", "https://a.example", "https://a.example:8443", "http://[::1]:80"] {
+            assert!(text.parse::<Origin>().is_ok(), "{text}");
+        }
+        for text in
+            ["", "foo", "*", "null", "a.example", "ftp://a", "http://", "http://a/b", "http://u@a"]
+        {
+            assert!(text.parse::<Origin>().is_err(), "{text}");
+        }
+        assert!("https://A.example:443".parse::<Origin>().unwrap().is("https://a.EXAMPLE"));
+    }
 }

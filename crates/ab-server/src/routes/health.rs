@@ -45,6 +45,7 @@ struct Transports {
     tag = "port",
     responses(
         (status = OK, body = Health),
+        (status = BAD_REQUEST, description = "Headers that make no sense", body = Refusal),
         (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal)
     )
 )]

@@ -32,9 +32,14 @@ use crate::problem::Refusal;
         (status = BAD_REQUEST, description = "No message, or headers that make no sense", body = Refusal),
         (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
         (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
+        (status = NOT_FOUND, description = "There is no such session, or the revision has no such method"),
         (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
+        (status = REQUEST_TIMEOUT, description = "The body did not come in time"),
+        (status = CONFLICT, description = "A call with this id is not answered yet in this session"),
         (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
-        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON")
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON"),
+        (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed"),
+        (status = SERVICE_UNAVAILABLE, description = "No room for another large body, for another large answer, or for another session")
     )
 )]
 pub(crate) async fn call(State(served): State<Arc<Served>>, request: Request) -> Response {
@@ -51,8 +56,14 @@ pub(crate) async fn call(State(served): State<Arc<Served>>, request: Request) ->
     params(("Mcp-Session-Id" = Option<String>, Header, description = "The session")),
     responses(
         (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
+        (status = BAD_REQUEST, description = "Headers that make no sense, or another scope than that of the session", body = Refusal),
+        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
+        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session"),
-        (status = METHOD_NOT_ALLOWED, description = "The request names no session")
+        (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
+        (status = CONFLICT, description = "Somebody listens to this session already"),
+        (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
 pub(crate) async fn listen(State(served): State<Arc<Served>>, request: Request) -> Response {
@@ -67,7 +78,12 @@ pub(crate) async fn listen(State(served): State<Arc<Served>>, request: Request) 
     params(("Mcp-Session-Id" = Option<String>, Header, description = "The session")),
     responses(
         (status = ACCEPTED, description = "It has ended"),
-        (status = METHOD_NOT_ALLOWED, description = "The request names no session")
+        (status = BAD_REQUEST, description = "Headers that make no sense, or another scope than that of the session", body = Refusal),
+        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
+        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
+        (status = NOT_FOUND, description = "There is no such session"),
+        (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
+        (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
 pub(crate) async fn end(State(served): State<Arc<Served>>, request: Request) -> Response {

@@ -49,6 +49,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
         (status = SWITCHING_PROTOCOLS, description = "The bytes of SSH follow"),
         (status = UPGRADE_REQUIRED, description = "This path is for WebSockets"),
         (status = BAD_REQUEST, description = "An upgrade that makes no sense", body = Refusal),
+        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal),
         (status = NOT_FOUND, description = "SSH is not served here", body = Refusal)
     )
 )]

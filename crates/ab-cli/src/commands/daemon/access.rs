@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ab_server::{Gate, Token};
+use ab_server::{Gate, Origin, Token};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -25,12 +25,21 @@ pub(crate) struct Access {
     no_auth: bool,
 
     /// A name under which the port is reached, beside localhost and addresses
-    #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',')]
+    #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = name)]
     allowed_hosts: Vec<String>,
 
     /// An origin whose pages may ask, such as https://app.example.com
     #[arg(long = "allowed-origin", value_name = "ORIGIN", value_delimiter = ',')]
-    allowed_origins: Vec<String>,
+    allowed_origins: Vec<Origin>,
+}
+
+/// A name, without what may stand around it in an address.
+fn name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    match !text.is_empty() && text.chars().all(fits) {
+        true => Ok(text.to_owned()),
+        false => Err("a name has letters, digits, '-' and '.', and no scheme or port".to_owned()),
+    }
 }
 
 impl Access {

@@ -3,8 +3,10 @@
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, registry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -28,15 +30,18 @@ impl FromStr for Level {
 /// From here on, what happens is written.
 pub(crate) fn start(format: LogFormat, level: &Level) {
     // What libraries have to say matters when it is bad.
-    let filter = EnvFilter::new(format!("warn,ab_server={0},ab_cli={0},ab_remote={0}", level.0));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let ours = ["ab_server", "ab_cli", "ab_remote"].map(|target| (target, level.0));
+    let filter = Targets::new().with_default(LevelFilter::WARN).with_targets(ours);
+    let lines = fmt::layer()
         .with_writer(std::io::stderr)
+        .with_target(false)
         // It would tell of a line that cannot be written on the stream that takes none, and panic.
         .log_internal_errors(false);
     // A second call in one process keeps the first one's way.
     let _ = match format {
-        LogFormat::Text => lines.with_ansi(false).with_target(false).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).with_target(false).try_init(),
+        LogFormat::Text => registry().with(lines.with_ansi(false).with_filter(filter)).try_init(),
+        LogFormat::Json => {
+            registry().with(lines.json().flatten_event(true).with_filter(filter)).try_init()
+        }
     };
 }

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use ab_core::effective::Isolation;
 use ab_server::Running;
 
-use super::Daemon;
 use super::logs::LogFormat;
 use super::ssh::Beside;
+use super::{Daemon, Kind};
 use crate::failure::Failure;
 use crate::terminal::talk;
 
@@ -69,6 +69,7 @@ pub(crate) async fn tell(
         LogFormat::Json => tracing::info!(
             root,
             scope,
+            backend = daemon.backend.as_str(),
             url = format!("{scheme}://{address}"),
             isolation,
             safety,
@@ -79,8 +80,13 @@ pub(crate) async fn tell(
         ),
         LogFormat::Text => {
             let scope = scope.map(|scope| format!(" (scope {scope})")).unwrap_or_default();
+            // The directory of that name is not looked at.
+            let kept = match daemon.backend {
+                Kind::Local => "",
+                Kind::Memory => " (in memory, gone when this ends)",
+            };
             talk(&format!(
-                "agent-backend serves {root}{scope} at {scheme}://{address}/mcp, \
+                "agent-backend serves {root}{scope}{kept} at {scheme}://{address}/mcp, \
                  isolation {isolation}, safety {safety}, {access}{}\n",
                 known.ssh()
             ));

@@ -1,0 +1,73 @@
+//! What a daemon keeps in memory while it waits: not the code that only its start needed.
+//!
+//! The kernel maps a program in pieces around each place that runs, and a start runs through most of
+//! it once. Those pieces are given back when the start is over. They stay in the kernel's cache, and
+//! what is needed again comes back from there in an instant.
+
+#![allow(unsafe_code, reason = "advice on memory has no safe form")]
+
+use std::fs;
+use std::path::Path;
+
+use rustix::mm::{Advice, madvise};
+
+pub(crate) fn give_back() {
+    let (Ok(program), Ok(maps)) =
+        (fs::read_link("/proc/self/exe"), fs::read_to_string("/proc/self/maps"))
+    else {
+        return;
+    };
+    for (start, length) in maps.lines().filter_map(|line| code(line, &program)) {
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: this is code of ours as it is in its file: nobody can have written to it, so that
+        // what is dropped is read again from there. The kernel keeps the file while it is mapped.
+        let _ = unsafe { madvise(start, length, Advice::LinuxDontNeed) };
+    }
+}
+
+/// Where a line of the map says that code of the program is.
+fn code(line: &str, program: &Path) -> Option<(usize, usize)> {
+    let mut words = line.splitn(6, ' ');
+    let (range, access) = (words.next()?, words.next()?);
+    let file = words.nth(3)?.trim_start();
+    if access != "r-xp" || Path::new(file) != program {
+        return None;
+    }
+    let (start, end) = range.split_once('-')?;
+    let address = |text: &str| usize::from_str_radix(text, 16).ok();
+    let (start, end) = (address(start)?, address(end)?);
+    Some((start, end.checked_sub(start)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_code_of_the_program_is_given_back() {
+        let program = Path::new("/opt/a program");
+        let line = |access: &str, file: &str| {
+            format!("55d0c0400000-55d0c0500000 {access} 00472000 fe:00 10218698   {file}")
+        };
+        let found = Some((0x55d0_c040_0000, 0x10_0000));
+        assert_eq!(code(&line("r-xp", "/opt/a program"), program), found);
+        for (access, file) in [
+            ("r--p", "/opt/a program"),
+            ("rw-p", "/opt/a program"),
+            ("rwxp", "/opt/a program"),
+            ("r-xp", "/usr/lib/libc.so.6"),
+            ("r-xp", "/opt/a program (deleted)"),
+            ("r-xp", ""),
+        ] {
+            assert_eq!(code(&line(access, file), program), None, "{access} {file}");
+        }
+        assert_eq!(code("", program), None);
+        assert_eq!(code("7ffd4b5f2000-7ffd4b5f4000 r-xp 00000000 00:00 0", program), None);
+    }
+
+    #[test]
+    fn what_was_given_back_still_runs() {
+        give_back();
+        assert_eq!(code("nonsense", Path::new("/")), None);
+    }
+}

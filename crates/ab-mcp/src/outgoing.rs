@@ -1,0 +1,211 @@
+//! What large answers cost: room for their bytes until the caller has taken them, and hands that
+//! write them beside the runtime, so that nobody else waits for either.
+
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::bounds::{ANSWERS_BYTES, HANDS, LARGE_ANSWER, ROOM_PATIENCE};
+
+const KIB: usize = 1024;
+
+/// Shared by all callers of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    room: Arc<Semaphore>,
+    hands: Arc<Semaphore>,
+}
+
+/// The room that one answer takes, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held(#[allow(dead_code, reason = "it is held")] OwnedSemaphorePermit);
+
+/// Answers that nobody has taken yet take all the room.
+#[derive(Debug)]
+pub(crate) struct Crowded;
+
+impl Outgoing {
+    pub(crate) fn new() -> Outgoing {
+        Outgoing::with(ANSWERS_BYTES)
+    }
+
+    fn with(bytes: usize) -> Outgoing {
+        let room = Arc::new(Semaphore::new(bytes / KIB));
+        Outgoing { room, hands: Arc::new(Semaphore::new(HANDS)) }
+    }
+
+    /// Waits for room, for a while. Small answers need none: there can only be as many as there are
+    /// calls.
+    pub(crate) async fn hold(&self, bytes: usize) -> Result<Option<Held>, Crowded> {
+        if bytes <= LARGE_ANSWER {
+            return Ok(None);
+        }
+        match timeout(ROOM_PATIENCE, self.room.clone().acquire_many_owned(kibs(bytes))).await {
+            Ok(Ok(permit)) => Ok(Some(Held(permit))),
+            Ok(Err(_)) | Err(_) => Err(Crowded),
+        }
+    }
+
+    /// Does what takes long for this many bytes where it holds up nobody.
+    pub(crate) async fn aside<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        if bytes <= LARGE_ANSWER {
+            return work();
+        }
+        // It is never closed, so that there is always a hand, sooner or later.
+        let hand = self.hands.clone().acquire_owned().await;
+        let working = spawn_blocking(move || {
+            let done = work();
+            drop(hand);
+            done
+        });
+        match working.await {
+            Ok(done) => done,
+            Err(failed) => match failed.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime ends, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+fn kibs(bytes: usize) -> u32 {
+    u32::try_from(bytes.min(ANSWERS_BYTES).div_ceil(KIB)).unwrap_or(u32::MAX)
+}
+
+/// Bytes that give their room back when the last of them was taken.
+pub(crate) fn held(bytes: impl AsRef<[u8]> + Send + 'static, room: Option<Held>) -> Bytes {
+    struct Owner<T>(T, #[allow(dead_code, reason = "it is held")] Held);
+    impl<T: AsRef<[u8]>> AsRef<[u8]> for Owner<T> {
+        fn as_ref(&self) -> &[u8] {
+            self.0.as_ref()
+        }
+    }
+    match room {
+        Some(room) => Bytes::from_owner(Owner(bytes, room)),
+        None => Bytes::from_owner(bytes),
+    }
+}
+
+/// A stream whose large pieces wait for room, each before it is sent.
+pub(crate) struct Metered<B> {
+    body: B,
+    outgoing: Outgoing,
+    waiting: Option<Waiting>,
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Bytes> + Send + Sync>>;
+
+impl<B> Metered<B> {
+    pub(crate) fn new(body: B, outgoing: Outgoing) -> Metered<B> {
+        Metered { body, outgoing, waiting: None }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Metered<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(waiting) = &mut this.waiting {
+                let bytes = ready!(waiting.as_mut().poll(context));
+                this.waiting = None;
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            let frame = match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                ended => return Poll::Ready(ended),
+            };
+            let bytes = match frame.into_data() {
+                Ok(bytes) if bytes.len() > LARGE_ANSWER => bytes,
+                Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Err(frame) => return Poll::Ready(Some(Ok(frame))),
+            };
+            let room = this.outgoing.room.clone();
+            this.waiting = Some(Box::pin(async move {
+                // Whoever takes nothing loses its connection, so that this comes to an end.
+                let permit = room.acquire_many_owned(kibs(bytes.len())).await.ok();
+                held(bytes, permit.map(Held))
+            }));
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.waiting.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.waiting {
+            Some(_) => SizeHint::default(),
+            None => self.body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: usize = 1024 * 1024;
+
+    /// Time is virtual: whoever waits for it waits no longer than anything else takes.
+    #[tokio::test(start_paused = true)]
+    async fn room_is_given_back_when_the_bytes_were_taken() {
+        let outgoing = Outgoing::with(2 * LARGE);
+        let hold = async || outgoing.hold(LARGE).await;
+        let one = held(vec![1; LARGE], hold().await.unwrap());
+        let two = held(vec![2; LARGE], hold().await.unwrap());
+        assert!(hold().await.is_err());
+        assert!(outgoing.hold(LARGE_ANSWER).await.unwrap().is_none());
+        let rest = one.slice(10..);
+        drop(one);
+        assert!(hold().await.is_err());
+        drop(rest);
+        let three = hold().await.unwrap();
+        drop((two, three));
+        // One that is larger than all there is takes all there is.
+        assert!(outgoing.hold(usize::MAX).await.is_err());
+        assert!(Outgoing::new().hold(usize::MAX).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pieces_of_a_stream_wait_for_room() {
+        use http_body_util::{BodyExt, Full};
+        let outgoing = Outgoing::with(LARGE);
+        let full = || Metered::new(Full::new(Bytes::from(vec![7; LARGE])), outgoing.clone());
+        let (mut one, mut two) = (full(), full());
+        let first = one.frame().await.unwrap().unwrap();
+        let patience = ROOM_PATIENCE * 10;
+        assert!(timeout(patience, two.frame()).await.is_err());
+        assert!(!two.is_end_stream());
+        drop(first);
+        let second = timeout(patience, two.frame()).await.unwrap().unwrap().unwrap();
+        assert_eq!(second.into_data().unwrap().len(), LARGE);
+        assert!(two.frame().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn large_work_is_done_beside_the_runtime() {
+        let outgoing = Outgoing::new();
+        let here = std::thread::current().id();
+        let place = || std::thread::current().id();
+        assert_eq!(outgoing.aside(10, place).await, here);
+        assert_ne!(outgoing.aside(LARGE, place).await, here);
+    }
+}
