@@ -94,11 +94,7 @@ impl RemoteFlags {
     }
 
     /// The workspace there, connected.
-    pub(crate) async fn connect(
-        &self,
-        url: &str,
-        root: Option<&Path>,
-    ) -> Result<Backend, Failure> {
+    pub(crate) async fn connect(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
         let config = self.config(url, root)?;
         let ssh = matches!(config.settings.endpoint, Endpoint::Ssh(_));
         let backend = agent_backend::remote_with(config).map_err(senseless)?;
@@ -157,7 +153,9 @@ impl RemoteFlags {
     fn as_user(&self, mut config: RemoteConfig) -> Result<RemoteConfig, Failure> {
         if self.token_file.is_some() {
             return Err(Failure::usage("--token-file is for daemons, by ws:// or wss://")
-                .with_hint("an SSH server wants a key, --identity, or a password, --password-file"));
+                .with_hint(
+                    "an SSH server wants a key, --identity, or a password, --password-file",
+                ));
         }
         for path in &self.identity {
             config = config.key_file(path, None).map_err(senseless)?;
@@ -208,6 +206,9 @@ fn senseless(error: Error) -> Failure {
     Failure::from(error).into_usage()
 }
 
+/// How a host key is called that nobody has seen before.
+const NEW: &str = "is not known";
+
 /// Why there is no connection, and what to do about it.
 fn unreachable(error: Error, ssh: bool) -> Failure {
     let hint = match (error.kind(), ssh) {
@@ -225,8 +226,13 @@ fn unreachable(error: Error, ssh: bool) -> Failure {
     };
     let known = error.hint().map(str::to_owned);
     match known {
-        Some(known) if error.message().contains("host key") => Failure::from(error)
-            .with_hint(format!("{known}; or pin it with --host-key, or pass --accept-new-host-key")),
+        // A key that is another one than it was is nothing to be waved through.
+        Some(_) if error.message().contains("host key") && !error.message().contains(NEW) => {
+            error.into()
+        }
+        Some(known) if error.message().contains("host key") => Failure::from(error).with_hint(
+            format!("{known}; or pin it with --host-key, or pass --accept-new-host-key"),
+        ),
         Some(known) => Failure::from(error).with_hint(format!("{known}; {hint}")),
         None => Failure::from(error).with_hint(hint),
     }

@@ -69,7 +69,10 @@ where
     let _ = tokio::join!(read(input, Arc::new(carrier)), write(output, told));
 }
 
-async fn write(mut output: impl AsyncWrite + Unpin, mut told: mpsc::Receiver<Value>) -> io::Result<()> {
+async fn write(
+    mut output: impl AsyncWrite + Unpin,
+    mut told: mpsc::Receiver<Value>,
+) -> io::Result<()> {
     while let Some(answer) = told.recv().await {
         let mut line = answer.to_string();
         line.push('\n');

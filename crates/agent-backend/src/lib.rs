@@ -48,8 +48,8 @@ pub use ab_core::{
     Actor, Answer, Approver, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable,
     Code, Confines, Content, Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry,
     Error, ExecOptions, ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind,
-    LineRange, Listing, Memory, MemoryOptions, Network, Opens, Outcome, PathRules, Question, Recipe,
-    Result, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject,
+    LineRange, Listing, Memory, MemoryOptions, Network, Opens, Outcome, PathRules, Question,
+    Recipe, Result, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject,
     Subscription, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver, edit,
     effective, error, guard, metadata, options, path, process, search, status,
 };

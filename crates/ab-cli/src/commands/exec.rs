@@ -89,7 +89,7 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "ID", conflicts_with_all = ["command", "pty", "json"])]
     attach: Option<String>,
 
-    /// With --attach: the number of the first piece of output to show, of which the first is 0
+    /// With --attach: bytes of its output, of both kinds together, that were seen already
     #[arg(long, value_name = "N", default_value_t = 0, requires = "attach")]
     from: u64,
 
@@ -182,7 +182,9 @@ impl Limits {
 pub(crate) fn no_walls_here(walls: &Walls, rules: &RuleFlags) -> Result<(), Failure> {
     match walls.built_here().or_else(|| rules.made_here()) {
         Some(flag) => Err(Failure::usage(format!("{flag} is not for a workspace elsewhere"))
-            .with_hint("walls and rules are those of its daemon: give them to agent-backend daemon")),
+            .with_hint(
+                "walls and rules are those of its daemon: give them to agent-backend daemon",
+            )),
         None => Ok(()),
     }
 }

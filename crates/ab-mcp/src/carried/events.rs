@@ -53,7 +53,8 @@ mod tests {
 
     #[test]
     fn events_do_not_depend_on_the_pieces() {
-        let text = b": hello\nid: 1\r\ndata: one\r\n\r\ndata:two\ndata: three\n\nevent: x\n\ndata: cut";
+        let text =
+            b": hello\nid: 1\r\ndata: one\r\n\r\ndata:two\ndata: three\n\nevent: x\n\ndata: cut";
         for size in [1, 2, 7, 100] {
             let mut events = Events::new(100);
             let mut heard = Vec::new();

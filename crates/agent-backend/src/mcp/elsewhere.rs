@@ -131,8 +131,7 @@ async fn post(found: Arc<Found>, request: Request<Full<Bytes>>) -> Result<Respon
         Error::new(Code::ConnectionClosed, Kind::Disconnected, message).with_source(error)
     };
     let stream = open_stream(&found.socket, found.patience).await?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
     let mut connection: Connection = Box::pin(async move {
         // The request and its answer say what went wrong.
         let _ = connection.await;
