@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ab_core::process::Restrictions;
 use ab_core::{Backend, Code, Kind, ScopeOptions, Status};
@@ -144,6 +145,18 @@ async fn a_request_that_fails_is_not_made_again() {
     let error = backend.mcp_client(options()).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
     assert_eq!(callers.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_nothing_is_a_timeout() {
+    // Connections are taken by the system, and nobody answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let config = RemoteConfig::parse("ws://127.0.0.1:1/ssh").unwrap().mcp(url);
+    let backend = agent_backend::remote_with(config).unwrap();
+    let options = McpOptions { patience: Duration::from_millis(100), ..options() };
+    let error = backend.mcp_client(options).await.unwrap_err();
+    assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,7 @@ mod outliving;
 mod peers;
 mod policy;
 mod reading;
+mod readme;
 mod refusals;
 mod remote;
 mod searching;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ab_remote::{Access, HostKey, Server};
 use agent_backend::pool::{Pool, PoolOptions, Request, Stats};
 use agent_backend::remote::{Connector, Endpoint, Reconnection, Stream};
-use agent_backend::{Backend, Kind, RemoteConfig, Result, Status, StatusChange};
+use agent_backend::{Backend, Code, Kind, RemoteConfig, Result, Status, StatusChange};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 
@@ -162,7 +162,8 @@ async fn one_that_could_not_connect_is_kept_and_tries_again() {
     far.reachable.store(false, Ordering::SeqCst);
     let lease = pool.acquire(keyed("ada")).await.unwrap();
     let error = lease.read("a").await.unwrap_err();
-    assert_eq!((error.kind(), lease.status()), (Kind::Disconnected, Status::Disconnected));
+    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!(lease.status(), Status::Disconnected);
     far.reachable.store(true, Ordering::SeqCst);
     let again = pool.acquire(keyed("ada")).await.unwrap();
     again.write("a", "there").await.unwrap();
