@@ -56,7 +56,7 @@ pub(super) async fn tell(
                     true => String::new(),
                     false => terminal.painted(ASIDE, &format!("  {without}")),
                 };
-                terminal.line(&format!("{word}  {name:<12}{aside}").trim_end().to_owned())?;
+                terminal.line(format!("{word}  {name:<12}{aside}").trim_end())?;
             }
             terminal.line("")?;
             match &policy {
