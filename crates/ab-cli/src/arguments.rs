@@ -24,6 +24,7 @@ Examples:
   agent-backend fs cat src/main.rs --offset 100 --limit 50 -n
   agent-backend fs diff old.toml new.toml
   agent-backend fs stat src/main.rs --json
+  agent-backend fs ls --remote wss://box.example/ssh --token-file token
   agent-backend exec --timeout 5m -- 'make test'
   agent-backend policy check 'cd src && make'
   agent-backend mcp --root ../project
@@ -118,8 +119,8 @@ impl Command {
     pub(crate) fn minds_interrupts(&self) -> bool {
         match self {
             Command::Exec(_) | Command::Mcp(_) | Command::Daemon(_) | Command::SshProxy(_) => true,
-            Command::Fs(_)
-            | Command::Policy(_)
+            Command::Fs(fs) => fs.minds_interrupts(),
+            Command::Policy(_)
             | Command::Doctor(_)
             | Command::Version(_)
             | Command::Completions(_) => false,

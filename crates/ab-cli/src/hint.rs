@@ -1,12 +1,22 @@
 //! What to do next, for errors that do not say so themselves.
 
-use ab_core::{Error, Kind};
+use ab_core::{Effect, Error, Kind};
 
 /// `error` with a hint, its own or ours.
 pub(crate) fn added(error: &Error) -> Error {
-    match (error.hint(), for_kind(error.kind())) {
+    let ours = error.effect().map(for_effect).or_else(|| for_kind(error.kind()));
+    match (error.hint(), ours) {
         (None, Some(hint)) => error.clone().with_hint(hint),
         (Some(_), _) | (None, None) => error.clone(),
+    }
+}
+
+/// What became of a call whose answer was lost.
+fn for_effect(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Applied => "it was done all the same",
+        Effect::NotApplied => "nothing was changed: try again",
+        Effect::Unknown => "it may have been done or not: look before trying again",
     }
 }
 

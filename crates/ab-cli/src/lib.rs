@@ -12,6 +12,8 @@ mod failure;
 mod hint;
 mod json;
 mod process;
+mod progress;
+mod remote;
 mod signals;
 mod stdio;
 mod terminal;

@@ -76,6 +76,11 @@ impl Terminal {
         self.out_look.terminal
     }
 
+    /// Whether a person looks at standard error.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.err_look.terminal
+    }
+
     /// A line of data.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
         writeln!(self.out, "{text}").map_err(Failure::output)

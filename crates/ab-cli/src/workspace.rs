@@ -12,6 +12,7 @@ use agent_backend::{CommandPolicy, LocalConfig};
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::remote::RemoteFlags;
 
 /// Names the workspace where no flag does.
 const ROOT_VARIABLE: &str = "AGENT_BACKEND_ROOT";
@@ -26,28 +27,43 @@ pub(crate) struct WorkspaceFlags {
     /// Work inside this directory of the workspace, as if there were nothing around it
     #[arg(long, value_name = "PATH", global = true)]
     scope: Option<OsString>,
+
+    #[command(flatten)]
+    elsewhere: RemoteFlags,
 }
 
 impl WorkspaceFlags {
-    pub(crate) fn open(&self) -> Result<Backend, Failure> {
-        self.open_with(ExecSettings::default(), CommandPolicy::default())
+    pub(crate) async fn open(&self) -> Result<Opened, Failure> {
+        self.open_with(ExecSettings::default(), CommandPolicy::default()).await
     }
 
-    /// With commands that run as `exec` says and are judged as `policy` says.
-    pub(crate) fn open_with(
+    /// With commands that run as `exec` says and are judged as `policy` says, where the workspace
+    /// is here. One that is elsewhere has walls and rules of its own.
+    pub(crate) async fn open_with(
         &self,
         exec: ExecSettings,
         policy: CommandPolicy,
-    ) -> Result<Backend, Failure> {
-        let mut config = LocalConfig::new(self.root()?);
-        config.options.exec = exec;
-        config.policy = policy;
-        let backend = agent_backend::local_with(config)
-            .map_err(|error| with_directory_hint(error, "--root"))?;
-        match &self.scope {
-            Some(scope) => Ok(backend.scope(path_text(scope)?, ScopeOptions::default())?),
-            None => Ok(backend),
-        }
+    ) -> Result<Opened, Failure> {
+        let root = match self.elsewhere.url()? {
+            Some(url) => self.elsewhere.connect(&url, self.root.as_deref()).await?,
+            None => {
+                let mut config = LocalConfig::new(self.root()?);
+                config.options.exec = exec;
+                config.policy = policy;
+                agent_backend::local_with(config)
+                    .map_err(|error| with_directory_hint(error, "--root"))?
+            }
+        };
+        let handle = match &self.scope {
+            Some(scope) => root.scope(path_text(scope)?, ScopeOptions::default())?,
+            None => root.clone(),
+        };
+        Ok(Opened { handle, root })
+    }
+
+    /// Whether the workspace is on another machine.
+    pub(crate) fn is_elsewhere(&self) -> Result<bool, Failure> {
+        Ok(self.elsewhere.url()?.is_some())
     }
 
     fn root(&self) -> Result<PathBuf, Failure> {
@@ -62,6 +78,20 @@ impl WorkspaceFlags {
                     .with_hint("it may have been removed: change to another, or pass --root")
             }),
         }
+    }
+}
+
+/// A workspace, and the handle to work with.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: Backend,
+    root: Backend,
+}
+
+impl Opened {
+    /// Ends it, and with it what it started.
+    pub(crate) async fn close(self) -> Result<(), Failure> {
+        Ok(self.root.destroy().await?)
     }
 }
 

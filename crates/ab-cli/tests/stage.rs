@@ -162,9 +162,15 @@ impl Ran {
 pub(crate) fn command(binary: &str, directory: &Path) -> Command {
     let mut command = Command::new(binary);
     command.current_dir(directory);
-    for name in
-        ["AGENT_BACKEND_ROOT", "AGENT_BACKEND_AUTH_TOKEN", "NO_COLOR", "COLUMNS", "CLICOLOR_FORCE"]
-    {
+    for name in [
+        "AGENT_BACKEND_ROOT",
+        "AGENT_BACKEND_REMOTE",
+        "AGENT_BACKEND_AUTH_TOKEN",
+        "SSH_AUTH_SOCK",
+        "NO_COLOR",
+        "COLUMNS",
+        "CLICOLOR_FORCE",
+    ] {
         command.env_remove(name);
     }
     command

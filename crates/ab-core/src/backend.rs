@@ -65,7 +65,7 @@ pub struct Backend {
 pub struct Assembly {
     pub actor: Actor,
     pub guards: Guards,
-    /// How another program opens the same; of no use where there are guards.
+    /// How somebody else opens the same; of no use where there are guards.
     pub recipe: Option<Recipe>,
 }
 
@@ -131,7 +131,7 @@ impl Backend {
         Backend { rules, ..self.clone() }
     }
 
-    /// How another program opens the same workspace, where that can be said in arguments.
+    /// How somebody else opens the same workspace, where that can be said.
     pub fn recipe(&self) -> Option<&Recipe> {
         self.recipe.as_ref()
     }

@@ -49,7 +49,7 @@ pub use memory::{Memory, MemoryOptions};
 pub use metadata::{Content, Entry, FileKind, Listing, Stat, Version};
 pub use overlay::{Change, ChangeKind};
 pub use path::{PathRules, WsPath};
-pub use recipe::Recipe;
+pub use recipe::{Opens, Recipe};
 pub use restricted::MAX_RESTRICTIONS;
 pub use status::{Status, StatusChange, Subscription};
 pub use ticket::{Effect, Ticket};

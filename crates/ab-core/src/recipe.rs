@@ -1,22 +1,40 @@
-//! How a program of its own can open the same workspace.
+//! How somebody else opens the same workspace.
+
+use std::any::Any;
+use std::sync::Arc;
 
 use crate::path::WsPath;
 
-/// The arguments with which the agent-backend program opens the workspace of a handle, and the scope
-/// inside it. Only a handle that nothing stands before has one: what guards, restrictions, mounts or
-/// a scope's own environment do cannot be said in arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How the workspace of a handle is opened without that handle, and the scope inside it. Only a
+/// handle that nothing stands before has one: what guards, restrictions, mounts or a scope's own
+/// environment do cannot be said to others.
+#[derive(Clone, Debug)]
 pub struct Recipe {
-    pub arguments: Vec<String>,
+    pub opens: Opens,
     pub scope: WsPath,
 }
 
+/// What opens it.
+#[derive(Clone, Debug)]
+pub enum Opens {
+    /// The agent-backend program, with these arguments.
+    Program(Vec<String>),
+    /// The server that has it, in the words of whoever made the handle.
+    Server(Arc<dyn Any + Send + Sync>),
+}
+
 impl Recipe {
-    pub fn new(arguments: Vec<String>) -> Recipe {
-        Recipe { arguments, scope: WsPath::root() }
+    /// By the agent-backend program.
+    pub fn program(arguments: Vec<String>) -> Recipe {
+        Recipe { opens: Opens::Program(arguments), scope: WsPath::root() }
+    }
+
+    /// By the server that has it.
+    pub fn server(server: Arc<dyn Any + Send + Sync>) -> Recipe {
+        Recipe { opens: Opens::Server(server), scope: WsPath::root() }
     }
 
     pub(crate) fn inside(&self, scope: &WsPath) -> Recipe {
-        Recipe { arguments: self.arguments.clone(), scope: self.scope.join(scope) }
+        Recipe { opens: self.opens.clone(), scope: self.scope.join(scope) }
     }
 }

@@ -4,12 +4,16 @@ use std::fmt;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind, Result};
-use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject, Tool};
-use rmcp::service::{Peer, RoleClient, RunningService, ServiceError, ServiceExt};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject, Tool};
+use rmcp::service::{
+    ClientInitializeError, Peer, RoleClient, RunningService, ServiceError, ServiceExt,
+};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
+
+use crate::carried::carried_error;
 
 /// A client that has shaken hands. Calls are made once: whether to make one again is for its caller
 /// to decide.
@@ -27,10 +31,10 @@ impl Client {
         let shaken = timeout(patience, ().serve(stream)).await;
         let running = match shaken {
             Ok(Ok(running)) => running,
-            Ok(Err(error)) => {
-                let message = format!("the MCP server did not shake hands: {error}");
-                return Err(Error::new(Code::ConnectionClosed, Kind::Disconnected, message));
+            Ok(Err(ClientInitializeError::JsonRpcError(error))) => {
+                return Err(told(&error).unwrap_or_else(|| unshaken(&error)));
             }
+            Ok(Err(error)) => return Err(unshaken(&error)),
             Err(_) => {
                 let message = format!("the MCP server did not shake hands within {patience:?}");
                 return Err(Error::new(Code::Timeout, Kind::Timeout, message));
@@ -80,7 +84,28 @@ impl fmt::Debug for Client {
     }
 }
 
+fn unshaken(error: &dyn fmt::Display) -> Error {
+    let message = format!("the MCP server did not shake hands: {error}");
+    Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
+}
+
+/// An error of the way to the server, which came as one of the server.
+fn told(error: &ErrorData) -> Option<Error> {
+    let data = error.data.as_ref()?;
+    let (code, kind) = carried_error(data["code"].as_str()?, data["kind"].as_str()?)?;
+    let told = Error::new(code, kind, error.message.to_string());
+    Some(match data["hint"].as_str() {
+        Some(hint) => told.with_hint(hint),
+        None => told,
+    })
+}
+
 fn failed(error: ServiceError) -> Error {
+    if let ServiceError::McpError(error) = &error
+        && let Some(told) = told(error)
+    {
+        return told;
+    }
     let (code, kind) = match &error {
         ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
             (Code::ConnectionClosed, Kind::Disconnected)

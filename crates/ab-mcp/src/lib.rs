@@ -2,13 +2,15 @@
 //!
 //! A [`Server`] shows one [`Backend`](ab_core::Backend) as tools and knows nothing of its kind.
 //! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone; an
-//! [`Endpoint`] answers the requests of a port that somebody else opened. Whatever
+//! [`Endpoint`] answers the requests of a port that somebody else opened. A [`Client`] calls such
+//! servers over any stream, and [`carry`] makes one of HTTP. Whatever
 //! goes wrong with a call is a result that a model can read; what goes wrong with the protocol is
 //! the protocol's own error.
 
 mod answer;
 mod arguments;
 mod bounds;
+mod carried;
 mod catalog;
 mod client;
 mod failure;
@@ -30,6 +32,7 @@ pub use bounds::{
     ANSWERS_BYTES, CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY, DEFAULT_EXEC_TIME, DEFAULT_LINES,
     EXPLICIT_BYTES, LINE_BYTES, MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
 };
+pub use carried::{Target, carry};
 pub use client::Client;
 pub use http::{Answer, Endpoint, HttpSettings};
 pub use server::Server;

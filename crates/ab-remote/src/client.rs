@@ -26,7 +26,7 @@ mod session;
 pub mod settings;
 
 pub use address::{Address, Host};
-pub use dial::{DialError, open_websocket, probe};
+pub use dial::{DialError, open_stream, open_websocket, probe};
 pub use endpoint::{
     Connector, Credential, Endpoint, Headers, Proxy, Roots, Ssh, Stream, WebSocket,
 };

@@ -1,4 +1,4 @@
-//! A place for AI agents to work: one handle over local, in-memory and scoped workspaces.
+//! A place for AI agents to work: one handle over local, remote, in-memory and scoped workspaces.
 //!
 //! ```
 //! use agent_backend::{Edit, EditOptions, Kind, ScopeOptions};
@@ -7,7 +7,7 @@
 //! # async fn main() -> agent_backend::Result<()> {
 //! # let directory = tempfile::tempdir().unwrap();
 //! # let directory = directory.path();
-//! let backend = agent_backend::local(directory)?; // or agent_backend::memory()
+//! let backend = agent_backend::local(directory)?; // or memory(), or remote(url)
 //!
 //! backend.write("src/app.py", "print('hello')\n").await?;
 //! let edit = Edit::new("hello", "goodbye");
@@ -37,6 +37,7 @@ pub mod journal;
 pub mod mcp;
 pub mod policy;
 pub mod pool;
+pub mod remote;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,8 +48,8 @@ pub use ab_core::{
     Actor, Answer, Approver, Assembly, Backend, BackendKind, Body, Call, Capabilities, Closeable,
     Code, Confines, Content, Control, Driver, Edit, EditOptions, Edited, EffectivePolicy, Entry,
     Error, ExecOptions, ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind,
-    LineRange, Listing, Memory, MemoryOptions, Network, Outcome, PathRules, Question, Recipe,
-    Result, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject,
+    LineRange, Listing, Memory, MemoryOptions, Network, Opens, Outcome, PathRules, Question,
+    Recipe, Result, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject,
     Subscription, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver, edit,
     effective, error, guard, metadata, options, path, process, search, status,
 };
@@ -57,6 +58,7 @@ pub use ab_host::{
 };
 pub use policy::{CommandPolicy, Policy, Profile, RuleFile};
 pub use pool::{Lease, Pool, PoolOptions};
+pub use remote::{Remote, RemoteConfig, remote, remote_with};
 
 /// A workspace in a directory that exists.
 pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
@@ -96,7 +98,7 @@ fn recipe(root: &Path, options: &LocalOptions) -> Option<Recipe> {
         ["--network", exec.network.as_str()],
         ["--shell", shell],
     ];
-    Some(Recipe::new(arguments.concat().into_iter().map(str::to_owned).collect()))
+    Some(Recipe::program(arguments.concat().into_iter().map(str::to_owned).collect()))
 }
 
 /// An empty workspace in memory.

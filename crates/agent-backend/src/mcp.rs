@@ -1,8 +1,10 @@
 //! The tools of a workspace for an MCP client: a connected client, or the bare stream to a server.
 //!
-//! A plain local workspace is opened a second time, by the agent-backend program. What arguments
-//! cannot say, such as a workspace in memory, rules, mounts or restrictions, stays where it is: then
-//! the program only passes messages on to the live handle, so that data and rules hold.
+//! A plain local workspace is opened a second time, by the agent-backend program. A plain remote one
+//! has its own MCP server: the setting `mcp` says where, and every message is one HTTP request, made
+//! once. What neither can say, such as a workspace in memory, rules, mounts or restrictions, stays
+//! where it is: then the program only passes messages on to the live handle, so that data and rules
+//! hold.
 //!
 //! ```no_run
 //! use agent_backend::mcp::{McpExt, McpOptions};
@@ -17,6 +19,7 @@
 //! # }
 //! ```
 
+pub(crate) mod elsewhere;
 mod shim;
 
 use std::ffi::OsString;
@@ -29,11 +32,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ab_core::{Backend, Closeable, Result, ScopeOptions, TrackId};
-use ab_host::companion::Companion;
+use ab_core::{Backend, Closeable, Opens, Recipe, Result, ScopeOptions, TrackId};
+use ab_host::companion::{Companion, Pipes};
+use ab_remote::client::Stream;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -83,21 +86,26 @@ impl McpExt for Backend {
             Some(scope) => self.scope(scope, ScopeOptions::default())?,
             None => self.clone(),
         };
-        let (server, pipes) = match served.recipe() {
-            Some(recipe) => {
-                let mut arguments: Vec<OsString> =
-                    recipe.arguments.iter().map(OsString::from).collect();
-                if !recipe.scope.is_root() {
-                    arguments.extend(["--scopePath", recipe.scope.as_str()].map(OsString::from));
+        let (server, stream) = match served.recipe() {
+            Some(Recipe { opens: Opens::Program(arguments), scope }) => {
+                let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+                if !scope.is_root() {
+                    arguments.extend(["--scopePath", scope.as_str()].map(OsString::from));
                 }
                 let (companion, pipes) = Companion::start(&options.program, &arguments)?;
-                (Server { companion, serving: None }, pipes)
+                let server = Server { companion: Some(companion), serving: None };
+                (server, joined(pipes))
             }
-            None => shim::start(&options, served).await?,
+            Some(Recipe { opens: Opens::Server(server), scope }) => {
+                elsewhere::start(&**server, scope)?
+            }
+            None => {
+                let (server, pipes) = shim::start(&options, served).await?;
+                (server, joined(pipes))
+            }
         };
         let server = Arc::new(Tracked(Mutex::new(Some(server))));
         let id = self.track(server.clone()).await?;
-        let stream = tokio::io::join(pipes.output, pipes.input);
         Ok(McpTransport { stream, held: Held { backend: self.clone(), id, server } })
     }
 
@@ -112,11 +120,13 @@ impl McpExt for Backend {
 }
 
 /// Both pipes of the program as one stream.
-type Stream = tokio::io::Join<ChildStdout, ChildStdin>;
+fn joined(pipes: Pipes) -> Box<dyn Stream> {
+    Box::new(tokio::io::join(pipes.output, pipes.input))
+}
 
-/// The program, and what serves the live handle to it, if that is how it works.
+/// The program, if there is one, and what serves the live handle to it or carries messages away.
 struct Server {
-    companion: Companion,
+    companion: Option<Companion>,
     serving: Option<JoinHandle<()>>,
 }
 
@@ -133,7 +143,9 @@ impl Closeable for Tracked {
                 // It ends as it was told to.
                 let _ = serving.await;
             }
-            server.companion.close().await;
+            if let Some(mut companion) = server.companion.take() {
+                companion.close().await;
+            }
         }
         Ok(())
     }
@@ -170,7 +182,7 @@ impl Drop for Held {
 
 /// A stream of JSON lines to an MCP server. It ends with the backend, or when it is let go of.
 pub struct McpTransport {
-    stream: Stream,
+    stream: Box<dyn Stream>,
     held: Held,
 }
 

@@ -6,6 +6,7 @@ mod ending;
 mod factory;
 mod interleavings;
 mod limits;
+mod remote;
 mod sharing;
 
 use std::collections::VecDeque;

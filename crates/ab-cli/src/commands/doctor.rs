@@ -1,6 +1,8 @@
 //! `doctor`: what this host offers, why it does not offer the rest, and what is in force for
 //! commands.
 
+mod elsewhere;
+
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::json as shapes;
+use crate::remote::RemoteFlags;
 use crate::terminal::{Format, Terminal};
 
 const GOOD: Style = AnsiColor::Green.on_default();
@@ -25,6 +28,8 @@ const ASIDE: Style = Style::new().dimmed();
 /// Everything is tried on a small scale and nothing is left behind. What does not work is listed
 /// with its cause and what to do. Then follows what would be in force for a command in the
 /// directory. Something missing is an answer, not an error: the exit code is 0.
+///
+/// With --remote, what a workspace elsewhere offers, how far away it is, or why it is out of reach.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
     /// The directory whose file system is tried [default: the current directory]
@@ -34,9 +39,19 @@ pub(crate) struct Doctor {
     /// Print one JSON value
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    elsewhere: RemoteFlags,
 }
 
 pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
+    // This host is looked at unless another is named here: what the environment says is for work.
+    if let Some(url) = command.elsewhere.named()? {
+        let backend = command.elsewhere.connect(&url, command.root.as_deref()).await?;
+        let told = elsewhere::tell(&url, &backend, terminal).await;
+        backend.destroy().await?;
+        return told;
+    }
     let directory = command.root.unwrap_or_else(|| PathBuf::from("."));
     let policy = in_force(&directory).await;
     let surroundings = Probe {

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use ab_core::backend::Said;
 use ab_core::effective::{Isolation, Network};
 use ab_core::process::{
-    Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Restrictions, Stdin,
+    Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Process, ProcessId,
+    Restrictions, Stdin,
 };
-use ab_core::{Backend, Code, Error, ExecOptions, Kind};
+use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status};
 use ab_host::{ExecSettings, Shell};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -31,6 +32,9 @@ Examples:
   agent-backend exec --network none --memory 2G --timeout 5m -- cargo test
   agent-backend exec --pty -- bash
   agent-backend exec --json -- 'ls | wc -l'
+  agent-backend exec --remote wss://box.example/ssh --token-file t -- make
+  agent-backend exec --remote wss://box.example/ssh --token-file t --detach -- make
+  agent-backend exec --remote wss://box.example/ssh --token-file t --attach ID
 
 One word is a line for the shell; several are a program and its arguments, without a shell.
 
@@ -77,12 +81,24 @@ pub(crate) struct Exec {
     #[arg(long, conflicts_with = "json")]
     pty: bool,
 
+    /// Leave it running over there, and print its id; what it says is kept for --attach
+    #[arg(long, conflicts_with_all = ["stdin", "pty", "attach"])]
+    detach: bool,
+
+    /// Follow a command that was left running, instead of starting one
+    #[arg(long, value_name = "ID", conflicts_with_all = ["command", "pty", "json"])]
+    attach: Option<String>,
+
+    /// With --attach: bytes of its output, of both kinds together, that were seen already
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "attach")]
+    from: u64,
+
     /// Run nothing: print what would be in force for a command with these flags
     #[arg(long)]
     explain: bool,
 
     /// The command
-    #[arg(value_name = "COMMAND", required_unless_present = "explain", last = true)]
+    #[arg(value_name = "COMMAND", required_unless_present_any = ["explain", "attach"], last = true)]
     command: Vec<OsString>,
 }
 
@@ -155,6 +171,24 @@ pub(crate) struct Limits {
     max_output: Option<u64>,
 }
 
+impl Limits {
+    fn of_command(&self) -> ExecLimits {
+        let Limits { cpu, memory, processes, file_size, open_files, .. } = *self;
+        ExecLimits { wall: None, cpu, memory, processes, file_size, open_files }
+    }
+}
+
+/// Refuses flags for walls and rules where the workspace is elsewhere and has its own.
+pub(crate) fn no_walls_here(walls: &Walls, rules: &RuleFlags) -> Result<(), Failure> {
+    match walls.built_here().or_else(|| rules.made_here()) {
+        Some(flag) => Err(Failure::usage(format!("{flag} is not for a workspace elsewhere"))
+            .with_hint(
+                "walls and rules are those of its daemon: give them to agent-backend daemon",
+            )),
+        None => Ok(()),
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Mode {
     Auto,
@@ -209,6 +243,18 @@ impl From<ShellChoice> for Shell {
 }
 
 impl Walls {
+    /// A flag that says how walls are built, which is for those to say who have the workspace.
+    pub(crate) fn built_here(&self) -> Option<&'static str> {
+        let given = [
+            ("--isolation", self.isolation.is_some()),
+            ("--floor", self.floor.is_some()),
+            ("--network", !matches!(self.network, NetworkChoice::Shared)),
+            ("--shell", !matches!(self.shell, ShellChoice::Auto)),
+            ("--toolchain", !self.toolchain.is_empty()),
+        ];
+        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+    }
+
     pub(crate) fn settings(&self) -> ExecSettings {
         ExecSettings {
             isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
@@ -263,11 +309,21 @@ impl Exec {
         self.env.iter().map(pair).collect()
     }
 
-    /// The workspace is opened for this command alone, so its limits are those of all commands.
+    /// A workspace here is opened for this command alone, so its limits are those of all commands.
     fn settings(&self) -> ExecSettings {
-        let Limits { cpu, memory, processes, file_size, open_files, .. } = self.limits;
-        let limits = ExecLimits { wall: None, cpu, memory, processes, file_size, open_files };
-        ExecSettings { limits, ..self.walls.settings() }
+        ExecSettings { limits: self.limits.of_command(), ..self.walls.settings() }
+    }
+
+    /// Refuses what makes no sense together.
+    fn check(&self) -> Result<(), Failure> {
+        if self.workspace.is_elsewhere()? {
+            return no_walls_here(&self.walls, &self.rules);
+        }
+        if self.detach || self.attach.is_some() {
+            return Err(Failure::usage("here, a command ends with the program that started it")
+                .with_hint("--detach and --attach need a daemon: pass --remote"));
+        }
+        Ok(())
     }
 
     fn options(&self) -> Result<ExecOptions, Failure> {
@@ -276,6 +332,7 @@ impl Exec {
             cwd: cwd.map(str::to_owned),
             env: self.environment()?,
             timeout: self.limits.timeout,
+            limits: self.limits.of_command(),
             ..ExecOptions::default()
         };
         if let Some(bytes) = self.limits.max_output {
@@ -286,25 +343,51 @@ impl Exec {
 }
 
 pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
-    let backend = exec.workspace.open_with(exec.settings(), exec.rules.policy(terminal)?)?;
-    let restrictions = exec.walls.restrictions(&backend)?;
+    exec.check()?;
+    let policy = exec.rules.policy(terminal)?;
+    let workspace = exec.workspace.open_with(exec.settings(), policy).await?;
+    let ending = in_workspace(&exec, &workspace.handle, terminal).await;
+    let closed = workspace.close().await;
+    match ending.and_then(|exit| closed.map(|()| exit))? {
+        Exit::Success => Ok(()),
+        exit => Err(Failure::Told(exit)),
+    }
+}
+
+async fn in_workspace(
+    exec: &Exec,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
+    let restrictions = exec.walls.restrictions(backend)?;
     let handle = match restrictions.is_empty() {
         true => backend.clone(),
         false => backend.restrict(restrictions)?,
     };
     if exec.explain {
-        let told = explained(&handle, terminal).await;
-        backend.destroy().await?;
-        return told;
+        return explained(&handle, terminal).await.map(|()| Exit::Success);
     }
-    let ending = match terminal.format() {
-        Format::Json => gathered(&exec, &handle, terminal).await,
-        Format::Text => streamed(&exec, &handle, terminal).await,
-    };
-    let closed = backend.destroy().await.map_err(Failure::from);
-    match ending.and_then(|exit| closed.map(|()| exit))? {
-        Exit::Success => Ok(()),
-        exit => Err(Failure::Told(exit)),
+    if exec.detach {
+        return detached(exec, &handle, terminal).await.map(|()| Exit::Success);
+    }
+    if let Some(id) = &exec.attach {
+        let process = handle.attach(&ProcessId::new(id), exec.from).await?;
+        return followed(exec, process, &handle, terminal).await;
+    }
+    match terminal.format() {
+        Format::Json => gathered(exec, &handle, terminal).await,
+        Format::Text => streamed(exec, &handle, terminal).await,
+    }
+}
+
+/// Starts a command and leaves it.
+async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Result<(), Failure> {
+    let request = backend.request(exec.command()?, exec.options()?)?;
+    let process = backend.start(request).await?;
+    let id = process.id.as_str();
+    match terminal.format() {
+        Format::Json => terminal.value(&json!({ "id": id })),
+        Format::Text => terminal.line(id),
     }
 }
 
@@ -366,10 +449,19 @@ async fn streamed(
     let process = backend.spawn(request).await?;
     // Not before: a person who is asked answers with a line, and may interrupt.
     let raw = exec.pty.then(raw::Raw::enter);
-    let bound = exec.limits.max_output;
-    let ended = live::follow(process, bound, terminal).await;
+    let ended = followed(exec, process, backend, terminal).await;
     drop(raw);
-    let ended = ended?;
+    ended
+}
+
+/// Shows what a command says, until it has ended.
+async fn followed(
+    exec: &Exec,
+    process: Process,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
+    let ended = live::follow(process, exec.limits.max_output, terminal).await?;
     for (name, said) in [("standard output", ended.stdout), ("standard error", ended.stderr)] {
         if said.shown < said.total {
             let message = format!("{name} was cut after {} of {} bytes", said.shown, said.total);
@@ -377,8 +469,7 @@ async fn streamed(
         }
     }
     let Some(exit) = ended.exit else {
-        let lost = "the command was lost";
-        return Err(Error::new(Code::ExecError, Kind::Io, lost).into());
+        return Err(lost(backend));
     };
     match exit.cause {
         Cause::Timeout => terminal.note("the command was ended: its time was up"),
@@ -386,6 +477,18 @@ async fn streamed(
         Cause::Dropped | Cause::Itself => {}
     }
     Ok(passed_on(&exit))
+}
+
+/// Why nobody knows how the command ended.
+fn lost(backend: &Backend) -> Failure {
+    match backend.status() {
+        Status::Connected => Error::new(Code::ExecError, Kind::Io, "the command was lost").into(),
+        Status::Connecting | Status::Disconnected | Status::Reconnecting | Status::Destroyed => {
+            let message = "the connection was lost while the command ran";
+            Failure::from(Error::new(Code::ConnectionClosed, Kind::Disconnected, message))
+                .with_hint("it ends over there; one that should go on is started with --detach")
+        }
+    }
 }
 
 /// The exit code that says how the command ended.

@@ -10,6 +10,7 @@ mod mkdir;
 mod mv;
 mod patch;
 mod paths;
+mod pieces;
 mod rm;
 mod search;
 mod stat;
@@ -20,6 +21,7 @@ mod write;
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
+use crate::progress::Wanted;
 use crate::terminal::Terminal;
 use crate::workspace::WorkspaceFlags;
 
@@ -34,11 +36,22 @@ pub(crate) struct Fs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
+    /// Show no progress of large transfers
+    #[arg(long, global = true)]
+    quiet: bool,
+
     #[command(flatten)]
     workspace: WorkspaceFlags,
 
     #[command(subcommand)]
     command: FsCommand,
+}
+
+impl Fs {
+    /// Whether interrupts are the command's own business: it has something to clear away.
+    pub(crate) fn minds_interrupts(&self) -> bool {
+        matches!(self.command, FsCommand::Write(_))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -59,7 +72,9 @@ enum FsCommand {
 }
 
 pub(crate) async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
-    let backend = fs.workspace.open()?;
+    let workspace = fs.workspace.open().await?;
+    let backend = workspace.handle.clone();
+    let wanted = Wanted::by(fs.quiet, terminal);
     let ending = match &fs.command {
         FsCommand::Ls(command) => ls::run(command, &backend, terminal).await,
         FsCommand::Tree(command) => {
@@ -71,8 +86,11 @@ pub(crate) async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> 
         FsCommand::Grep(command) => {
             grep::run(command, &backend, terminal).await.map_err(search::senseless)
         }
-        FsCommand::Cat(command) => cat::run(command, &backend, terminal).await,
-        FsCommand::Write(command) => write::run(command, &backend, terminal).await,
+        FsCommand::Cat(command) => cat::run(command, &backend, wanted, terminal).await,
+        FsCommand::Write(command) => {
+            let manner = write::Manner::of(fs.workspace.is_elsewhere()?, wanted);
+            write::run(command, &backend, manner, terminal).await
+        }
         FsCommand::Edit(command) => edit::run(command, &backend, terminal).await,
         FsCommand::Diff(command) => diff::run(command, &backend, terminal).await,
         FsCommand::Rm(command) => rm::run(command, &backend, terminal).await,
@@ -81,5 +99,5 @@ pub(crate) async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> 
         FsCommand::Stat(command) => stat::run(command, &backend, terminal).await,
         FsCommand::Touch(command) => touch::run(command, &backend, terminal).await,
     };
-    ending.and(backend.destroy().await.map_err(Failure::from))
+    ending.and(workspace.close().await)
 }

@@ -1,19 +1,21 @@
 //! What a command reads besides the workspace: standard input, or a file of the host.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::thread;
 
 use ab_core::options::DEFAULT_READ_LIMIT;
 use ab_core::{Code, Error, Kind};
-use tokio::sync::oneshot;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
 /// Most bytes that are taken in; a file that large could not be read back at once either.
-const LIMIT: u64 = DEFAULT_READ_LIMIT;
+pub(crate) const LIMIT: u64 = DEFAULT_READ_LIMIT;
 
 /// Says what the command waits for when a person sits at the other end.
 pub(crate) fn announce(stdin: &io::Stdin, terminal: &mut Terminal) {
@@ -35,6 +37,72 @@ pub(crate) async fn standard() -> Result<Vec<u8>, Failure> {
         .map_err(|error| Failure::input("start a thread for standard input", error))?;
     let lost = |_| Failure::input("read standard input", io::ErrorKind::UnexpectedEof.into());
     receiver.await.map_err(lost)?
+}
+
+/// Bytes of a block.
+const BLOCK: usize = 1024 * 1024;
+/// Blocks that may wait to be taken.
+const AHEAD: usize = 4;
+
+/// Standard input, block by block: however much it is, only some of it is here at a time.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    blocks: mpsc::Receiver<io::Result<Bytes>>,
+    total: Option<u64>,
+}
+
+impl Blocks {
+    pub(crate) fn of_stdin() -> Result<Blocks, Failure> {
+        let (sender, blocks) = mpsc::channel(AHEAD);
+        // A thread of its own: nothing has to wait for it when the process is interrupted.
+        thread::Builder::new()
+            .name("stdin".to_owned())
+            .spawn(move || pass_on(io::stdin().lock(), &sender))
+            .map_err(|error| Failure::input("start a thread for standard input", error))?;
+        let file = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        let about = file.and_then(|file| file.metadata()).ok();
+        let total = about.filter(Metadata::is_file).map(|about| about.len());
+        Ok(Blocks { blocks, total })
+    }
+
+    /// How much it is in all, where that is known.
+    pub(crate) fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    /// The next block, or nothing at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        let fails = |error| Failure::input("read standard input", error);
+        self.blocks.recv().await.transpose().map_err(fails)
+    }
+
+    /// Adds blocks until there are more than `limit` bytes of them, or no more come. Whether more
+    /// may come.
+    pub(crate) async fn fill(&mut self, begun: &mut Vec<u8>, limit: u64) -> Result<bool, Failure> {
+        while begun.len() as u64 <= limit {
+            match self.next().await? {
+                Some(block) => begun.extend_from_slice(&block),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn pass_on(mut source: impl Read, blocks: &mpsc::Sender<io::Result<Bytes>>) {
+    loop {
+        let mut block = Vec::with_capacity(BLOCK);
+        let read = source.by_ref().take(BLOCK as u64).read_to_end(&mut block);
+        let ended = read.is_err();
+        let passed = match read {
+            Ok(0) => return,
+            Ok(_) => Ok(Bytes::from(block)),
+            Err(error) => Err(error),
+        };
+        if blocks.blocking_send(passed).is_err() || ended {
+            return;
+        }
+    }
 }
 
 /// All of a file that is named beside the workspace.

@@ -8,7 +8,7 @@ use clap::Args;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::exec::Walls;
+use super::exec::{Walls, no_walls_here};
 use super::policy::RuleFlags;
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -47,13 +47,18 @@ pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
     if let Some(socket) = &mcp.connect {
         return passed_on(socket).await;
     }
-    let backend = mcp.workspace.open_with(mcp.walls.settings(), mcp.rules.unattended()?)?;
-    let restrictions = mcp.walls.restrictions(&backend)?;
+    if mcp.workspace.is_elsewhere()? {
+        no_walls_here(&mcp.walls, &mcp.rules)?;
+    }
+    let policy = mcp.rules.unattended()?;
+    let workspace = mcp.workspace.open_with(mcp.walls.settings(), policy).await?;
+    let restrictions = mcp.walls.restrictions(&workspace.handle)?;
     let handle = match restrictions.is_empty() {
-        true => backend.clone(),
-        false => backend.restrict(restrictions)?,
+        true => workspace.handle.clone(),
+        false => workspace.handle.restrict(restrictions)?,
     };
-    over_stdio(backend, handle).await
+    let served = over_stdio(workspace.handle.clone(), handle).await;
+    served.and(workspace.close().await)
 }
 
 /// Serves `handle` until the client is gone or somebody stops us; then `backend` ends, and with it

@@ -87,6 +87,15 @@ impl ProfileChoice {
 }
 
 impl RuleFlags {
+    /// A flag that makes rules, which is for those to do who have the workspace.
+    pub(crate) fn made_here(&self) -> Option<&'static str> {
+        match (self.profile, &self.rules) {
+            (_, Some(_)) => Some("--rules"),
+            (ProfileChoice::Strict | ProfileChoice::Off, None) => Some("--profile"),
+            (ProfileChoice::Guarded, None) => None,
+        }
+    }
+
     fn profile(&self) -> Profile {
         self.profile.into()
     }

@@ -86,6 +86,14 @@ pub async fn open_websocket(
     websocket::open(socket, Patience::new(timeout)).await
 }
 
+/// The stream on which a daemon answers HTTP, through its proxy and with its TLS.
+pub async fn open_stream(
+    socket: &WebSocket,
+    timeout: Duration,
+) -> Result<Box<dyn Stream>, DialError> {
+    websocket::reach(socket, Patience::new(timeout)).await
+}
+
 async fn by_websocket(
     settings: &Settings,
     socket: &WebSocket,

@@ -184,7 +184,8 @@ impl Headers {
         self.0.is_empty()
     }
 
-    pub(crate) fn map(&self) -> &HeaderMap {
+    /// For whoever has to send them.
+    pub fn map(&self) -> &HeaderMap {
         &self.0
     }
 }

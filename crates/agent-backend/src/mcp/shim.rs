@@ -45,7 +45,7 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
         // The program sees how it ends: its stream is closed.
         let _ = ab_mcp::serve_stdio(backend, input, output).await;
     });
-    Ok((Server { companion, serving: Some(serving) }, pipes))
+    Ok((Server { companion: Some(companion), serving: Some(serving) }, pipes))
 }
 
 /// The connection of the program itself; others are turned away.

@@ -1,15 +1,19 @@
 //! `fs cat`: what files hold.
 
 use std::ffi::{OsStr, OsString};
+use std::pin::pin;
 
 use ab_core::backend::LineRange;
-use ab_core::options::ReadOptions;
+use ab_core::options::{OpenOptions, ReadOptions};
 use ab_core::{Backend, Error, Kind, Verb};
 use clap::Args;
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::paths::Outcomes;
+use super::pieces;
 use crate::failure::Failure;
+use crate::progress::{Progress, Wanted};
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
@@ -49,13 +53,18 @@ impl Cat {
 pub(crate) async fn run(
     command: &Cat,
     backend: &Backend,
+    wanted: Wanted,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
+    let wanted = if terminal.is_watched() { Wanted::No } else { wanted };
     let mut outcomes = Outcomes::of(&command.paths);
     for path in &command.paths {
         let outcome = match terminal.format() {
             Format::Json => value(command, path, backend).await,
-            Format::Text => print(command, path, backend, terminal).await.map(|()| Value::Null),
+            Format::Text => {
+                let printed = print(command, path, backend, wanted, terminal).await;
+                printed.map(|()| Value::Null)
+            }
         };
         outcomes.record(outcome, terminal)?;
     }
@@ -66,6 +75,7 @@ async fn print(
     command: &Cat,
     path: &OsStr,
     backend: &Backend,
+    wanted: Wanted,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(path)?;
@@ -78,10 +88,18 @@ async fn print(
         }
         return Ok(());
     }
-    let mut chunks = backend.chunks(path).await?;
+    let file = backend.open(path, OpenOptions::default()).await;
+    let file = file.map_err(|error| error.with_verb(Verb::Read))?;
+    let size = file.stat().await?.size;
+    // Files of the kernel's own making claim to be empty and are not.
+    let total = (size > 0).then_some(size);
+    let mut progress = Progress::new(wanted, total);
     let mut printer = Printer::new(command.number, 1);
-    while let Some(chunk) = chunks.next().await? {
-        printer.print(&chunk, terminal)?;
+    let mut pieces = pin!(pieces::of(file.as_ref(), total));
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        printer.print(&piece, terminal)?;
+        progress.advance(piece.len() as u64);
     }
     Ok(())
 }

@@ -1,16 +1,21 @@
 //! `fs write`: a whole file, at once.
 
+mod large;
+
 use std::ffi::OsString;
 use std::io;
 
+use ab_core::metadata::Stat;
 use ab_core::options::{Durability, WriteMode, WriteOptions};
-use ab_core::{Backend, Version};
+use ab_core::{Backend, Code, Error, Kind, Version};
 use clap::Args;
 
-use crate::commands::input;
+use crate::commands::input::{self, Blocks};
 use crate::count::counted;
 use crate::failure::Failure;
 use crate::json;
+use crate::progress::{Progress, Wanted};
+use crate::signals::Signals;
 use crate::terminal::{Format, Terminal};
 use crate::workspace::path_text;
 
@@ -41,34 +46,101 @@ pub(crate) struct Write {
     sync: bool,
 }
 
+impl Write {
+    fn options(&self) -> WriteOptions {
+        let mode = if self.create_new { WriteMode::CreateNew } else { WriteMode::CreateOrReplace };
+        let durability = if self.sync { Durability::Power } else { Durability::Process };
+        WriteOptions { mode, expect: self.expect, permissions: None, durability }
+    }
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// More bytes than this go in pieces.
+    pub(crate) at_once: u64,
+    pub(crate) progress: Wanted,
+}
+
+impl Manner {
+    /// A workspace elsewhere is given large files in pieces, so that one can see how it goes on.
+    pub(crate) fn of(elsewhere: bool, progress: Wanted) -> Manner {
+        Manner { at_once: if elsewhere { PIECEWISE } else { input::LIMIT }, progress }
+    }
+}
+
+/// From this size on, a file goes elsewhere in pieces.
+const PIECEWISE: u64 = 16 * 1024 * 1024;
+
 pub(crate) async fn run(
     command: &Write,
     backend: &Backend,
+    manner: Manner,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let path = path_text(&command.path)?;
     // A path that will be refused is refused before anybody types the content.
     let parsed = backend.resolve(path)?;
-    let content = match &command.content {
-        Some(text) => text.clone().into_bytes(),
+    let mut signals = Signals::watch();
+    let written = match &command.content {
+        Some(text) => {
+            let writing = backend.write_with(path, text.as_str(), command.options());
+            tokio::select! {
+                stat = writing => stat?,
+                exit = signals.next() => return Err(Failure::Told(exit)),
+            }
+        }
         None => {
             input::announce(&io::stdin(), terminal);
-            input::standard().await?
+            from_input(command, backend, path, manner, &mut signals).await?
         }
     };
-    let options = WriteOptions {
-        mode: if command.create_new { WriteMode::CreateNew } else { WriteMode::CreateOrReplace },
-        expect: command.expect,
-        permissions: None,
-        durability: if command.sync { Durability::Power } else { Durability::Process },
-    };
-    let stat = backend.write_with(path, content, options).await?;
     match terminal.format() {
-        Format::Json => terminal.value(&json::stat(&parsed.to_string(), &stat)),
+        Format::Json => terminal.value(&json::stat(&parsed.to_string(), &written)),
         Format::Text => {
-            let size = counted(stat.size, "byte", "bytes");
+            let size = counted(written.size, "byte", "bytes");
             terminal.note(&format!("wrote {size} to '{parsed}'"));
             Ok(())
+        }
+    }
+}
+
+/// What fits is written in one call; more is written beside the file and put in its place.
+async fn from_input(
+    command: &Write,
+    backend: &Backend,
+    path: &str,
+    manner: Manner,
+    signals: &mut Signals,
+) -> Result<Stat, Failure> {
+    let mut blocks = Blocks::of_stdin()?;
+    let mut begun = Vec::new();
+    let whole = async {
+        let more = blocks.fill(&mut begun, manner.at_once).await?;
+        let in_pieces = more && large::possible(command, backend, path).await?;
+        if in_pieces {
+            return Ok(None);
+        }
+        if more && blocks.fill(&mut begun, input::LIMIT).await? {
+            let message = format!(
+                "standard input holds more than {} bytes, which cannot replace a link or a version \
+                 that is expected",
+                input::LIMIT
+            );
+            return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).into());
+        }
+        let content = std::mem::take(&mut begun);
+        Ok::<_, Failure>(Some(backend.write_with(path, content, command.options()).await?))
+    };
+    let written = tokio::select! {
+        written = whole => written?,
+        exit = signals.next() => return Err(Failure::Told(exit)),
+    };
+    match written {
+        Some(stat) => Ok(stat),
+        None => {
+            let progress = Progress::new(manner.progress, blocks.total());
+            large::write(command, backend, path, (begun, blocks), progress, signals).await
         }
     }
 }

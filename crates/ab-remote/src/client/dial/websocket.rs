@@ -28,15 +28,7 @@ pub(super) type Socket = FrameStream<WebSocketStream<Box<dyn Stream>>, Message>;
 pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Socket, DialError> {
     let who = endpoint.address.to_string();
     let request = request(endpoint)?;
-    let host = endpoint.address.host();
-    let stream = match &endpoint.proxy {
-        Some(proxy) => proxy::connect(proxy, host, patience).await?,
-        None => tcp::connect(host, patience).await?,
-    };
-    let stream: Box<dyn Stream> = match endpoint.address.cover() {
-        Cover::Plain => Box::new(stream),
-        Cover::Tls => Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?),
-    };
+    let stream = reach(endpoint, patience).await?;
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER)
         .write_buffer_size(BUFFER)
@@ -70,6 +62,22 @@ pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Soc
     };
     let stream = FrameStream::new(socket, CODEC).with_unread(unread);
     Ok(stream.with_goodbye(|| Message::Close(None)))
+}
+
+/// The bytes below, to whatever answers HTTP there.
+pub(super) async fn reach(
+    endpoint: &WebSocket,
+    patience: Patience,
+) -> Result<Box<dyn Stream>, DialError> {
+    let host = endpoint.address.host();
+    let stream = match &endpoint.proxy {
+        Some(proxy) => proxy::connect(proxy, host, patience).await?,
+        None => tcp::connect(host, patience).await?,
+    };
+    Ok(match endpoint.address.cover() {
+        Cover::Plain => Box::new(stream),
+        Cover::Tls => Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?),
+    })
 }
 
 const CODEC: Codec<Message> = Codec {

@@ -1,0 +1,98 @@
+//! What a workspace elsewhere offers, and how far away it is.
+
+use std::time::{Duration, Instant};
+
+use ab_core::{Backend, Capabilities};
+use serde_json::{Value, json};
+
+use super::{ASIDE, FAIR, GOOD, HEADING, print_policy};
+use crate::failure::Failure;
+use crate::json as shapes;
+use crate::terminal::{Format, Terminal};
+
+/// Round trips that are measured; the one in the middle is told.
+const TRIPS: usize = 9;
+
+pub(super) async fn tell(
+    url: &str,
+    backend: &Backend,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let info = backend.info();
+    let trip = round_trip(backend).await?;
+    let policy = backend.effective_policy().await;
+    let all = abilities(info.capabilities);
+    let ours = info.capabilities.jail;
+    match terminal.format() {
+        Format::Json => terminal.value(&json!({
+            "url": shown(url),
+            "kind": info.kind.as_str(),
+            "server": if ours { "agent-backend" } else { "ssh" },
+            "root": info.root_aliases.first(),
+            "round_trip_us": u64::try_from(trip.as_micros()).unwrap_or(u64::MAX),
+            "capabilities": all.iter().map(|(name, has, _)| ((*name).to_owned(), json!(has)))
+                .collect::<serde_json::Map<String, Value>>(),
+            "in_force": match &policy {
+                Ok(policy) => shapes::effective(policy),
+                Err(error) => json!({ "error": shapes::error(error) }),
+            },
+        })),
+        Format::Text => {
+            let server = match ours {
+                true => "an agent-backend daemon",
+                false => "an SSH server that is none of ours",
+            };
+            let heading = terminal.painted(HEADING, &format!("{} is {server}", shown(url)));
+            terminal.line(&heading)?;
+            if let Some(root) = info.root_aliases.first() {
+                terminal.line(&format!("root        {root}"))?;
+            }
+            terminal.line(&format!("round trip  {:.1} ms", trip.as_secs_f64() * 1000.0))?;
+            terminal.line("")?;
+            for (name, has, without) in all {
+                let (word, style) = if has { ("yes", GOOD) } else { ("no", FAIR) };
+                let word = terminal.painted(style, &format!("{word:<3}"));
+                let aside = match has {
+                    true => String::new(),
+                    false => terminal.painted(ASIDE, &format!("  {without}")),
+                };
+                terminal.line(format!("{word}  {name:<12}{aside}").trim_end())?;
+            }
+            terminal.line("")?;
+            match &policy {
+                Ok(policy) => print_policy(policy, terminal),
+                Err(error) => terminal.line(&format!("No command would run: {error}")),
+            }
+        }
+    }
+}
+
+/// A URL without its query, which may hold a token.
+fn shown(url: &str) -> &str {
+    url.split('?').next().unwrap_or(url)
+}
+
+/// Every ability by name, whether it is there, and what its lack means.
+fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 8] {
+    [
+        ("exec", has.exec, "no commands can be run"),
+        ("search", has.search, "files are fetched to be searched"),
+        ("links", has.links, "no symbolic links"),
+        ("modes", has.modes, "no permission bits"),
+        ("empty_dirs", has.empty_dirs, "a directory without files does not exist"),
+        ("jail", has.jail, "links can lead out of the workspace"),
+        ("atomic_write", has.atomic_write, "readers may see a file half written"),
+        ("exact_kinds", has.exact_kinds, "the cause of a failure may be vague"),
+    ]
+}
+
+async fn round_trip(backend: &Backend) -> Result<Duration, Failure> {
+    let mut trips = [Duration::ZERO; TRIPS];
+    for trip in &mut trips {
+        let begun = Instant::now();
+        backend.stat(".").await?;
+        *trip = begun.elapsed();
+    }
+    trips.sort_unstable();
+    Ok(trips[TRIPS / 2])
+}

@@ -1,0 +1,239 @@
+//! A workspace elsewhere: the flags that say where it is and who we are, and what to do when it is
+//! out of reach.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use ab_core::{Backend, Error, Kind};
+use agent_backend::RemoteConfig;
+use agent_backend::remote::{Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts};
+use clap::Args;
+
+use crate::commands::input;
+use crate::failure::Failure;
+use crate::token;
+
+/// Names the workspace where no flag does.
+const VARIABLE: &str = "AGENT_BACKEND_REMOTE";
+/// Where an SSH agent listens.
+const AGENT: &str = "SSH_AUTH_SOCK";
+/// The hosts that everybody on this machine knows.
+const SYSTEM_KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
+/// Those that a user knows, below the home.
+const USER_KNOWN_HOSTS: &str = ".ssh/known_hosts";
+
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Workspace elsewhere")]
+pub(crate) struct RemoteFlags {
+    /// A workspace elsewhere: wss://host/ssh of a daemon, or ssh://user@host/path; --root is then
+    /// a directory over there [env: AGENT_BACKEND_REMOTE]
+    #[arg(long, value_name = "URL", global = true)]
+    remote: Option<String>,
+
+    /// A file that holds the daemon's token, on its first line [env: AGENT_BACKEND_AUTH_TOKEN]
+    #[arg(long, value_name = "FILE", global = true)]
+    token_file: Option<PathBuf>,
+
+    /// A private key for SSH; may be repeated. The keys of the SSH agent come after
+    #[arg(long, value_name = "FILE", global = true)]
+    identity: Vec<PathBuf>,
+
+    /// A file that holds the user's password for SSH, on its first line
+    #[arg(long, value_name = "FILE", global = true)]
+    password_file: Option<PathBuf>,
+
+    /// The keys of known hosts [default: ~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts]
+    #[arg(long, value_name = "FILE", global = true)]
+    known_hosts: Option<PathBuf>,
+
+    /// The one host key that is right, like SHA256:…
+    #[arg(long, value_name = "FINGERPRINT", global = true, conflicts_with = "known_hosts")]
+    host_key: Option<String>,
+
+    /// Believe the key of a host that was never seen before, and remember it
+    #[arg(long, global = true, conflicts_with = "host_key")]
+    accept_new_host_key: bool,
+
+    /// A proxy to reach a daemon through, like http://host:3128
+    #[arg(long, value_name = "URL", global = true)]
+    proxy: Option<String>,
+}
+
+impl RemoteFlags {
+    /// Where the workspace is, if it is elsewhere.
+    pub(crate) fn url(&self) -> Result<Option<String>, Failure> {
+        let from_environment = || env::var(VARIABLE).ok().filter(|url| !url.is_empty());
+        self.in_use(self.remote.clone().or_else(from_environment))
+    }
+
+    /// The same, where only the flag counts.
+    pub(crate) fn named(&self) -> Result<Option<String>, Failure> {
+        self.in_use(self.remote.clone())
+    }
+
+    fn in_use(&self, url: Option<String>) -> Result<Option<String>, Failure> {
+        match (&url, self.lone_flag()) {
+            (None, Some(flag)) => Err(Failure::usage(format!("{flag} means nothing here"))
+                .with_hint("it belongs to --remote URL")),
+            _ => Ok(url),
+        }
+    }
+
+    /// A flag that only helps to reach something.
+    fn lone_flag(&self) -> Option<&'static str> {
+        let given = [
+            ("--token-file", self.token_file.is_some()),
+            ("--identity", !self.identity.is_empty()),
+            ("--password-file", self.password_file.is_some()),
+            ("--known-hosts", self.known_hosts.is_some()),
+            ("--host-key", self.host_key.is_some()),
+            ("--accept-new-host-key", self.accept_new_host_key),
+            ("--proxy", self.proxy.is_some()),
+        ];
+        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+    }
+
+    /// The workspace there, connected.
+    pub(crate) async fn connect(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
+        let config = self.config(url, root)?;
+        let ssh = matches!(config.settings.endpoint, Endpoint::Ssh(_));
+        let backend = agent_backend::remote_with(config).map_err(senseless)?;
+        match backend.connect().await {
+            Ok(()) => Ok(backend),
+            Err(error) => {
+                backend.destroy().await?;
+                Err(unreachable(error, ssh))
+            }
+        }
+    }
+
+    fn config(&self, url: &str, root: Option<&Path>) -> Result<RemoteConfig, Failure> {
+        let mut config = RemoteConfig::parse(url).map_err(senseless)?;
+        if let Some(root) = root {
+            let root = root.to_str().filter(|root| !root.is_empty()).ok_or_else(|| {
+                Failure::usage("--root is no directory of a workspace elsewhere")
+                    .with_hint("name it as the other side does, or leave --root out")
+            })?;
+            config = config.root(root);
+        }
+        if let Some(check) = self.host_key_check(&config.settings.endpoint)? {
+            config = config.host_key(check).map_err(senseless)?;
+        }
+        if let Some(proxy) = &self.proxy {
+            config = config.proxy(proxy).map_err(senseless)?;
+        }
+        match config.settings.endpoint {
+            Endpoint::Ssh(_) => self.as_user(config),
+            Endpoint::WebSocket(_) | Endpoint::Stream(_) => self.with_token(config),
+        }
+    }
+
+    fn with_token(&self, config: RemoteConfig) -> Result<RemoteConfig, Failure> {
+        if let Some(flag) = [
+            ("--identity", !self.identity.is_empty()),
+            ("--password-file", self.password_file.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(flag, given)| given.then_some(flag))
+        {
+            let message = format!("{flag} is for ssh:// URLs");
+            return Err(Failure::usage(message).with_hint("a daemon wants a token: --token-file"));
+        }
+        let token = match &self.token_file {
+            Some(path) => Some(token::in_file(path)?),
+            None => token::in_environment()?,
+        };
+        match token {
+            Some(token) => config.token(token).map_err(senseless),
+            None => Ok(config),
+        }
+    }
+
+    /// Keys that were named, then the agent's, then a password.
+    fn as_user(&self, mut config: RemoteConfig) -> Result<RemoteConfig, Failure> {
+        if self.token_file.is_some() {
+            return Err(Failure::usage("--token-file is for daemons, by ws:// or wss://")
+                .with_hint(
+                    "an SSH server wants a key, --identity, or a password, --password-file",
+                ));
+        }
+        for path in &self.identity {
+            config = config.key_file(path, None).map_err(senseless)?;
+        }
+        if let Some(socket) = env::var_os(AGENT).filter(|socket| !socket.is_empty()) {
+            let socket = PathBuf::from(socket);
+            // One that was left behind by a session is no agent.
+            if socket.exists() {
+                config = config.agent(socket).map_err(senseless)?;
+            }
+        }
+        if let Some(path) = &self.password_file {
+            let text = String::from_utf8_lossy(&input::file(path)?).into_owned();
+            let password = text.lines().next().unwrap_or_default().to_owned();
+            let credential = Credential::Password(password.into());
+            config = config.credential(credential).map_err(senseless)?;
+        }
+        Ok(config)
+    }
+
+    /// Nothing where the default is right.
+    fn host_key_check(&self, endpoint: &Endpoint) -> Result<Option<HostKeyCheck>, Failure> {
+        if let Some(text) = &self.host_key {
+            let pin: Fingerprint = text.parse().map_err(senseless)?;
+            return Ok(Some(HostKeyCheck::Pin(pin)));
+        }
+        let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(USER_KNOWN_HOSTS));
+        if self.accept_new_host_key {
+            let Some(store) = self.known_hosts.clone().or(own) else {
+                return Err(Failure::usage("there is no place to remember a host key in")
+                    .with_hint("name one with --known-hosts"));
+            };
+            return Ok(Some(HostKeyCheck::TrustOnFirstUse(store)));
+        }
+        Ok(match (&self.known_hosts, endpoint) {
+            (Some(file), _) => Some(HostKeyCheck::KnownHosts(KnownHosts::in_files([file]))),
+            (None, Endpoint::Ssh(_)) => {
+                let files = own.into_iter().chain([PathBuf::from(SYSTEM_KNOWN_HOSTS)]);
+                Some(HostKeyCheck::KnownHosts(KnownHosts::in_files(files)))
+            }
+            (None, Endpoint::WebSocket(_) | Endpoint::Stream(_)) => None,
+        })
+    }
+}
+
+/// A URL or a flag that cannot be meant is a matter of the command line.
+fn senseless(error: Error) -> Failure {
+    Failure::from(error).into_usage()
+}
+
+/// How a host key is called that nobody has seen before.
+const NEW: &str = "is not known";
+
+/// Why there is no connection, and what to do about it.
+fn unreachable(error: Error, ssh: bool) -> Failure {
+    let hint = match (error.kind(), ssh) {
+        (Kind::Denied, false) => "give its token with --token-file, or as AGENT_BACKEND_AUTH_TOKEN",
+        (Kind::Denied, true) => {
+            "give a key with --identity, start an SSH agent, or use --password-file"
+        }
+        (Kind::Disconnected | Kind::Timeout, false) => {
+            "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
+        }
+        (Kind::Disconnected | Kind::Timeout, true) => {
+            "is an SSH server running there? look at the host and the port of the URL"
+        }
+        _ => return error.into(),
+    };
+    let known = error.hint().map(str::to_owned);
+    match known {
+        // A key that is another one than it was is nothing to be waved through.
+        Some(_) if error.message().contains("host key") && !error.message().contains(NEW) => {
+            error.into()
+        }
+        Some(known) if error.message().contains("host key") => Failure::from(error).with_hint(
+            format!("{known}; or pin it with --host-key, or pass --accept-new-host-key"),
+        ),
+        Some(known) => Failure::from(error).with_hint(format!("{known}; {hint}")),
+        None => Failure::from(error).with_hint(hint),
+    }
+}

@@ -1,0 +1,290 @@
+//! A conversation of JSON lines, carried message by message in HTTP requests that somebody else
+//! sends.
+//!
+//! Every message is sent once. When a request fails, its caller gets an error that says why; whether
+//! to ask again is for the caller to decide. A call that is cancelled is let go of, and the server
+//! sees its connection end.
+
+mod events;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ab_core::{Code, Error, Kind, Result};
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body::Body;
+use http_body_util::{BodyExt, Full, Limited};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+
+use crate::bounds::{CALLS_AT_ONCE, MAX_EXEC_TIME, MAX_LINE};
+use events::Events;
+
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+const BOTH: &str = "application/json, text/event-stream";
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// Answers that may wait for a slow reader.
+const ANSWERS: usize = 16;
+/// How much of a refusal is looked at.
+const REFUSAL: usize = 64 * 1024;
+/// How long an answer may take: as long as the longest call, and a minute on the way.
+const PATIENCE: Duration = MAX_EXEC_TIME.saturating_add(Duration::from_secs(60));
+/// The code of JSON-RPC for what a server says of itself.
+const FAILED: i32 = -32000;
+
+/// Where messages go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub uri: Uri,
+    /// Sent with every message.
+    pub headers: HeaderMap,
+    /// What it is called in errors.
+    pub name: String,
+}
+
+/// Sends every line of `stream` to the target and writes what it answers, until the stream ends.
+/// Nothing is left behind when this is dropped.
+pub async fn carry<S, P, F, B>(stream: S, target: Target, post: P)
+where
+    S: AsyncRead + AsyncWrite,
+    P: Fn(Request<Full<Bytes>>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Response<B>>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let (input, output) = tokio::io::split(stream);
+    let (answers, told) = mpsc::channel(ANSWERS);
+    let carrier = Carrier { target, post, known: Mutex::default(), answers };
+    // How a stream ends is its reader's to know.
+    let _ = tokio::join!(read(input, Arc::new(carrier)), write(output, told));
+}
+
+async fn write(
+    mut output: impl AsyncWrite + Unpin,
+    mut told: mpsc::Receiver<Value>,
+) -> io::Result<()> {
+    while let Some(answer) = told.recv().await {
+        let mut line = answer.to_string();
+        line.push('\n');
+        output.write_all(line.as_bytes()).await?;
+        output.flush().await?;
+    }
+    output.shutdown().await
+}
+
+async fn read<P, F, B>(input: impl AsyncRead + Unpin, carrier: Arc<Carrier<P>>) -> io::Result<()>
+where
+    P: Fn(Request<Full<Bytes>>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Response<B>>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let mut input = BufReader::new(input);
+    let mut calls = JoinSet::new();
+    let mut running: HashMap<String, AbortHandle> = HashMap::new();
+    loop {
+        while calls.try_join_next().is_some() {}
+        if calls.len() >= CALLS_AT_ONCE {
+            calls.join_next().await;
+        }
+        let mut line = Vec::new();
+        let mut bounded = (&mut input).take(MAX_LINE as u64 + 1);
+        if bounded.read_until(b'\n', &mut line).await? == 0 || line.len() > MAX_LINE {
+            break;
+        }
+        let Ok(message) = serde_json::from_slice::<Value>(&line) else { continue };
+        if message["method"] == "notifications/cancelled"
+            && let Some(call) = running.remove(&message["params"]["requestId"].to_string())
+        {
+            call.abort();
+        }
+        let id = message.get("id").filter(|_| message.get("method").is_some()).cloned();
+        let (carrier, key) = (carrier.clone(), id.as_ref().map(Value::to_string));
+        let call = calls.spawn(async move { carrier.send(line.into(), id).await });
+        running.retain(|_, call| !call.is_finished());
+        if let Some(key) = key {
+            running.insert(key, call);
+        }
+    }
+    while calls.join_next().await.is_some() {}
+    Ok(())
+}
+
+struct Carrier<P> {
+    target: Target,
+    post: P,
+    known: Mutex<Known>,
+    answers: mpsc::Sender<Value>,
+}
+
+/// What the server said when it was first spoken to.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    session: Option<HeaderValue>,
+    revision: Option<HeaderValue>,
+}
+
+impl<P, F, B> Carrier<P>
+where
+    P: Fn(Request<Full<Bytes>>) -> F + Send + Sync,
+    F: Future<Output = Result<Response<B>>> + Send,
+    B: Body<Data = Bytes> + Send + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    /// Sends one message. One with an id is answered, whatever happens.
+    async fn send(&self, message: Bytes, id: Option<Value>) {
+        let name = &self.target.name;
+        let asked = match timeout(PATIENCE, self.ask(message, id.as_ref())).await {
+            Ok(asked) => asked,
+            Err(_) => {
+                let why = format!("{name} did not answer within {PATIENCE:?}");
+                Err(Error::new(Code::Timeout, Kind::Timeout, why))
+            }
+        };
+        let error = match asked {
+            Ok(true) => return,
+            Ok(false) => lost(name, "it answered something else"),
+            Err(error) => error,
+        };
+        // Nobody waits for what has no id.
+        if let Some(id) = id {
+            let mut data = json!({ "code": error.code().as_str(), "kind": error.kind().as_str() });
+            if let Some(hint) = error.hint() {
+                data["hint"] = hint.into();
+            }
+            let told = json!({ "code": FAILED, "message": error.message(), "data": data });
+            self.tell(json!({ "jsonrpc": "2.0", "id": id, "error": told })).await;
+        }
+    }
+
+    /// Whether the answer to `id` was among what came back.
+    async fn ask(&self, message: Bytes, id: Option<&Value>) -> Result<bool> {
+        let response = (self.post)(self.request(message)).await?;
+        let (head, body) = response.into_parts();
+        let name = &self.target.name;
+        if !head.status.is_success() {
+            let bytes = Limited::new(body, REFUSAL).collect().await;
+            let bytes = bytes.map(|bytes| bytes.to_bytes()).unwrap_or_default();
+            return self.refusal(head.status, &bytes, id).await;
+        }
+        if let Some(session) = head.headers.get(SESSION) {
+            self.known().session = Some(session.clone());
+        }
+        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let mut answered = id.is_none();
+        match kind.map(|kind| kind.split(';').next().unwrap_or_default().trim()) {
+            Some(JSON) => {
+                let bytes = Limited::new(body, MAX_LINE).collect().await;
+                let bytes = bytes.map_err(|error| lost(name, error))?.to_bytes();
+                let Ok(value) = serde_json::from_slice(&bytes) else {
+                    return Err(lost(name, "it answered what is no JSON"));
+                };
+                answered |= self.hear(value, id).await;
+            }
+            Some(EVENTS) => {
+                let mut body = body;
+                let mut events = Events::new(MAX_LINE);
+                while let Some(frame) = body.frame().await {
+                    let frame = frame.map_err(|error| lost(name, error))?;
+                    let Some(bytes) = frame.data_ref() else { continue };
+                    for data in events.feed(bytes).map_err(|why| lost(name, why))? {
+                        let Ok(value) = serde_json::from_slice(&data) else { continue };
+                        answered |= self.hear(value, id).await;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(answered)
+    }
+
+    fn request(&self, message: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(message));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.target.uri.clone();
+        let headers = request.headers_mut();
+        headers.clone_from(&self.target.headers);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        headers.insert(ACCEPT, HeaderValue::from_static(BOTH));
+        let Known { session, revision } = self.known().clone();
+        for (name, value) in [(SESSION, session), (REVISION, revision)] {
+            if let Some(value) = value {
+                headers.insert(name, value);
+            }
+        }
+        request
+    }
+
+    /// Passes on what the server said; whether the answer to `id` is in it.
+    async fn hear(&self, value: Value, id: Option<&Value>) -> bool {
+        if let Value::Array(messages) = value {
+            let mut answered = false;
+            for message in messages {
+                answered |= Box::pin(self.hear(message, id)).await;
+            }
+            return answered;
+        }
+        let revision = value["result"]["protocolVersion"].as_str();
+        if let Some(revision) = revision.and_then(|text| HeaderValue::from_str(text).ok()) {
+            self.known().revision = Some(revision);
+        }
+        let answers = value.get("method").is_none() && value.get("id") == id && id.is_some();
+        self.tell(value).await;
+        answers
+    }
+
+    async fn tell(&self, value: Value) {
+        // A reader that is gone wants no answer.
+        let _ = self.answers.send(value).await;
+    }
+
+    /// An answer that is a refusal: the protocol's own is passed on, any other is an error.
+    async fn refusal(&self, status: StatusCode, body: &[u8], id: Option<&Value>) -> Result<bool> {
+        let value: Value = serde_json::from_slice(body).unwrap_or_default();
+        if value.get("jsonrpc").is_some() && value.get("error").is_some() {
+            return Ok(self.hear(value, id).await);
+        }
+        let name = &self.target.name;
+        let said = value["message"].as_str().map(|said| format!(": {said}")).unwrap_or_default();
+        let said = ab_core::error::printable(&said);
+        let message = format!("{name} answered {status}{said}");
+        Err(match status {
+            StatusCode::UNAUTHORIZED => Error::new(Code::AuthFailed, Kind::Denied, message)
+                .with_hint("the token of the mcp setting is not the server's"),
+            StatusCode::FORBIDDEN => Error::new(Code::AuthFailed, Kind::Denied, message),
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                Error::new(Code::ConnectionClosed, Kind::Unavailable, message)
+                    .with_hint("look at the path of the URL: a daemon has its MCP at /mcp")
+            }
+            _ => Error::new(Code::ConnectionClosed, Kind::Unavailable, message),
+        })
+    }
+}
+
+impl<P> Carrier<P> {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn lost(name: &str, why: impl fmt::Display) -> Error {
+    let message = format!("{name} gave no answer: {why}");
+    Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
+}
+
+/// What an error of ours was before it was carried as one of the protocol.
+pub(crate) fn carried_error(code: &str, kind: &str) -> Option<(Code, Kind)> {
+    let code = Code::ALL.into_iter().find(|known| known.as_str() == code)?;
+    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+    Some((code, kind))
+}

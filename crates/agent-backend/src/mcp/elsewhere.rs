@@ -1,0 +1,179 @@
+//! The MCP server of a remote workspace: every message is one HTTP request, on a connection of its
+//! own.
+
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ab_core::{BackendKind, Code, Error, Kind, Result, WsPath};
+use ab_mcp::{Target, carry};
+use ab_remote::client::{
+    Address, Endpoint, McpEndpoint, Secret, Settings, Stream, WebSocket, open_stream,
+};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+use super::Server;
+
+const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
+const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
+/// Where a daemon has its MCP unless the URL says.
+const PATH: &str = "/mcp";
+/// Bytes that may be on their way to and from the caller.
+const PIPE: usize = 64 * 1024;
+
+/// What a recipe holds for a remote workspace.
+pub(crate) struct Place {
+    /// None where the setting is missing.
+    found: Option<Found>,
+}
+
+#[derive(Clone)]
+struct Found {
+    /// The same machine, or another: only its address, its proxy and its TLS matter.
+    socket: WebSocket,
+    target: Target,
+    patience: Duration,
+}
+
+impl Place {
+    /// What settings say of the MCP server, or what is wrong with them.
+    pub(crate) fn of(settings: &Settings) -> Result<Place> {
+        let found = settings.mcp.as_ref().map(|mcp| found(settings, mcp)).transpose()?;
+        Ok(Place { found })
+    }
+}
+
+fn found(settings: &Settings, mcp: &McpEndpoint) -> Result<Found> {
+    let wrong = |what: &str| {
+        let message = format!("the setting mcp {what}");
+        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+    };
+    let web = mcp.url.starts_with("http://") || mcp.url.starts_with("https://");
+    let uri: Uri = mcp.url.parse().map_err(|_| wrong("is no URL"))?;
+    let Some(authority) = uri.authority().filter(|_| web) else {
+        return Err(wrong("must be a URL like http://127.0.0.1:3001/mcp"));
+    };
+    let mut socket = WebSocket::at(Address::parse(&mcp.url)?);
+    let mut headers = HeaderMap::new();
+    let mut token = mcp.token.as_ref();
+    // What the way to that host needs, it needs for this too. Another host gets none of it.
+    if let Endpoint::WebSocket(daemon) = &settings.endpoint
+        && daemon.address.host().name() == socket.address.host().name()
+    {
+        socket.proxy.clone_from(&daemon.proxy);
+        socket.roots = daemon.roots.clone();
+        headers.clone_from(daemon.headers.map());
+        token = token.or(daemon.token.as_ref());
+    }
+    let text = |what: &str, text: &str| {
+        HeaderValue::from_str(text).map_err(|_| wrong(&format!("cannot send {what}")))
+    };
+    headers.insert(HOST, text("its host", authority.as_str())?);
+    if let Some(token) = token.map(Secret::reveal) {
+        let mut bearer = text("its token", &format!("Bearer {token}"))?;
+        bearer.set_sensitive(true);
+        headers.insert(AUTHORIZATION, bearer);
+    }
+    if let Some(root) = &settings.root {
+        headers.insert(ROOT_DIR, text("the root", root)?);
+    }
+    let resource = match (uri.path(), uri.query()) {
+        ("" | "/", None) => PATH.to_owned(),
+        ("" | "/", Some(query)) => format!("{PATH}?{query}"),
+        _ => uri.path_and_query().map_or(PATH, |resource| resource.as_str()).to_owned(),
+    };
+    let name = format!("the MCP server at {}", socket.address.host());
+    let uri = resource.parse().map_err(|_| wrong("has a path that is none"))?;
+    let target = Target { uri, headers, name };
+    Ok(Found { socket, target, patience: settings.connect_timeout })
+}
+
+/// A stream to the MCP server, for the part of the workspace that is at `scope`.
+pub(super) fn start(
+    place: &(dyn Any + Send + Sync),
+    scope: &WsPath,
+) -> Result<(Server, Box<dyn Stream>)> {
+    let found = place.downcast_ref::<Place>().and_then(|place| place.found.clone());
+    let Some(mut found) = found else {
+        let message = "MCP needs the setting mcp: the URL of the remote workspace's MCP server";
+        return Err(Error::new(Code::NotImplemented, Kind::Unsupported, message)
+            .with_backend(BackendKind::Remote)
+            .with_hint("a daemon has it on its port, like http://127.0.0.1:3001/mcp"));
+    };
+    if !scope.is_root() {
+        let path = HeaderValue::from_str(scope.as_str()).map_err(|_| {
+            let message = "the path of the scope cannot be sent to the MCP server";
+            Error::new(Code::InvalidPath, Kind::InvalidPath, message).with_path(scope.as_str())
+        })?;
+        found.target.headers.insert(SCOPE_PATH, path);
+    }
+    let (ours, theirs) = tokio::io::duplex(PIPE);
+    let target = found.target.clone();
+    let found = Arc::new(found);
+    let serving = tokio::spawn(carry(theirs, target, move |request| post(found.clone(), request)));
+    Ok((Server { companion: None, serving: Some(serving) }, Box::new(ours)))
+}
+
+/// Sends one request, once.
+async fn post(found: Arc<Found>, request: Request<Full<Bytes>>) -> Result<Response<Answer>> {
+    let name = &found.target.name;
+    let fails = |error: hyper::Error| {
+        let message = format!("{name} was lost: {error}");
+        Error::new(Code::ConnectionClosed, Kind::Disconnected, message).with_source(error)
+    };
+    let stream = open_stream(&found.socket, found.patience).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
+    let mut connection: Connection = Box::pin(async move {
+        // The request and its answer say what went wrong.
+        let _ = connection.await;
+    });
+    let sending = sender.send_request(request);
+    tokio::pin!(sending);
+    let (answered, connection) = tokio::select! {
+        answered = &mut sending => (answered, Some(connection)),
+        () = &mut connection => (sending.await, None),
+    };
+    Ok(answered.map_err(fails)?.map(|body| Answer { body, connection }))
+}
+
+type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The body of an answer, which moves its connection along while it is read.
+struct Answer {
+    body: Incoming,
+    connection: Option<Connection>,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(connection) = &mut self.connection
+            && connection.as_mut().poll(context).is_ready()
+        {
+            self.connection = None;
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,235 @@
+//! Workspaces elsewhere: a daemon of ours by its WebSocket, or a host by SSH.
+//!
+//! ```no_run
+//! use agent_backend::RemoteConfig;
+//!
+//! # async fn example() -> agent_backend::Result<()> {
+//! let config = RemoteConfig::parse("wss://box.example/ssh")?.token("the daemon's token")?;
+//! let backend = agent_backend::remote_with(config)?;
+//! backend.write("notes.txt", "kept over there").await?; // connects when it is first needed
+//! println!("{}", backend.exec("wc -c notes.txt").await?.text());
+//! backend.destroy().await
+//! # }
+//! ```
+//!
+//! Such a backend starts disconnected. When its connection is lost, every call that was on its way
+//! fails at once, says what is known of its [effect](ab_core::Error::effect), and the connection is
+//! made again. Rules and walls are those of the server: they stand where the files are.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::{Assembly, Backend, Code, Error, Kind, Recipe, Result};
+
+use crate::mcp::elsewhere::Place;
+
+pub use ab_core::{Effect, Ticket};
+pub use ab_remote::client::{
+    Address, Connector, Credential, Endpoint, Fingerprint, Headers, Host, HostKeyCheck, Keepalive,
+    KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, Roots, Secret, Settings, Ssh, Stream,
+    WebSocket,
+};
+
+/// The workspace at a URL, see [`Settings::parse`]. Nothing is connected yet.
+pub fn remote(url: &str) -> Result<Backend> {
+    remote_with(RemoteConfig::parse(url)?)
+}
+
+/// A workspace elsewhere, with everything that can be set. Nothing is connected yet.
+pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
+    let RemoteConfig { settings, mut assembly } = config;
+    assembly.recipe = Some(Recipe::server(Arc::new(Place::of(&settings)?)));
+    Ok(Backend::assemble(Arc::new(Remote::new(settings)?), assembly))
+}
+
+/// How a remote workspace is made. The defaults are in the table of [`Settings`].
+#[derive(Clone, Debug)]
+pub struct RemoteConfig {
+    pub settings: Settings,
+    /// Actor, journal and other guards on this side. Those of the server hold whatever these say.
+    pub assembly: Assembly,
+}
+
+impl RemoteConfig {
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self { settings: Settings::new(endpoint), assembly: Assembly::default() }
+    }
+
+    /// What a URL says: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
+    pub fn parse(url: &str) -> Result<Self> {
+        Ok(Self { settings: Settings::parse(url)?, assembly: Assembly::default() })
+    }
+
+    /// The directory over there.
+    pub fn root(mut self, root: impl Into<String>) -> Self {
+        self.settings.root = Some(root.into());
+        self
+    }
+
+    /// The token of a daemon, for its WebSocket and, on the same host, its MCP.
+    pub fn token(mut self, token: impl Into<Secret>) -> Result<Self> {
+        self.web_socket("a token")?.token = Some(token.into());
+        Ok(self)
+    }
+
+    /// A header of the request that opens the WebSocket.
+    pub fn header(mut self, name: &str, value: &str) -> Result<Self> {
+        self.web_socket("a header")?.headers.insert(name, value)?;
+        Ok(self)
+    }
+
+    /// The way out, like `http://user:password@host:3128`.
+    pub fn proxy(mut self, url: &str) -> Result<Self> {
+        self.web_socket("a proxy")?.proxy = Some(Proxy::parse(url)?);
+        Ok(self)
+    }
+
+    /// Who may vouch for a `wss` server.
+    pub fn roots(mut self, roots: Roots) -> Result<Self> {
+        self.web_socket("roots of trust")?.roots = roots;
+        Ok(self)
+    }
+
+    /// The password of the user of an SSH server. Credentials are tried in the order in which they
+    /// are given.
+    pub fn password(self, password: impl Into<Secret>) -> Result<Self> {
+        self.credential(Credential::Password(password.into()))
+    }
+
+    /// A private key in a file, which is read now.
+    pub fn key_file(self, path: impl AsRef<Path>, passphrase: Option<Secret>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let message = format!("cannot read the key {}: {error}", path.display());
+            Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+        })?;
+        self.credential(Credential::Key { text: text.into(), passphrase })
+    }
+
+    /// The keys of the SSH agent at a socket.
+    pub fn agent(self, socket: impl Into<PathBuf>) -> Result<Self> {
+        self.credential(Credential::Agent { socket: socket.into() })
+    }
+
+    /// Another way to be known to an SSH server.
+    pub fn credential(mut self, credential: Credential) -> Result<Self> {
+        let Endpoint::Ssh(ssh) = &mut self.settings.endpoint else {
+            return Err(misplaced("a credential", "an ssh URL"));
+        };
+        ssh.credentials.push(credential);
+        Ok(self)
+    }
+
+    /// How the host is recognised.
+    pub fn host_key(mut self, check: HostKeyCheck) -> Result<Self> {
+        match &mut self.settings.endpoint {
+            Endpoint::WebSocket(socket) => socket.host_key = check,
+            Endpoint::Ssh(ssh) => ssh.host_key = check,
+            Endpoint::Stream(_) => return Err(misplaced("a host key", "a host")),
+        }
+        Ok(self)
+    }
+
+    /// What is done about a connection that was lost.
+    pub fn reconnection(mut self, reconnection: Reconnection) -> Self {
+        self.settings.reconnection = reconnection;
+        self
+    }
+
+    /// How a peer that is silent is told from one that is gone.
+    pub fn keepalive(mut self, keepalive: Keepalive) -> Self {
+        self.settings.keepalive = keepalive;
+        self
+    }
+
+    /// How long a call may take.
+    pub fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.operation_timeout = timeout;
+        self
+    }
+
+    /// How long it may take to be connected and logged in.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
+        self
+    }
+
+    /// Where the workspace's MCP server is, like `http://127.0.0.1:3001/mcp`. It gets the token of
+    /// the WebSocket where both are on one host.
+    pub fn mcp(mut self, url: impl Into<String>) -> Self {
+        self.settings.mcp = Some(McpEndpoint { url: url.into(), token: None });
+        self
+    }
+
+    /// The same, with a token of its own.
+    pub fn mcp_with_token(mut self, url: impl Into<String>, token: impl Into<Secret>) -> Self {
+        self.settings.mcp = Some(McpEndpoint { url: url.into(), token: Some(token.into()) });
+        self
+    }
+
+    fn web_socket(&mut self, what: &str) -> Result<&mut WebSocket> {
+        match &mut self.settings.endpoint {
+            Endpoint::WebSocket(socket) => Ok(socket),
+            Endpoint::Ssh(_) | Endpoint::Stream(_) => Err(misplaced(what, "a daemon's websocket")),
+        }
+    }
+}
+
+fn misplaced(what: &str, place: &str) -> Error {
+    let message = format!("{what} is a setting of {place}, which this endpoint is not");
+    Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(made: Result<RemoteConfig>, says: &str) {
+        let error = made.unwrap_err();
+        assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+        assert!(error.message().contains(says), "{error}");
+    }
+
+    #[test]
+    fn what_an_endpoint_has_no_place_for_is_refused() {
+        let ssh = || RemoteConfig::parse("ssh://ada@box.example/srv/work").unwrap();
+        let socket = || RemoteConfig::parse("ws://box.example/ssh").unwrap();
+        wrong(ssh().token("t"), "a token is a setting of a daemon's websocket");
+        wrong(ssh().header("x-a", "b"), "a header");
+        wrong(ssh().proxy("http://p:1"), "a proxy");
+        wrong(ssh().roots(Roots::System), "roots of trust");
+        wrong(socket().password("p"), "a credential is a setting of an ssh URL");
+        wrong(socket().key_file("no/such/key", None), "cannot read the key no/such/key");
+        wrong(RemoteConfig::parse("nonsense"), "");
+    }
+
+    #[test]
+    fn settings_are_set() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "a key").unwrap();
+        let pin = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU".parse().unwrap();
+        let config = RemoteConfig::parse("ssh://ada@box.example/srv/work").unwrap();
+        let config = config.password("first").unwrap();
+        let config = config.key_file(file.path(), Some("open".into())).unwrap();
+        let config = config.agent("socket").unwrap();
+        let config = config.host_key(HostKeyCheck::Pin(pin)).unwrap();
+        let config = config.root("/srv/other").mcp_with_token("https://box.example", "t");
+        assert_eq!(config.settings.root.as_deref(), Some("/srv/other"));
+        let Endpoint::Ssh(ssh) = &config.settings.endpoint else { panic!("{config:?}") };
+        assert_eq!((ssh.credentials.len(), &ssh.host_key), (3, &HostKeyCheck::Pin(pin)));
+        assert!(matches!(&ssh.credentials[1],
+            Credential::Key { text, passphrase: Some(_) } if text.reveal() == "a key"));
+        assert!(!format!("{config:?}").contains("first"));
+        remote_with(config).unwrap();
+    }
+
+    #[test]
+    fn an_mcp_setting_that_is_no_url_is_told_when_the_backend_is_made() {
+        for url in ["", "nonsense", "ws://box.example/mcp", "http://"] {
+            let config = RemoteConfig::parse("ws://box.example/ssh").unwrap().mcp(url);
+            let error = remote_with(config).unwrap_err();
+            assert!(error.message().contains("mcp") || error.message().contains("URL"), "{error}");
+        }
+    }
+}
