@@ -10,7 +10,9 @@ use ab_core::{Backend, BackendKind, Code, ExecOptions, Kind, Verb};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use crate::commands::{argv, can_run, can_stay, rest, said, said_with, say, talking_in, text, until};
+use crate::commands::{
+    argv, can_run, can_stay, rest, said, said_with, say, talking_in, text, until,
+};
 use crate::expect::{failure, holds};
 
 fn in_directory(cwd: &str) -> ExecOptions {

@@ -12,20 +12,18 @@ use std::time::Duration;
 
 use ab_core::driver::BackendKind;
 use ab_core::metadata::FileKind;
-use ab_core::process::{
-    Channel, ExecRequest, Lifetime, Process, ProcessId, Stdin, TerminalSize,
-};
+use ab_core::process::{Channel, ExecRequest, Lifetime, Process, ProcessId, Stdin, TerminalSize};
 use ab_core::{Code, Effect, Error, Kind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{sleep, timeout};
 
 use self::carry::carry;
+use super::Plain;
 use super::ear::{Ear, Silence};
 use super::line::{self, Line, Scene};
 use super::markers::{Event, Markers};
 use super::spot::Final;
-use super::Plain;
 use crate::client::carrier::HalfChannel;
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};

@@ -21,7 +21,8 @@ impl Plain {
         version: &Version,
     ) -> Result<Self> {
         if version.version < 3 {
-            let message = format!("{} speaks only version {} of SFTP", session.who, version.version);
+            let message =
+                format!("{} speaks only version {} of SFTP", session.who, version.version);
             return Err(Error::new(Code::ConnectionClosed, Kind::Unavailable, message));
         }
         let can = Extensions {

@@ -63,10 +63,8 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
     }
     match command {
         Command::Shell(line) if !scene.terminal => {
-            let run = format!(
-                "l=$(dd bs=1 count={} 2>/dev/null); set --; (eval \"$l\")",
-                line.len()
-            );
+            let run =
+                format!("l=$(dd bs=1 count={} 2>/dev/null); set --; (eval \"$l\")", line.len());
             let text = assembled(scene, "", &run, &[]);
             if text.len() > LONGEST {
                 return Err(too_long(LONGEST));
@@ -95,15 +93,13 @@ fn assembled(scene: &Scene<'_>, check: &str, run: &str, words: &[&str]) -> Strin
     // Both channels are marked, so that it is known when all of either was said.
     let both = |sign: &str, value: &str| match scene.terminal {
         true => format!("printf '\\036WORD{sign}%s;' {value}; "),
-        false => format!(
-            "printf '\\036WORD{sign}%s;' {value}; printf '\\036WORD{sign};' >&2; "
-        ),
+        false => format!("printf '\\036WORD{sign}%s;' {value}; printf '\\036WORD{sign};' >&2; "),
     };
     let (began, ended) = (both("+", "$$"), both("-", "\"$c\""));
     // A server that makes no process group of a command must not lose its own.
-    let sweep = "kill -0 -- -$$ 2>/dev/null && kill -s KILL -- -$$; exit \"$c\"";
-    let wrapper =
-        format!("trap : {TRAPPED}; {check}{began}{run}; c=$?; {ended}{sweep}").replace("WORD", scene.word);
+    let sweep = "kill -s 0 -- -$$ 2>/dev/null && kill -s KILL -- -$$; exit \"$c\"";
+    let wrapper = format!("trap : {TRAPPED}; {check}{began}{run}; c=$?; {ended}{sweep}")
+        .replace("WORD", scene.word);
     let term = if scene.terminal { TERMINAL } else { "dumb" };
     let mut variables = BTreeMap::from([
         ("HOME", scene.cwd),

@@ -143,7 +143,8 @@ impl Walk<'_> {
                         true => text.into_owned(),
                         false => format!("{}/{text}", directory.path),
                     };
-                    let error = Error::on(Verb::List, &directory.path, error.kind(), error.message());
+                    let error =
+                        Error::on(Verb::List, &directory.path, error.kind(), error.message());
                     let error = error.with_path(path.clone());
                     self.listing.problems.push(Problem { path, error });
                     continue;

@@ -165,7 +165,10 @@ mod tests {
     fn markers_are_told_from_words() {
         let bytes = |text: &'static str| Event::Bytes(Bytes::from_static(text.as_bytes()));
         let began = Event::Began(Some(42));
-        check("noise\x1eword+42;out\x1eword-7;", &[began.clone(), bytes("out"), Event::Ended(Some(7))]);
+        check(
+            "noise\x1eword+42;out\x1eword-7;",
+            &[began.clone(), bytes("out"), Event::Ended(Some(7))],
+        );
         check("\x1eword+;\x1eword-;", &[Event::Began(None), Event::Ended(None)]);
         check("\x1eword?;", &[Event::NoProgram]);
         check("never began \x1ewor", &[]);

@@ -54,6 +54,9 @@ impl Plain {
             }
         };
         self.marks.change(&spot.real);
+        if removed.is_ok() {
+            self.whereabouts.gone(&spot.real);
+        }
         removed.map(|count| Removed { count })
     }
 }
@@ -95,9 +98,8 @@ impl Act<'_> {
                 Step::Empty(at) => {
                     let names = self.names(at.clone()).await?;
                     work.push(Step::Remove(at.clone()));
-                    let (dirs, files): (Names, Names) = names
-                        .into_iter()
-                        .partition(|name| kind(&name.attributes) == FileKind::Dir);
+                    let (dirs, files): (Names, Names) =
+                        names.into_iter().partition(|name| kind(&name.attributes) == FileKind::Dir);
                     let files = stream::iter(files).map(|name| {
                         let path = below(&at, &name.name);
                         async move { self.remove_one(path).await }
