@@ -3,9 +3,11 @@
 use crate::failure::Failure;
 use crate::tasks::bench::{self, Area};
 use crate::tasks::fuzz::{self, Target};
+use crate::tasks::soak::{self, Subject};
 
 const DEFAULT_FUZZ_SECONDS: u64 = 60;
 const DEFAULT_RACE_ROUNDS: u64 = 100_000;
+const DEFAULT_SOAK_MINUTES: u64 = 5;
 
 /// What `cargo xtask help` prints.
 const HELP: &str = "\
@@ -17,6 +19,7 @@ usage: cargo xtask <command>
   bench [area]              run the benchmarks of one area, or of all
   fuzz [target] [seconds]   run one fuzz target, or all, for so long each (60)
   race [rounds]             run the racing escape test for so many rounds (100000)
+  soak <subject> [minutes]  let the weather loose on a subject for so long (5): remote
   peers                     install the programs of others that tests run, and say where
   help                      print this list";
 
@@ -30,6 +33,7 @@ pub(crate) enum Task {
     Bench { areas: Vec<&'static Area> },
     Fuzz { targets: Vec<&'static Target>, seconds: u64 },
     Race { rounds: u64 },
+    Soak { subject: &'static Subject, minutes: u64 },
     Peers,
 }
 
@@ -53,6 +57,7 @@ impl Task {
             "bench" => parse_bench(rest),
             "fuzz" => parse_fuzz(rest),
             "race" => parse_race(rest),
+            "soak" => parse_soak(rest),
             "peers" => alone(Task::Peers, rest),
             _ => Err(refusal(&format!("unknown command `{command}`"))),
         }
@@ -115,6 +120,20 @@ fn parse_race(rest: &[String]) -> Result<Task, Failure> {
     }
 }
 
+fn parse_soak(rest: &[String]) -> Result<Task, Failure> {
+    let (name, minutes) = match rest {
+        [] => return Err(refusal("`soak` needs a subject")),
+        [name] => (name, None),
+        [name, minutes] => (name, Some(minutes)),
+        [_, _, extra, ..] => return Err(refusal(&format!("unexpected argument `{extra}`"))),
+    };
+    let subject = soak::SUBJECTS.iter().find(|subject| subject.name == name);
+    let names = soak::SUBJECTS.iter().map(|subject| subject.name);
+    let subject = subject.ok_or_else(|| unknown("subject", name, names))?;
+    let minutes = minutes.map_or(Ok(DEFAULT_SOAK_MINUTES), |text| positive("minutes", text))?;
+    Ok(Task::Soak { subject, minutes })
+}
+
 fn positive(what: &str, text: &str) -> Result<u64, Failure> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
@@ -157,6 +176,8 @@ mod tests {
             ("check", Task::Check),
             ("race", Task::Race { rounds: 100_000 }),
             ("race 7", Task::Race { rounds: 7 }),
+            ("soak remote", Task::Soak { subject: &soak::SUBJECTS[0], minutes: 5 }),
+            ("soak remote 2", Task::Soak { subject: &soak::SUBJECTS[0], minutes: 2 }),
             ("peers", Task::Peers),
         ] {
             assert_eq!(parse(line).expect(line), expected, "{line}");

@@ -5,6 +5,7 @@ mod check;
 pub(crate) mod fuzz;
 mod peers;
 mod race;
+pub(crate) mod soak;
 mod test;
 mod up;
 
@@ -23,6 +24,7 @@ pub(crate) fn run(task: Task) -> Result<(), Failure> {
         Task::Bench { areas } => bench::run(&areas),
         Task::Fuzz { targets, seconds } => fuzz::run(&targets, seconds),
         Task::Race { rounds } => race::run(rounds),
+        Task::Soak { subject, minutes } => soak::run(subject, minutes),
         Task::Peers => peers::run(),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! russh reads and writes in one loop: while it waits to write, it does not read. Two ends that both
 //! have much to say would wait for each other for ever. What a client is sent is bounded by the
-//! windows it granted, so a buffer of about that size keeps this end listening.
+//! windows it granted, so a buffer of about that size keeps this end listening. It is enough that
+//! one of the two always listens.
 //!
 //! The buffer is emptied whenever the stream is read, written or flushed; the loop reads whenever it
 //! does nothing else.
@@ -21,13 +22,19 @@ pub(crate) const MAX_BACKLOG: usize = 4 * 1024 * 1024;
 pub(crate) struct Backlog<S> {
     inner: S,
     waiting: BytesMut,
+    /// Bytes that may wait.
+    limit: usize,
     /// What was written may be in a buffer of the stream itself.
     unflushed: bool,
 }
 
 impl<S> Backlog<S> {
     pub(crate) fn new(inner: S) -> Self {
-        Self { inner, waiting: BytesMut::new(), unflushed: false }
+        Self::with_limit(inner, MAX_BACKLOG)
+    }
+
+    pub(crate) fn with_limit(inner: S, limit: usize) -> Self {
+        Self { inner, waiting: BytesMut::new(), limit, unflushed: false }
     }
 }
 
@@ -83,7 +90,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Backlog<S> {
             this.unflushed = true;
             return Poll::Ready(sent);
         }
-        let room = MAX_BACKLOG - this.waiting.len();
+        let room = this.limit - this.waiting.len();
         if room == 0 {
             return Poll::Pending;
         }

@@ -4,6 +4,7 @@ mod certificates;
 mod daemon;
 mod host_keys;
 mod logins;
+mod openssh;
 mod silence;
 mod websockets;
 

@@ -8,5 +8,6 @@ mod crowds;
 mod description;
 mod doors;
 mod encryption;
+mod remote;
 mod requests;
 mod secure_shell;

@@ -75,9 +75,19 @@ macro_rules! model_tests {
 /// Runs random sequences, each on a world of its own from `fixture`; panics with the smallest one
 /// that the backend answers otherwise than the model.
 pub fn check<F: Future<Output = World>>(name: &str, fixture: impl Fn() -> F, layout: Layout) {
+    check_some(name, fixture, layout, DEFAULT_SEQUENCES);
+}
+
+/// The same with fewer sequences unless somebody asks for a number, where a world takes long to make.
+pub fn check_some<F: Future<Output = World>>(
+    name: &str,
+    fixture: impl Fn() -> F,
+    layout: Layout,
+    unasked: u32,
+) {
     let sequences = setting(SEQUENCES);
     let seed = setting(SEED).unwrap_or_else(fresh_seed);
-    let count = sequences.unwrap_or(DEFAULT_SEQUENCES);
+    let count = sequences.unwrap_or(unasked);
     let started = Instant::now();
     match search(&fixture, layout, count, seed) {
         Ok(tally) => {
@@ -105,7 +115,7 @@ fn search<F: Future<Output = World>>(
     sequences: u32,
     seed: u64,
 ) -> Result<Tally, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let traits = runtime.block_on(async { Traits::of(&fixture().await.backend, layout).await });
     let total = Cell::new(Tally::default());
     // The cheapest generator: one is made for every choice of every operation.

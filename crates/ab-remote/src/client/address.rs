@@ -78,7 +78,7 @@ impl Address {
     /// A URL like `wss://host/ssh`, or one of the web for the same.
     pub fn parse(url: &str) -> Result<Self> {
         let uri = uri(url)?;
-        let scheme = uri.scheme_str().unwrap_or_default().to_owned();
+        let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
         Self::of(&scheme, &uri).unwrap_or_else(|| Err(foreign(&scheme)))
     }
 
@@ -144,12 +144,12 @@ impl fmt::Debug for Address {
 /// What a URL of a workspace says: where it is, and its root there.
 pub(crate) fn parsed(url: &str) -> Result<(Endpoint, Option<String>)> {
     let uri = uri(url)?;
-    let scheme = uri.scheme_str().unwrap_or_default();
-    if let Some(address) = Address::of(scheme, &uri) {
+    let scheme = uri.scheme_str().unwrap_or_default().to_ascii_lowercase();
+    if let Some(address) = Address::of(&scheme, &uri) {
         return Ok((Endpoint::WebSocket(WebSocket::at(address?)), None));
     }
     if scheme != "ssh" {
-        return Err(foreign(scheme));
+        return Err(foreign(&scheme));
     }
     let host = host(&uri, SSH_PORT)?;
     let user = match user_info(&uri) {
@@ -265,7 +265,7 @@ mod tests {
     fn urls_of_websockets() {
         for (url, whole) in [
             ("ws://127.0.0.1:3001/ssh", "ws://127.0.0.1:3001/ssh"),
-            ("wss://Box.Example/ssh", "wss://box.example/ssh"),
+            ("WSS://Box.Example/ssh", "wss://box.example/ssh"),
             ("wss://box.example:443/a/b", "wss://box.example/a/b"),
             ("ws://box.example", "ws://box.example/"),
             ("http://localhost:3001", "ws://localhost:3001/ssh"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ab_core::process::TerminalSize;
 use bytes::Bytes;
 use russh::client::{Handle, Msg};
-use russh::{ChannelId, ChannelWriteHalf};
+use russh::{ChannelId, ChannelOpenFailure, ChannelWriteHalf};
 
 use super::dial::Client;
 
@@ -27,9 +27,11 @@ impl Carrier {
         self.handle.data(channel, bytes).await
     }
 
-    pub(crate) async fn open(&self) -> Result<HalfChannel, String> {
-        let channel = self.handle.channel_open_session().await;
-        let channel = channel.map_err(|error| format!("it opens no channel: {error}"))?;
+    pub(crate) async fn open(&self) -> Result<HalfChannel, Unopened> {
+        let channel = self.handle.channel_open_session().await.map_err(|error| match error {
+            russh::Error::ChannelOpenFailure(why) => Unopened::Refused(why),
+            _ => Unopened::Gone,
+        })?;
         // What arrives is told to the lines; the half that reads would only hold them up.
         let (_, half) = channel.split();
         Ok(HalfChannel(half))
@@ -42,6 +44,26 @@ impl fmt::Debug for Carrier {
     }
 }
 
+/// Why there is no channel.
+#[derive(Clone, Debug)]
+pub(crate) enum Unopened {
+    Refused(ChannelOpenFailure),
+    /// The connection is over.
+    Gone,
+}
+
+impl fmt::Display for Unopened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unopened::Refused(ChannelOpenFailure::ResourceShortage) => {
+                f.write_str("it has too many channels open")
+            }
+            Unopened::Refused(why) => write!(f, "it opens no channel: {why:?}"),
+            Unopened::Gone => f.write_str("the connection is over"),
+        }
+    }
+}
+
 /// A channel, as long as this is not [closed](Self::close).
 #[derive(Debug)]
 pub(crate) struct HalfChannel(ChannelWriteHalf<Msg>);
@@ -51,8 +73,9 @@ impl HalfChannel {
         self.0.id()
     }
 
-    pub(crate) async fn request_subsystem(&self, name: &str) -> Result<(), String> {
-        self.0.request_subsystem(true, name).await.map_err(|error| error.to_string())
+    /// Asks for a subsystem; a refusal is heard on the channel.
+    pub(crate) async fn request_subsystem(&self, name: &str) -> Result<(), Unopened> {
+        self.0.request_subsystem(true, name).await.map_err(|_| Unopened::Gone)
     }
 
     pub(crate) async fn exec(&self, line: &str) -> Result<(), String> {

@@ -63,7 +63,7 @@ impl RemoteFile {
         let mut whole = BytesMut::with_capacity(length);
         while let Some(piece) = pieces.try_next().await? {
             whole.extend_from_slice(&piece);
-            if whole.len() % most != 0 && whole.len() < length {
+            if !whole.len().is_multiple_of(most) && whole.len() < length {
                 // The end of the file; what comes after it is nothing.
                 break;
             }
@@ -92,9 +92,6 @@ impl RemoteFile {
     }
 
     async fn read_once(&self, offset: u64, length: usize) -> Result<Bytes> {
-        if length == 0 {
-            return Ok(Bytes::new());
-        }
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let request = Request::Read { handle: self.handle.clone(), offset, length };
         match self.session.ask(Verb::Read, &request).await? {
@@ -107,6 +104,10 @@ impl RemoteFile {
 
     /// Writes a stretch, in as many requests as it takes.
     pub(crate) async fn fill(&self, offset: u64, bytes: Bytes) -> Result<()> {
+        if bytes.is_empty() {
+            // Whether it may be written to at all is for the server to say.
+            return self.write_once(offset, bytes).await;
+        }
         let most = self.session.data_limit();
         let starts = (0..bytes.len()).step_by(most.max(1));
         let pieces = stream::iter(starts).map(|start| {
@@ -155,9 +156,6 @@ impl File for RemoteFile {
     }
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
         self.within(Verb::Write, self.fill(offset, bytes)).await
     }
 

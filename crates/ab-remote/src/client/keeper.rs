@@ -61,7 +61,7 @@ impl Keeper {
     /// The connection, if there is one.
     pub(crate) fn current(&self) -> Option<Arc<Session>> {
         let session = self.current.borrow().clone();
-        session.filter(|session| session.over.get().is_none())
+        session.filter(|session| !session.is_over())
     }
 
     /// Where the connection will be seen, whenever there is one.
@@ -109,7 +109,7 @@ struct Keeping {
 
 enum Event {
     Told(Option<Told>),
-    Attempted(Generation, Result<Made, DialError>),
+    Attempted(Generation, Box<Result<Made, DialError>>),
     Lost(Generation, Option<Gone>),
     TimerFired,
 }
@@ -119,6 +119,7 @@ impl Keeping {
         loop {
             match self.event().await {
                 Event::Told(Some(Told::Wanted(waiter))) => {
+                    self.notice_loss();
                     self.waiting.retain(|waiter| !waiter.is_closed());
                     self.waiting.push(waiter);
                     self.apply(Input::Wanted);
@@ -133,19 +134,9 @@ impl Keeping {
                     self.apply(Input::Destroy);
                     return;
                 }
-                Event::Attempted(generation, Ok(made)) => {
+                Event::Attempted(generation, outcome) => {
                     self.attempt = None;
-                    self.reason = None;
-                    let session = Arc::new(made.session);
-                    self.connection = Some((generation, session.clone(), made.gone));
-                    self.current.send_replace(Some(session));
-                    self.apply(Input::AttemptSucceeded(generation));
-                }
-                Event::Attempted(generation, Err(failure)) => {
-                    self.attempt = None;
-                    let DialError { error, retryable } = failure;
-                    self.reason = Some(error);
-                    self.apply(Input::AttemptFailed { generation, retryable });
+                    self.attempted(generation, *outcome);
                 }
                 Event::Lost(generation, gone) => {
                     self.reason = Some(match gone {
@@ -162,11 +153,39 @@ impl Keeping {
         }
     }
 
+    fn attempted(&mut self, generation: Generation, outcome: Result<Made, DialError>) {
+        match outcome {
+            Ok(Made { session, gone }) => {
+                self.reason = None;
+                let session = Arc::new(session);
+                self.connection = Some((generation, session.clone(), gone));
+                self.current.send_replace(Some(session));
+                self.apply(Input::AttemptSucceeded(generation));
+            }
+            Err(DialError { error, retryable }) => {
+                self.reason = Some(error);
+                self.apply(Input::AttemptFailed { generation, retryable });
+            }
+        }
+    }
+
+    /// A loss may be seen by whoever makes a call before it is told here.
+    fn notice_loss(&mut self) {
+        let Some((generation, session, gone)) = &mut self.connection else { return };
+        if session.is_over() {
+            let generation = *generation;
+            self.reason = Some(gone.try_recv().map_or_else(|_| lost(), |gone| gone.error));
+            self.apply(Input::Lost(generation));
+        }
+    }
+
     /// What happens next.
     async fn event(&mut self) -> Event {
         let attempted = async {
             match &mut self.attempt {
-                Some((generation, attempt)) => Event::Attempted(*generation, attempt.await),
+                Some((generation, attempt)) => {
+                    Event::Attempted(*generation, Box::new(attempt.await))
+                }
                 None => pending().await,
             }
         };

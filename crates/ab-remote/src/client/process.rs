@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::carrier::HalfChannel;
+use super::carrier::{HalfChannel, Unopened};
 use super::lines::Line;
 use super::remote::Shared;
 use super::session::{Later, Session};
@@ -191,9 +191,9 @@ impl Channel {
     }
 
     async fn open(session: &Arc<Session>, verb: Verb) -> Result<Self> {
-        let refused = |why: String| match session.over.get() {
-            Some(_) => session.lost(verb),
-            None => {
+        let refused = |why: Unopened| match why {
+            Unopened::Gone => session.lost(verb),
+            Unopened::Refused(_) => {
                 let message = format!("{}: {why}", session.who);
                 Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(verb)
             }

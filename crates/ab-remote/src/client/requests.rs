@@ -54,6 +54,11 @@ impl Requests {
         (Arc::new(Self { carrier, channel, next, state: Mutex::new(state) }), version)
     }
 
+    /// Whether nothing will be answered any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
     /// A number for a request, or for whatever else is to be told from them.
     pub(crate) fn number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)
@@ -117,8 +122,7 @@ impl Line for Requests {
                 &mut whole
             }
         };
-        loop {
-            let Some(header) = unread.first_chunk::<4>() else { break };
+        while let Some(header) = unread.first_chunk::<4>() {
             let length = u32::from_be_bytes(*header) as usize;
             if length > LONGEST {
                 fail(&mut state);

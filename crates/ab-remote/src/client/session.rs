@@ -1,6 +1,7 @@
 //! One connection to a workspace, from its greeting to its end: what the server is, and how it is
 //! asked for things.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -55,7 +56,6 @@ pub(crate) enum Speech {
 /// What is known of a server of ours.
 #[derive(Debug)]
 pub(crate) struct Ours {
-    pub(crate) incarnation: u128,
     pub(crate) info: Info,
     /// Where the workspace is in the server's, fenced at its end.
     pub(crate) base: WsPath,
@@ -79,11 +79,11 @@ impl Session {
         let carrier = Carrier::new(handle);
         let late = |_| unready(&who, "no answer in time");
         let opening = async {
-            let half = carrier.open().await.map_err(|why| unready(&who, &why))?;
+            let half = carrier.open().await.map_err(|why| unready(&who, why))?;
             let (requests, version) = Requests::new(carrier.clone(), half.id());
             lines.add(half.id(), requests.clone());
             let asked = half.request_subsystem("sftp").await;
-            asked.map_err(|why| unready(&who, &why))?;
+            asked.map_err(|why| unready(&who, why))?;
             let gone = |_| unready(&who, "it serves no files");
             requests.send(packet::init()).await.map_err(gone)?;
             let version = version.await.map_err(|_| unready(&who, "it serves no files"))?;
@@ -120,8 +120,12 @@ impl Session {
             Some(root) => base(root, &welcome.info, &self.who)?,
             None => WsPath::root(),
         };
-        let Welcome { incarnation, info } = welcome;
-        Ok(Speech::Ours(Ours { incarnation, info, base }))
+        Ok(Speech::Ours(Ours { info: welcome.info, base }))
+    }
+
+    /// Whether nothing can be asked any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.get().is_some() || self.requests.is_over()
     }
 
     /// The most bytes that one request or answer holds.
@@ -330,7 +334,7 @@ fn base(root: &str, info: &Info, who: &str) -> Result<WsPath> {
     }
 }
 
-fn unready(who: &str, why: &str) -> Error {
+fn unready(who: &str, why: impl fmt::Display) -> Error {
     let message = format!("cannot use {who}: {why}");
     Error::new(Code::ConnectionClosed, Kind::Disconnected, message)
 }

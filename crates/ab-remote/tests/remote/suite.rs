@@ -1,9 +1,12 @@
 //! The behaviour suite over connections, to workspaces of several kinds.
 
 use ab_core::{Backend, ScopeOptions};
-use ab_remote::Server;
+use ab_remote::client::{Credential, Endpoint, HostKeyCheck, Secret, Settings, Ssh};
+use ab_remote::{Listening, Server, listen};
+use ab_testkit::model::{Layout, check_some};
 use ab_testkit::{World, behaviour_suite};
 use agent_backend::LocalConfig;
+use tokio::net::TcpListener;
 
 use super::world::{connected, server, settings};
 
@@ -26,6 +29,24 @@ async fn to_memory() -> World {
     World::keeping(connected(settings(&server)).await, (memory, server))
 }
 
+async fn by_tcp() -> World {
+    let keep = tempfile::tempdir().unwrap();
+    let (local, server) = local(&keep);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(listen(listener, server.clone(), Listening::default()));
+    let settings = Settings::parse(&format!("ssh://agent@{address}")).unwrap();
+    let Endpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
+    let ssh = Ssh {
+        credentials: vec![Credential::Password(Secret::new("any"))],
+        host_key: HostKeyCheck::Pin(server.settings().host_key.fingerprint().parse().unwrap()),
+        ..ssh
+    };
+    let root = local.info().root_aliases.first().cloned();
+    let settings = Settings { endpoint: Endpoint::Ssh(ssh), root, ..settings };
+    World::keeping(connected(settings).await, (keep, local, server, serving))
+}
+
 async fn in_scope() -> World {
     let keep = tempfile::tempdir().unwrap();
     let (local, server) = local(&keep);
@@ -37,3 +58,27 @@ async fn in_scope() -> World {
 behaviour_suite! { duplex_to_local => to_local }
 behaviour_suite! { duplex_to_memory => to_memory }
 behaviour_suite! { scope_over_duplex => in_scope }
+behaviour_suite! { tcp_to_local => by_tcp }
+
+/// Each sequence has a connection of its own, which takes longer than all it does.
+const SEQUENCES: u32 = 100;
+
+#[test]
+fn duplex_to_local_is_as_the_model_says() {
+    check_some("duplex_to_local", to_local, Layout::default(), SEQUENCES);
+}
+
+#[test]
+fn duplex_to_memory_is_as_the_model_says() {
+    check_some("duplex_to_memory", to_memory, Layout::default(), SEQUENCES);
+}
+
+#[test]
+fn scope_over_duplex_is_as_the_model_says() {
+    check_some("scope_over_duplex", in_scope, Layout::default(), SEQUENCES);
+}
+
+#[test]
+fn tcp_to_local_is_as_the_model_says() {
+    check_some("tcp_to_local", by_tcp, Layout::default(), SEQUENCES);
+}

@@ -42,3 +42,31 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Brisk<S> {
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+    use crate::backlog::Backlog;
+
+    #[test]
+    fn leaving_does_not_wait_for_room() {
+        let (near, _far) = duplex(4);
+        let mut stream = Brisk(Backlog::new(near));
+        stream.write_all(b"more than fits").now_or_never().unwrap().unwrap();
+        stream.shutdown().now_or_never().unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_can_be_said_is_said() {
+        let (near, mut far) = duplex(64);
+        let mut stream = Brisk(Backlog::new(near));
+        stream.write_all(b"goodbye").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut heard = String::new();
+        far.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "goodbye");
+    }
+}

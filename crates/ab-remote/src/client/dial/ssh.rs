@@ -26,6 +26,9 @@ use crate::cut::Cuttable;
 const IDENT: &str = concat!("SSH-2.0-AgentBackend_", env!("CARGO_PKG_VERSION"));
 /// What a server may send on a channel before it is told that it was taken.
 const WINDOW: u32 = 16 * 1024 * 1024;
+/// Bytes that wait for a server that is slow to take them: the windows of eight channels of ours.
+/// Servers wait when they have more to say than they can keep, so this end must not.
+const BACKLOG: usize = 8 * crate::inbox::WINDOW as usize;
 /// Longest packet; russh takes no longer ones.
 const PACKET: u32 = 65_535;
 
@@ -70,7 +73,7 @@ pub(super) async fn greet(
         None => Vec::new(),
     };
     let config = Arc::new(config(settings.keepalive, &wanted));
-    let (stream, cut) = Cuttable::new(Brisk(Backlog::new(stream)));
+    let (stream, cut) = Cuttable::new(Brisk(Backlog::with_limit(stream, BACKLOG)));
     let (over, gone) = oneshot::channel();
     let check = host.map(|host| (check.clone(), host));
     let lines = Arc::<Lines>::default();

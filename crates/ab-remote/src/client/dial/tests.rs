@@ -122,8 +122,8 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         settings.keepalive.missed = 2;
         let Dialled { handle, gone, cut, .. } = within(dial(&settings)).await.unwrap();
         let mut writing = tokio::task::JoinSet::new();
-        // The windows of two are more than every buffer on the way can take.
-        for _ in 0..2 {
+        // The windows of nine are more than every buffer on the way can take.
+        for _ in 0..9 {
             let channel = within(handle.channel_open_session()).await.unwrap();
             within(channel.request_subsystem(true, "sftp")).await.unwrap();
             let mut stalled = stalled.clone();
@@ -135,8 +135,10 @@ async fn a_peer_that_takes_and_says_nothing_is_found_out() {
         }
         stall.send_replace(true);
         let gone = within(gone).await.unwrap();
-        let expect = if busy { "takes nothing any more" } else { "does not answer any more" };
-        assert!(gone.error.message().ends_with(expect), "{gone:?}");
+        // Which of the two is found out first depends on how fast the buffers fill.
+        let found = ["it takes nothing any more", "it does not answer any more"];
+        let message = gone.error.message();
+        assert!(found.iter().any(|found| message.ends_with(found)), "{gone:?}");
         // russh does not wake whoever waits for a window when the connection ends.
         within(writing.shutdown()).await;
         drop((handle, cut, stall));

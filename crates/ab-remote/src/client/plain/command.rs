@@ -200,7 +200,7 @@ async fn open(session: &Session) -> Result<HalfChannel, String> {
                 tries += 1;
                 sleep(OPEN_AFTER).await;
             }
-            opened => return opened,
+            opened => return opened.map_err(|why| why.to_string()),
         }
     }
 }

@@ -1,0 +1,454 @@
+//! From the first call to destruction: what a remote backend says of its connection, and what
+//! becomes of calls, files and processes when that is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::options::{Access, Creation, OpenOptions, Placement};
+use ab_core::process::{Command, ExecRequest, Process, Stdin};
+use ab_core::{Backend, Code, Effect, ExecOptions, Kind, Status};
+use ab_remote::client::{Endpoint, Keepalive, Reconnection, Remote, Settings};
+use ab_testkit::Heard;
+use agent_backend::LocalConfig;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::relay::{Relay, Weather};
+use super::world::server;
+use crate::stage::within;
+
+use Status::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
+
+/// A local workspace behind a relay.
+struct Ground {
+    relay: Arc<Relay>,
+    local: Backend,
+    backend: Backend,
+    _keep: TempDir,
+}
+
+/// Short waits, so that a test does not take long.
+fn brisk(settings: &mut Settings) {
+    settings.reconnection = Reconnection {
+        initial: Duration::from_millis(20),
+        max: Duration::from_millis(40),
+        ..Reconnection::default()
+    };
+    settings.operation_timeout = Duration::from_secs(20);
+    settings.connect_timeout = Duration::from_secs(10);
+}
+
+impl Ground {
+    fn new(adjust: impl FnOnce(&mut Settings)) -> Self {
+        let keep = tempfile::tempdir().unwrap();
+        let config = LocalConfig::new(keep.path()).prevent_dangerous(false);
+        let local = agent_backend::local_with(config).unwrap();
+        let relay = Arc::new(Relay::new(server(local.clone())));
+        let mut settings = Settings::new(Endpoint::Stream(relay.clone()));
+        brisk(&mut settings);
+        adjust(&mut settings);
+        let backend = Backend::new(Remote::new(settings).unwrap());
+        Self { relay, local, backend, _keep: keep }
+    }
+
+    /// Waits for a status.
+    async fn until(&self, status: Status) {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let tell = std::sync::Mutex::new(Some(tell));
+        let _listening = self.backend.on_status_change(move |change| {
+            if change.to == status
+                && let Some(tell) = tell.lock().unwrap().take()
+            {
+                let _ = tell.send(());
+            }
+        });
+        if self.backend.status() != status {
+            within(told).await.unwrap();
+        }
+    }
+
+    async fn end(self) {
+        within(self.backend.destroy()).await.unwrap();
+        within(self.relay.server().shut_down()).await;
+        within(self.local.destroy()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn starts_disconnected_and_connects_when_it_is_needed() {
+    let ground = Ground::new(|_| {});
+    let heard = Heard::of(&ground.backend);
+    assert_eq!(ground.backend.status(), Disconnected);
+    assert_eq!(ground.relay.attempts(), 0);
+    within(ground.backend.write("file", "x")).await.unwrap();
+    assert_eq!(heard.transitions(), [(Disconnected, Connecting), (Connecting, Connected)]);
+    within(ground.backend.connect()).await.unwrap();
+    within(ground.backend.read("file")).await.unwrap();
+    assert_eq!(ground.relay.attempts(), 1);
+    within(ground.backend.destroy()).await.unwrap();
+    assert_eq!(heard.transitions()[2..], [(Connected, Destroyed)]);
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn many_first_calls_share_one_connection() {
+    let ground = Ground::new(|_| {});
+    let calls = (0..40).map(|_| ground.backend.exists("file"));
+    for answer in within(futures_util::future::join_all(calls)).await {
+        assert!(!answer.unwrap());
+    }
+    assert_eq!(ground.relay.attempts(), 1);
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn a_first_connection_that_fails_is_not_repeated() {
+    let ground = Ground::new(|_| {});
+    let heard = Heard::of(&ground.backend);
+    ground.relay.refuse(1);
+    let error = within(ground.backend.connect()).await.unwrap_err();
+    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!(heard.transitions(), [(Disconnected, Connecting), (Connecting, Disconnected)]);
+    assert_eq!(ground.relay.attempts(), 1);
+    // The next call tries again.
+    assert!(!within(ground.backend.exists("file")).await.unwrap());
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn a_loss_rejects_what_is_pending_and_comes_back() {
+    let ground = Ground::new(|_| {});
+    within(ground.backend.connect()).await.unwrap();
+    let heard = Heard::of(&ground.backend);
+    ground.relay.set(Weather::Stalled);
+    let pending = [1, 2, 3].map(|_| {
+        let backend = ground.backend.clone();
+        tokio::spawn(async move { backend.stat("file").await })
+    });
+    // They wait for an answer that does not come.
+    tokio::task::yield_now().await;
+    ground.relay.set(Weather::Cut);
+    for call in pending {
+        let error = within(call).await.unwrap().unwrap_err();
+        assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+        assert!(error.retryable());
+    }
+    ground.relay.set(Weather::Fair);
+    ground.until(Connected).await;
+    assert_eq!(
+        heard.transitions(),
+        [(Connected, Disconnected), (Disconnected, Reconnecting), (Reconnecting, Connected)]
+    );
+    within(ground.backend.write("file", "x")).await.unwrap();
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn calls_while_reconnecting_join_the_attempt() {
+    let ground = Ground::new(|_| {});
+    within(ground.backend.connect()).await.unwrap();
+    ground.relay.refuse(2);
+    ground.relay.cut();
+    ground.until(Reconnecting).await;
+    let calls = (0..10).map(|_| ground.backend.exists("file"));
+    for answer in within(futures_util::future::join_all(calls)).await {
+        assert!(!answer.unwrap());
+    }
+    // The first connection, two refusals, and one that everybody shares.
+    assert_eq!(ground.relay.attempts(), 4);
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn a_call_waits_for_the_link_no_longer_than_it_may() {
+    let ground = Ground::new(|settings| {
+        settings.operation_timeout = Duration::from_millis(100);
+        settings.reconnection.initial = Duration::from_secs(30);
+        settings.reconnection.max = Duration::from_secs(30);
+    });
+    within(ground.backend.connect()).await.unwrap();
+    ground.relay.cut();
+    ground.until(Reconnecting).await;
+    let error = within(ground.backend.stat("file")).await.unwrap_err();
+    assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
+    assert_eq!(ground.backend.status(), Reconnecting);
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn attempts_end_and_the_next_call_begins_anew() {
+    let ground = Ground::new(|settings| settings.reconnection.max_retries = 3);
+    within(ground.backend.connect()).await.unwrap();
+    let heard = Heard::of(&ground.backend);
+    ground.relay.refuse(3);
+    ground.relay.cut();
+    ground.until(Reconnecting).await;
+    let waiting = within(ground.backend.stat("file")).await.unwrap_err();
+    assert_eq!(waiting.kind(), Kind::Disconnected);
+    assert_eq!(ground.backend.status(), Disconnected);
+    assert_eq!(ground.relay.attempts(), 4);
+    within(ground.backend.write("file", "x")).await.unwrap();
+    let lost = [(Connected, Disconnected), (Disconnected, Reconnecting)];
+    let given_up = [(Reconnecting, Disconnected)];
+    let anew = [(Disconnected, Connecting), (Connecting, Connected)];
+    assert_eq!(heard.transitions(), [&lost[..], &given_up, &anew].concat());
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn without_reconnection_it_stays_disconnected() {
+    let ground = Ground::new(|settings| settings.reconnection.enabled = false);
+    within(ground.backend.connect()).await.unwrap();
+    let heard = Heard::of(&ground.backend);
+    ground.relay.cut();
+    ground.until(Disconnected).await;
+    assert_eq!(heard.transitions(), [(Connected, Disconnected)]);
+    assert_eq!(ground.relay.attempts(), 1);
+    within(ground.backend.connect()).await.unwrap();
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn destruction_cancels_what_is_scheduled() {
+    let ground = Ground::new(|settings| {
+        settings.reconnection.initial = Duration::from_secs(3600);
+        settings.reconnection.max = Duration::from_secs(3600);
+    });
+    within(ground.backend.connect()).await.unwrap();
+    ground.relay.cut();
+    ground.until(Reconnecting).await;
+    let backend = ground.backend.clone();
+    let waiting = tokio::spawn(async move { backend.stat("file").await });
+    tokio::task::yield_now().await;
+    within(ground.backend.destroy()).await.unwrap();
+    let error = within(waiting).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), Kind::Destroyed);
+    assert_eq!(ground.backend.status(), Destroyed);
+    assert_eq!(ground.relay.attempts(), 1);
+    within(ground.backend.destroy()).await.unwrap();
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn destruction_rejects_what_is_pending() {
+    let ground = Ground::new(|_| {});
+    within(ground.backend.connect()).await.unwrap();
+    ground.relay.set(Weather::Stalled);
+    let backend = ground.backend.clone();
+    let pending = tokio::spawn(async move { backend.stat("file").await });
+    tokio::task::yield_now().await;
+    within(ground.backend.destroy()).await.unwrap();
+    let error = within(pending).await.unwrap().unwrap_err();
+    assert_eq!(error.code(), Code::ConnectionClosed);
+    ground.relay.set(Weather::Cut);
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_is_silent_is_found_out() {
+    let ground = Ground::new(|settings| {
+        settings.keepalive = Keepalive { interval: Duration::from_millis(50), missed: 3 };
+        settings.reconnection.enabled = false;
+    });
+    within(ground.backend.connect()).await.unwrap();
+    ground.relay.set(Weather::Stalled);
+    ground.until(Disconnected).await;
+    ground.relay.set(Weather::Cut);
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn a_call_that_takes_too_long_says_so_and_leaves_the_link() {
+    let ground = Ground::new(|settings| settings.operation_timeout = Duration::from_millis(100));
+    within(ground.backend.connect()).await.unwrap();
+    ground.relay.set(Weather::Stalled);
+    let error = within(ground.backend.write("file", "x")).await.unwrap_err();
+    assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
+    assert_eq!(error.effect(), Some(Effect::Unknown));
+    assert_eq!(ground.backend.status(), Connected);
+    ground.relay.set(Weather::Slow(Duration::ZERO));
+    let effect = within(ground.backend.outcome(error.ticket().unwrap())).await.unwrap();
+    let there = within(ground.backend.exists("file")).await.unwrap();
+    match effect {
+        Effect::Applied => assert!(there),
+        Effect::NotApplied => assert!(!there),
+        // It was called off while it ran.
+        Effect::Unknown => {}
+    }
+    ground.relay.set(Weather::Cut);
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn a_lost_answer_can_be_asked_for() {
+    let ground = Ground::new(|_| {});
+    within(ground.backend.connect()).await.unwrap();
+    for round in 0..10 {
+        let name = format!("file{round}");
+        // Lets the request through, or half of it, but no answer.
+        ground.relay.set(Weather::CutAfter(20 + round * 20));
+        let written = within(ground.backend.write(&name, "x")).await;
+        ground.relay.set(Weather::Fair);
+        // Late rounds let the answer through too.
+        let Err(error) = written else { continue };
+        assert_eq!(error.kind(), Kind::Disconnected, "{error:?}");
+        let effect = match error.ticket() {
+            Some(ticket) => within(ground.backend.outcome(ticket)).await.unwrap(),
+            None => error.effect().unwrap(),
+        };
+        assert_ne!(effect, Effect::Unknown, "{error:?}");
+        let there = within(ground.backend.exists(&name)).await.unwrap();
+        assert_eq!(there, effect == Effect::Applied, "{round}");
+    }
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn another_server_knows_nothing_of_earlier_calls() {
+    let ground = Ground::new(|_| {});
+    within(ground.backend.connect()).await.unwrap();
+    ground.relay.set(Weather::Stalled);
+    let backend = ground.backend.clone();
+    let writing = tokio::spawn(async move { backend.write("file", "x").await });
+    tokio::task::yield_now().await;
+    let old = ground.relay.replace(server(ground.local.clone()));
+    ground.relay.set(Weather::Cut);
+    let error = within(writing).await.unwrap().unwrap_err();
+    within(old.shut_down()).await;
+    ground.relay.set(Weather::Fair);
+    if let Some(ticket) = error.ticket() {
+        assert_eq!(within(ground.backend.outcome(ticket)).await.unwrap(), Effect::Unknown);
+    }
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn files_end_with_their_connection() {
+    let ground = Ground::new(|_| {});
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        create: Creation::IfMissing,
+        ..Default::default()
+    };
+    let file = within(ground.backend.open("file", options)).await.unwrap();
+    within(file.write_at(0, "abc".into())).await.unwrap();
+    ground.relay.cut();
+    ground.until(Disconnected).await;
+    let error = within(file.read_at(0, 3)).await.unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Disconnected, Some("file")));
+    let error = within(file.write_at(0, "x".into())).await.unwrap_err();
+    assert_eq!(error.effect(), Some(Effect::NotApplied));
+    assert_eq!(within(ground.backend.read("file")).await.unwrap(), "abc");
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn an_abandoned_call_is_called_off() {
+    let ground = Ground::new(|_| {});
+    within(ground.backend.connect()).await.unwrap();
+    for name in 0..200 {
+        ground.local.write(&format!("d{name}/file"), "text\n").await.unwrap();
+    }
+    for wait in 0..20 {
+        let search = ground.backend.grep("t.*x", ab_core::backend::GrepOptions::default());
+        let _ = timeout(Duration::from_micros(wait * 100), search).await;
+    }
+    assert!(!within(ground.backend.exists("nothing")).await.unwrap());
+    ground.end().await;
+}
+
+fn talking(backend: &Backend, line: &str) -> ExecRequest {
+    let command = Command::Shell(line.to_owned());
+    let request = backend.request(command, ExecOptions::default()).unwrap();
+    ExecRequest { stdin: Stdin::Piped, ..request }
+}
+
+async fn until_said(process: &mut Process, said: &mut Vec<u8>, what: &str) {
+    while !String::from_utf8_lossy(said).contains(what) {
+        let output = within(process.output.recv()).await.expect("it ended");
+        assert_eq!(output.sequence, said.len() as u64, "a gap, or bytes twice");
+        assert_eq!(output.lost, 0);
+        said.extend_from_slice(&output.bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_detached_process_goes_on_through_drops() {
+    let ground = Ground::new(|_| {});
+    let line = "echo begin; while read word; do echo got $word; done; echo end; exit 3";
+    let request = talking(&ground.backend, line);
+    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut said = Vec::new();
+    until_said(&mut process, &mut said, "begin\n").await;
+    let stdin = process.stdin.clone().unwrap();
+    for round in 0..5 {
+        ground.relay.cut();
+        ground.until(Disconnected).await;
+        ground.until(Connected).await;
+        stdin.send(format!("word{round}\n").into()).await.unwrap();
+        until_said(&mut process, &mut said, &format!("got word{round}\n")).await;
+    }
+    process.control.send(ab_core::process::Control::EndInput).await.unwrap();
+    until_said(&mut process, &mut said, "end\n").await;
+    assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn an_owned_process_ends_with_its_connection() {
+    let ground = Ground::new(|_| {});
+    let request = talking(&ground.backend, "echo $$ > pid; echo ready; sleep 1000");
+    let mut process = within(ground.backend.spawn(request)).await.unwrap();
+    until_said(&mut process, &mut Vec::new(), "ready").await;
+    ground.relay.cut();
+    assert_eq!(within(process.wait()).await, None);
+    within(async {
+        while ground.relay.server().connections() > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn appends_are_applied_once() {
+    let ground = Ground::new(|_| {});
+    let options = OpenOptions {
+        access: Access::Write,
+        create: Creation::IfMissing,
+        placement: Placement::End,
+        ..OpenOptions::default()
+    };
+    let mut expect = Vec::new();
+    for round in 0..30u32 {
+        let line = format!("line {round}\n");
+        let file = match within(ground.backend.open("log", options)).await {
+            Ok(file) => file,
+            Err(_) => continue,
+        };
+        ground.relay.set(match round % 3 {
+            0 => Weather::Slow(Duration::ZERO),
+            _ => Weather::CutAfter(20 + round as usize * 9),
+        });
+        let written = within(file.write_at(0, line.clone().into())).await;
+        ground.relay.set(Weather::Fair);
+        let applied = match written {
+            Ok(()) => true,
+            Err(error) => match error.ticket() {
+                Some(ticket) => {
+                    let effect = within(ground.backend.outcome(ticket)).await.unwrap();
+                    assert_ne!(effect, Effect::Unknown);
+                    effect == Effect::Applied
+                }
+                None => error.effect() == Some(Effect::Applied),
+            },
+        };
+        if applied {
+            expect.push(line);
+        }
+    }
+    let log = within(ground.backend.read_text("log")).await.unwrap();
+    assert_eq!(log, expect.concat());
+    ground.end().await;
+}

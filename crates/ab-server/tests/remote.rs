@@ -1,0 +1,57 @@
+//! The behaviour suite through the daemon's WebSocket: a workspace elsewhere behaves like here.
+
+use ab_core::{Backend, ScopeOptions};
+use ab_host::{Local, LocalOptions};
+use ab_remote::client::{Endpoint, Remote, Secret, Settings};
+use ab_remote::{Access, HostKey, Server};
+use ab_testkit::model::{Layout, check_some};
+use ab_testkit::{World, behaviour_suite};
+use tempfile::TempDir;
+
+use crate::caller::{TOKEN, guarded, open, serves};
+
+/// A remote backend that reaches `served` through a port that asks for its token.
+async fn through_a_port(served: Backend, keep: TempDir) -> World {
+    let key = HostKey::ephemeral("a test").unwrap();
+    let settings = ab_remote::Settings::new(key, Access::Any);
+    let ssh = Server::new(served.clone(), settings);
+    let port = open(serves(&served).with_ssh(ssh), guarded()).await;
+    let mut settings = Settings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
+    let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
+    socket.token = Some(Secret::new(TOKEN));
+    settings.root = served.info().root_aliases.first().cloned();
+    let backend = Backend::new(Remote::new(settings).unwrap());
+    backend.connect().await.unwrap();
+    World::keeping(backend, (port, served, keep))
+}
+
+fn local() -> (Backend, TempDir) {
+    let keep = tempfile::tempdir().unwrap();
+    let local = Local::open(keep.path(), LocalOptions::default()).unwrap();
+    (Backend::new(local), keep)
+}
+
+async fn to_local() -> World {
+    let (local, keep) = local();
+    through_a_port(local, keep).await
+}
+
+/// As with `--scopePath`: the scope is the server's.
+async fn to_scope() -> World {
+    let (local, keep) = local();
+    let scope = local.scope("tenants/ada", ScopeOptions::default()).unwrap();
+    through_a_port(scope, keep).await
+}
+
+behaviour_suite! { websocket_to_local => to_local }
+behaviour_suite! { websocket_to_scoped => to_scope }
+
+#[test]
+fn websocket_to_local_is_as_the_model_says() {
+    check_some("websocket_to_local", to_local, Layout::default(), 100);
+}
+
+#[test]
+fn websocket_to_scoped_is_as_the_model_says() {
+    check_some("websocket_to_scoped", to_scope, Layout::default(), 100);
+}
