@@ -2,8 +2,8 @@
 
 mod faults;
 mod lifecycle;
-pub(crate) mod relay;
 mod openssh;
+pub(crate) mod relay;
 mod sshd;
 mod suite;
 pub(crate) mod world;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ab_core::options::{ListOptions, OpenOptions, RemoveOptions};
 use ab_core::process::ExecRequest;
 use ab_core::{Backend, Code, Effect, FileKind, Kind};
-use ab_testkit::{World, behaviour_suite};
+use ab_testkit::{World, behaviour_suite, model};
 use bytes::Bytes;
 
 use super::sshd::Sshd;
@@ -195,4 +195,19 @@ async fn special_files_and_modes_are_seen() {
     assert_eq!(opened.unwrap_err().kind(), Kind::SpecialFile);
     let file = backend.open("tool", OpenOptions::default()).await.unwrap();
     assert_eq!(file.read_at(0, 10).await.unwrap(), Bytes::from("x"));
+}
+
+/// Every sequence has a directory of its own on one server, which is all that it knows.
+#[test]
+fn is_as_the_model_says() {
+    let server = tokio::sync::OnceCell::new();
+    let count = std::sync::atomic::AtomicU32::new(0);
+    let fixture = || async {
+        let server = server.get_or_init(plain).await;
+        let Some((backend, _sshd)) = server else { return World::new(agent_backend::memory()) };
+        let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let own = format!("sequence{number}");
+        World::new(backend.scope(&own, Default::default()).unwrap())
+    };
+    model::check("openssh", fixture, model::Layout::default());
 }
