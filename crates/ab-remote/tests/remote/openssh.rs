@@ -12,6 +12,9 @@ use bytes::Bytes;
 
 use super::sshd::Sshd;
 
+/// Sequences of the model: each of their calls is a few round trips.
+const SEQUENCES: u32 = 60;
+
 async fn openssh() -> World {
     match Sshd::start().await {
         Some(sshd) => World::keeping(sshd.backend().await, sshd),
@@ -209,5 +212,5 @@ fn is_as_the_model_says() {
         let own = format!("sequence{number}");
         World::new(backend.scope(&own, Default::default()).unwrap())
     };
-    model::check("openssh", fixture, model::Layout::default());
+    model::check_some("openssh", fixture, model::Layout::default(), SEQUENCES);
 }

@@ -83,8 +83,13 @@ impl File for PlainFile {
             return Err(self.not_open_for(Verb::Read, "reading"));
         }
         let most = usize::try_from(LAST.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let stretch = self.file.stretch(offset, length.min(most)).await;
-        stretch.map_err(|error| act.named(error))
+        match length.min(most) {
+            0 => Ok(Bytes::new()),
+            length => {
+                let stretch = self.file.stretch(offset, length).await;
+                stretch.map_err(|error| act.named(error))
+            }
+        }
     }
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
