@@ -25,6 +25,7 @@ mod remove;
 mod rename;
 mod spot;
 mod turns;
+mod whereabouts;
 mod write;
 
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use tokio::sync::Semaphore;
 use self::act::Act;
 use self::marks::Marks;
 use self::turns::Turns;
+use self::whereabouts::Whereabouts;
 use super::session::Session;
 
 pub(crate) use self::act::refusal;
@@ -57,6 +59,7 @@ pub(crate) struct Plain {
     runs: bool,
     marks: Marks,
     turns: Turns,
+    whereabouts: Whereabouts,
     commands: Arc<Semaphore>,
     errands: Semaphore,
 }
@@ -79,6 +82,7 @@ impl Default for Plain {
             runs: false,
             marks: Marks::default(),
             turns: Turns::default(),
+            whereabouts: Whereabouts::default(),
             commands: Arc::new(Semaphore::new(COMMANDS)),
             errands: Semaphore::new(1),
         }

@@ -50,7 +50,7 @@ pub(crate) enum Speech {
     /// It is one of ours.
     Ours(Ours),
     /// It speaks SFTP and runs commands, and nothing else.
-    Plain(Plain),
+    Plain(Box<Plain>),
 }
 
 /// What is known of a server of ours.
@@ -97,7 +97,7 @@ impl Session {
             lines,
             requests,
             number,
-            speech: Speech::Plain(Plain::default()),
+            speech: Speech::Plain(Box::default()),
             who,
             patience: settings.operation_timeout,
             later,
@@ -112,7 +112,7 @@ impl Session {
 
     async fn greet(&self, settings: &Settings, version: &Version) -> Result<Speech> {
         if !version.has(call::NAME, call::VERSION) {
-            return Ok(Speech::Plain(Plain::greet(self, settings, version).await?));
+            return Ok(Speech::Plain(Box::new(Plain::greet(self, settings, version).await?)));
         }
         let hello = Call::Hello { connection: self.number };
         let welcome: Welcome = self.call(Verb::Connect, &hello).await?;

@@ -154,8 +154,10 @@ pub(super) fn kind(attributes: &Attributes) -> FileKind {
 
 /// The same failure of a step that left the workspace as it was.
 pub(super) fn unchanged(error: Error) -> Error {
-    match error.effect() {
-        Some(_) => error.with_effect(Effect::NotApplied, None),
-        None => error,
+    match (error.effect(), error.kind()) {
+        (Some(_), _) | (None, Kind::Disconnected | Kind::Timeout) => {
+            error.with_effect(Effect::NotApplied, None)
+        }
+        (None, _) => error,
     }
 }

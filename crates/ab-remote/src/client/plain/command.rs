@@ -22,7 +22,7 @@ use self::carry::carry;
 use super::Plain;
 use super::ear::{Ear, Silence};
 use super::line::{self, Line, Scene};
-use super::markers::{Event, Markers};
+use super::markers::{Event, Identity, Markers};
 use super::spot::Final;
 use crate::client::carrier::HalfChannel;
 use crate::client::remote::Shared;
@@ -113,7 +113,7 @@ struct Running {
     stderr: Markers,
     /// What was heard when it was waited for that it begins.
     early: VecDeque<(Channel, Event)>,
-    group: u32,
+    identity: Identity,
     terminal: bool,
     /// Held until the server has closed the channel.
     _permit: OwnedSemaphorePermit,
@@ -171,7 +171,7 @@ impl Begin {
             stdout: Markers::new(&word),
             stderr: Markers::new(&word),
             early: VecDeque::new(),
-            group: 0,
+            identity: Identity::default(),
             terminal: terminal.is_some(),
             _permit: permit,
         };
@@ -208,14 +208,14 @@ async fn open(session: &Session) -> Result<HalfChannel, String> {
 impl Running {
     /// Waits until the command begins.
     async fn begun(&mut self) -> Result<()> {
-        while self.group == 0 {
+        while self.identity.group == 0 {
             let (channel, bytes) = match self.ear.next().await {
                 Ok(piece) => piece,
                 Err(silence) => return Err(self.never_began(silence)),
             };
             for event in self.heard(channel, bytes) {
                 match event {
-                    Event::Began(Some(group)) => self.group = group,
+                    Event::Began(Some(identity)) => self.identity = identity,
                     Event::Began(None) => {}
                     Event::NoProgram => {
                         let message = "no such program";

@@ -23,16 +23,22 @@ pub(super) async fn can_run(session: &Session) -> bool {
     said.is_some_and(|said| said.windows(13).any(|words| words == b"agent-backend"))
 }
 
-/// Sends a signal to a process group, or to its first process where there is no group.
-pub(super) async fn signal(session: &Session, group: u32, signal: i32) {
-    let line = format!(
-        "kill -s {signal} -- -{group} 2>/dev/null || kill -s {signal} {group} 2>/dev/null; exit 0"
-    );
+/// Sends a signal to a process.
+pub(super) async fn signal(session: &Session, process: u32, signal: i32) {
+    alone(session, &format!("kill -s {signal} {process} 2>/dev/null")).await;
+}
+
+/// Ends a process group, or its first process where there is no such group.
+pub(super) async fn end_group(session: &Session, group: u32) {
+    let line = format!("kill -s KILL -- -{group} 2>/dev/null || kill -s KILL {group} 2>/dev/null");
+    alone(session, &line).await;
+}
+
+/// Runs one line at a time: servers have few channels. To a process that is gone it is nothing.
+async fn alone(session: &Session, line: &str) {
     let Speech::Plain(plain) = &session.speech else { return };
-    // One at a time: servers have few channels.
     let _turn = plain.errands.acquire().await;
-    // To a process that is gone it is nothing.
-    let _ = run(session, &line).await;
+    let _ = run(session, line).await;
 }
 
 /// What a line says on its output; nothing if it did not run.

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::act::Act;
+use super::whereabouts::Whereabout;
 use super::{Plain, change, look};
 use crate::client::file::RemoteFile;
 use crate::client::session::{Session, Speech};
@@ -24,8 +25,8 @@ pub(super) struct PlainFile {
     session: Arc<Session>,
     file: RemoteFile,
     path: WsPath,
-    /// Where it was when it was opened; its version goes by that.
-    real: String,
+    /// Its version goes by that.
+    whereabout: Arc<Whereabout>,
     access: Access,
 }
 
@@ -34,11 +35,11 @@ impl PlainFile {
         session: &Arc<Session>,
         file: RemoteFile,
         path: &WsPath,
-        real: String,
+        whereabout: Arc<Whereabout>,
         options: OpenOptions,
     ) -> Self {
         let (session, path) = (session.clone(), path.clone());
-        Self { session, file, path, real, access: options.access }
+        Self { session, file, path, whereabout, access: options.access }
     }
 
     fn plain(&self, verb: Verb) -> Result<&Plain> {
@@ -66,9 +67,9 @@ impl PlainFile {
         if !self.access.writes() {
             return Err(self.not_open_for(act.verb, "writing"));
         }
-        act.plain.marks.change(&self.real);
+        act.plain.marks.change(&self.whereabout.real());
         let done = change.await;
-        act.plain.marks.change(&self.real);
+        act.plain.marks.change(&self.whereabout.real());
         done
     }
 }
@@ -82,8 +83,13 @@ impl File for PlainFile {
             return Err(self.not_open_for(Verb::Read, "reading"));
         }
         let most = usize::try_from(LAST.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let stretch = self.file.stretch(offset, length.min(most)).await;
-        stretch.map_err(|error| act.named(error))
+        match length.min(most) {
+            0 => Ok(Bytes::new()),
+            length => {
+                let stretch = self.file.stretch(offset, length).await;
+                stretch.map_err(|error| act.named(error))
+            }
+        }
     }
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
@@ -110,7 +116,7 @@ impl File for PlainFile {
     async fn stat(&self) -> Result<Stat> {
         let act = self.act(Verb::Stat)?;
         let found = act.fstat(self.file.handle()).await?;
-        Ok(look::stat(act.plain, &self.real, &found))
+        Ok(look::stat(act.plain, &self.whereabout.real(), &found))
     }
 
     async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {

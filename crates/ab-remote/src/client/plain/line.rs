@@ -54,10 +54,13 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
         environment::check(name, value)?;
     }
     let (run, check) = match command {
-        Command::Shell(_) => ("/bin/sh -c \"$1\"", ""),
-        Command::Argv(_) => ("(exec \"$@\")", LOOK_UP),
+        Command::Shell(_) => ("exec /bin/sh -c \"$1\"", ""),
+        Command::Argv(_) => ("exec \"$@\"", LOOK_UP),
     };
-    let text = assembled(scene, check, run, &words);
+    // What tells its own process and then becomes the command.
+    let inner = format!("{}{run}", marker(scene, "+", "\"$0,$$\"", 2));
+    let run = format!("/bin/sh -c {} $$ \"$@\"", quoted(&inner));
+    let text = assembled(scene, check, &run, &words);
     if text.len() <= LONGEST {
         return Ok(Line { text, script: Bytes::new() });
     }
@@ -89,17 +92,24 @@ const LOOK_UP: &str = "(set -f; IFS=:; case $1 in \
 /// Signals that reach the wrapper with its group, and are not meant for it.
 const TRAPPED: &str = "HUP INT QUIT ABRT ALRM PIPE TERM USR1 USR2";
 
+/// Both channels are marked, so that it is known when all of either was said.
+fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
+    let first = format!("printf '\\036WORD{sign}%s;' {value}; ");
+    match scene.terminal {
+        true => first,
+        false => format!("{first}printf '\\036WORD{sign};' >&{stderr}; "),
+    }
+}
+
 fn assembled(scene: &Scene<'_>, check: &str, run: &str, words: &[&str]) -> String {
-    // Both channels are marked, so that it is known when all of either was said.
-    let both = |sign: &str, value: &str| match scene.terminal {
-        true => format!("printf '\\036WORD{sign}%s;' {value}; "),
-        false => format!("printf '\\036WORD{sign}%s;' {value}; printf '\\036WORD{sign};' >&2; "),
-    };
-    let (began, ended) = (both("+", "$$"), both("-", "\"$c\""));
+    let ended = marker(scene, "-", "\"$c\"", 4);
     // A server that makes no process group of a command must not lose its own.
-    let sweep = "kill -0 -- -$$ 2>/dev/null && kill -s KILL -- -$$; exit \"$c\"";
-    let wrapper = format!("trap : {TRAPPED}; {check}{began}{run}; c=$?; {ended}{sweep}")
-        .replace("WORD", scene.word);
+    let sweep = "kill -s 0 -- -$$ 2>/dev/null && kill -s KILL -- -$$; exit \"$c\"";
+    // What the wrapper itself has to say of its command's death is for nobody.
+    let quiet = "exec 4>&2 2>/dev/null";
+    let wrapper =
+        format!("trap : {TRAPPED}; {quiet}; {check}{run} 2>&4 4>&-; c=$?; {ended}{sweep}")
+            .replace("WORD", scene.word);
     let term = if scene.terminal { TERMINAL } else { "dumb" };
     let mut variables = BTreeMap::from([
         ("HOME", scene.cwd),

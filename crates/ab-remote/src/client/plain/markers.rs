@@ -15,13 +15,29 @@ const NOISE: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The command is about to run; the process that is its group's first, where that is said.
-    Began(Option<u32>),
+    /// The command is about to run; as what, where that is said.
+    Began(Option<Identity>),
     /// There is no such program.
     NoProgram,
     Bytes(Bytes),
     /// The command ended; its status, where that is said.
     Ended(Option<i32>),
+}
+
+/// The processes of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The group that all of them are in.
+    pub(super) group: u32,
+    /// The command itself.
+    pub(super) process: u32,
+}
+
+impl Identity {
+    fn parse(text: &str) -> Option<Self> {
+        let (group, process) = text.split_once(',')?;
+        Some(Self { group: group.parse().ok()?, process: process.parse().ok()? })
+    }
 }
 
 impl Event {
@@ -109,7 +125,7 @@ impl Markers {
         match sign {
             b'+' => {
                 self.began = true;
-                Some(Event::Began(value.parse().ok()))
+                Some(Event::Began(Identity::parse(value)))
             }
             b'?' => Some(Event::NoProgram),
             b'-' => Some(Event::Ended(value.parse().ok())),
@@ -164,17 +180,17 @@ mod tests {
     #[test]
     fn markers_are_told_from_words() {
         let bytes = |text: &'static str| Event::Bytes(Bytes::from_static(text.as_bytes()));
-        let began = Event::Began(Some(42));
+        let began = Event::Began(Some(Identity { group: 42, process: 43 }));
         check(
-            "noise\x1eword+42;out\x1eword-7;",
+            "noise\x1eword+42,43;out\x1eword-7;",
             &[began.clone(), bytes("out"), Event::Ended(Some(7))],
         );
         check("\x1eword+;\x1eword-;", &[Event::Began(None), Event::Ended(None)]);
         check("\x1eword?;", &[Event::NoProgram]);
         check("never began \x1ewor", &[]);
-        check("\x1eword+42;a\x1eb\x1e\x1ewore", &[began.clone(), bytes("a\x1eb\x1e\x1ewore")]);
+        check("\x1eword+42,43;a\x1eb\x1e\x1ewore", &[began.clone(), bytes("a\x1eb\x1e\x1ewore")]);
         check(
-            "\x1eword+42;\x1eword-too long to be one of ours; it is",
+            "\x1eword+42,43;\x1eword-too long to be one of ours; it is",
             &[began, bytes("\x1eword-too long to be one of ours; it is")],
         );
     }

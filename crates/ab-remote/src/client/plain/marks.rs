@@ -58,6 +58,10 @@ impl Marks {
         number(attributes.times.map_or(0, |times| times.1).into());
         number((attributes.mode.unwrap_or(0) & 0o170_000).into());
         let state = self.lock();
+        // Two files that one rename of their directory moved have no mark of their own.
+        number(real.len() as u64);
+        context.update(real.as_bytes());
+        let mut number = |value: u64| context.update(&value.to_be_bytes());
         let ends = real.match_indices('/').map(|(end, _)| end).chain([real.len()]);
         for end in ends {
             if let Some(mark) = state.of.get(&real[..end]) {

@@ -49,7 +49,8 @@ impl Plain {
             if let Some(handle) = handle {
                 let place = Place::new(&WsPath::root(), path);
                 let file = RemoteFile::new(session.clone(), handle, place);
-                return Ok(Box::new(PlainFile::new(session, file, path, spot.real, options)));
+                let whereabout = self.whereabouts.opened(spot.real);
+                return Ok(Box::new(PlainFile::new(session, file, path, whereabout, options)));
             }
         }
         Err(act.error(Kind::Conflict, "the file comes and goes all the time"))

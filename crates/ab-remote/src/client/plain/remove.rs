@@ -54,6 +54,9 @@ impl Plain {
             }
         };
         self.marks.change(&spot.real);
+        if removed.is_ok() {
+            self.whereabouts.gone(&spot.real);
+        }
         removed.map(|count| Removed { count })
     }
 }

@@ -59,11 +59,13 @@ impl Plain {
         if let Ok(Moved::Refused(status)) = &moved {
             return Err(act.why_not(target, &source, &place, status).await);
         }
-        match moved? {
-            Moved::AtOnce => Ok(Renamed { atomic: true }),
-            Moved::InSteps => Ok(Renamed { atomic: false }),
-            Moved::Refused(status) => Err(act.refused(&status)),
-        }
+        let atomic = match moved? {
+            Moved::AtOnce => true,
+            Moved::InSteps => false,
+            Moved::Refused(status) => return Err(act.refused(&status)),
+        };
+        self.whereabouts.moved(&source.real, &place.real);
+        Ok(Renamed { atomic })
     }
 
     async fn shift(

@@ -74,6 +74,7 @@ impl Plain {
                 (_, _) => Err(act.exists()),
             };
         }
+        self.whereabouts.gone(&spot.real);
         Ok(act.described(&spot, &attributes))
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::super::ear::{Ear, Silence};
 use super::super::errand;
-use super::super::markers::Event;
+use super::super::markers::{Event, Identity};
 use super::Running;
 use crate::client::carrier::HalfChannel;
 use crate::client::lines::Exited;
@@ -31,7 +31,7 @@ pub(super) async fn carry(
     let Feed { output, stdin, control, ending, mut leash } = feed;
     let Some(half) = running.half.take() else { return };
     let (session, ear) = (running.session.clone(), running.ear.clone());
-    let (group, terminal) = (running.group, running.terminal);
+    let (Identity { group, process }, terminal) = (running.identity, running.terminal);
     let (arrived, waiting) = mpsc::unbounded_channel();
     let mut destroyed = pin!(destroyed);
     let mut delivering = pin!(deliver(&ear, output, waiting));
@@ -42,13 +42,13 @@ pub(super) async fn carry(
             Some(wall) => match timeout(wall, &mut ears).await {
                 Ok(heard) => (heard, Cause::Itself),
                 Err(_) => {
-                    errand::signal(&session, group, KILL).await;
+                    errand::end_group(&session, group).await;
                     (timeout(GRACE, ears).await.unwrap_or_default(), Cause::Timeout)
                 }
             },
         }
     };
-    let speaking = speak(&half, &session, group, Input { pieces: stdin, terminal }, control);
+    let speaking = speak(&half, &session, process, Input { pieces: stdin, terminal }, control);
     let lived = tokio::select! {
         biased;
         () = &mut destroyed => None,
@@ -61,7 +61,7 @@ pub(super) async fn carry(
         Some((heard, cause)) => {
             if heard.code.is_none() && cause == Cause::Itself {
                 // The wrapper is gone, and nobody else takes along what it started.
-                errand::signal(&session, group, KILL).await;
+                errand::end_group(&session, group).await;
             }
             match heard.exit(&ear, cause) {
                 Some(exit) => ending.set(exit),
@@ -77,7 +77,7 @@ pub(super) async fn carry(
         }
         None => {
             ending.set(Exit { cause: Cause::Dropped, ..Exit::default() });
-            errand::signal(&session, group, KILL).await;
+            errand::end_group(&session, group).await;
         }
     }
     // The place of this command is free only when the server says so.
@@ -203,7 +203,7 @@ struct Input {
 async fn speak(
     half: &HalfChannel,
     session: &Session,
-    group: u32,
+    process: u32,
     input: Input,
     mut control: mpsc::Receiver<Control>,
 ) {
@@ -234,7 +234,7 @@ async fn speak(
             match wish {
                 Control::EndInput => no_more.notify_one(),
                 Control::Resize(size) => half.resize(size).await,
-                Control::Signal(signal) => errand::signal(session, group, signal).await,
+                Control::Signal(signal) => errand::signal(session, process, signal).await,
             }
         }
     };
