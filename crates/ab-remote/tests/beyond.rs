@@ -120,7 +120,8 @@ async fn failures_are_exact_after_a_hello() {
     // Before, a status is what everybody gets.
     let mut fields = sftp.ask(17, &string(b"none")).await.fields();
     fields.u32().unwrap();
-    (text(&mut fields), text(&mut fields));
+    text(&mut fields);
+    text(&mut fields);
     assert!(fields.is_empty());
     let welcome: Welcome = answer(&mut sftp, Call::Hello { connection: 7 }).await.unwrap();
     assert_eq!(welcome.info.kind, ab_core::BackendKind::Memory);
@@ -134,7 +135,8 @@ async fn failures_are_exact_after_a_hello() {
         // SFTP's own requests tell it too.
         let mut fields = sftp.ask(17, &string(name.as_bytes())).await.fields();
         fields.u32().unwrap();
-        (text(&mut fields), text(&mut fields));
+        text(&mut fields);
+        text(&mut fields);
         let error: ab_core::Error = wire::decode(fields.string().unwrap()).unwrap();
         assert_eq!(error.kind(), kind);
     }

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -39,7 +40,7 @@ async fn slow_nothing_is_lost_in_a_storm() {
     let seconds = setting("AB_SOAK_SECONDS").unwrap_or(60);
     let drops = setting("AB_SOAK_DROPS").unwrap_or(0);
     let tally = storm(seed, Duration::from_secs(seconds), drops).await;
-    println!("{tally:?}");
+    println!("{tally}");
     assert!(tally.drops > 0 && tally.output > 0 && tally.applied > 0, "{tally:?}");
 }
 
@@ -60,6 +61,19 @@ struct Tally {
     unknown: u64,
     commands: u64,
     output: u64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { drops, restarts, calls, failed, .. } = self;
+        let Self { applied, not_applied, unknown, commands, output, .. } = self;
+        write!(
+            f,
+            "{drops} losses and {restarts} restarts; {calls} calls of which {failed} failed; \
+             {applied} changes applied, {not_applied} not, {unknown} unknown; \
+             {commands} commands, {output} bytes of output"
+        )
+    }
 }
 
 #[derive(Debug, Default)]
@@ -186,9 +200,8 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
     let mut dice = Dice(seed);
     while began.elapsed() < length || losses() < drops {
         bad_weather(&relay, &local, &ship, &mut dice).await;
-        while let Some(ended) = sailors.try_join_next() {
-            ended.unwrap();
-            panic!("a client gave up before the storm was over");
+        if let Some(ended) = sailors.try_join_next() {
+            panic!("a client gave up before the storm was over: {ended:?}");
         }
     }
     relay.set(Weather::Fair);
@@ -330,7 +343,7 @@ async fn write_and_read(ship: Ship, number: u64) {
     let mut candidates: Vec<Option<u64>> = vec![None];
     let mut next = 0u64;
     let content = |version: u64| {
-        let length = if version % 7 == 0 { 900_000 } else { 2000 };
+        let length = if version.is_multiple_of(7) { 900_000 } else { 2000 };
         version.to_string().repeat(length / version.to_string().len())
     };
     while !ship.is_over() {
