@@ -1,9 +1,12 @@
 //! The behaviour suite through the daemon's WebSocket: a workspace elsewhere behaves like here.
 
+use std::time::Duration;
+
 use ab_core::{Backend, ScopeOptions};
 use ab_host::{Local, LocalOptions};
 use ab_remote::client::{Endpoint, Remote, Secret, Settings};
 use ab_remote::{Access, HostKey, Server};
+use ab_server::Running;
 use ab_testkit::model::{Layout, check_some};
 use ab_testkit::{World, behaviour_suite};
 use tempfile::TempDir;
@@ -12,17 +15,41 @@ use crate::caller::{TOKEN, guarded, open, serves};
 
 /// A remote backend that reaches `served` through a port that asks for its token.
 async fn through_a_port(served: Backend, keep: TempDir) -> World {
+    let ssh = server(&served);
+    let (backend, port) = connected(&served, ssh).await;
+    World::keeping(backend, (port, served, keep))
+}
+
+fn server(served: &Backend) -> Server {
     let key = HostKey::ephemeral("a test").unwrap();
-    let settings = ab_remote::Settings::new(key, Access::Any);
-    let ssh = Server::new(served.clone(), settings);
-    let port = open(serves(&served).with_ssh(ssh), guarded()).await;
+    Server::new(served.clone(), ab_remote::Settings::new(key, Access::Any))
+}
+
+async fn connected(served: &Backend, ssh: Server) -> (Backend, Running) {
+    let port = open(serves(served).with_ssh(ssh), guarded()).await;
     let mut settings = Settings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(Secret::new(TOKEN));
     settings.root = served.info().root_aliases.first().cloned();
     let backend = Backend::new(Remote::new(settings).unwrap());
     backend.connect().await.unwrap();
-    World::keeping(backend, (port, served, keep))
+    (backend, port)
+}
+
+#[tokio::test]
+async fn destroying_closes_the_websocket() {
+    let (served, _keep) = local();
+    let ssh = server(&served);
+    let (backend, port) = connected(&served, ssh.clone()).await;
+    assert_eq!(ssh.connections(), 1);
+    backend.destroy().await.unwrap();
+    let gone = async {
+        while ssh.connections() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("it stays");
+    drop(port);
 }
 
 fn local() -> (Backend, TempDir) {
