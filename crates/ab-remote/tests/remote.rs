@@ -5,5 +5,6 @@ mod lifecycle;
 mod openssh;
 pub(crate) mod relay;
 mod sshd;
+mod strange;
 mod suite;
 pub(crate) mod world;

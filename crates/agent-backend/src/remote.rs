@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_an_endpoint_has_no_place_for_is_refused() {
-        let ssh = || RemoteConfig::parse("ssh://ada@box.example/srv/work").unwrap();
+        let ssh = || RemoteConfig::parse("ssh://ada@box.example/srv/project").unwrap();
         let socket = || RemoteConfig::parse("ws://box.example/ssh").unwrap();
         wrong(ssh().token("t"), "a token is a setting of a daemon's websocket");
         wrong(ssh().header("x-a", "b"), "a header");
@@ -209,7 +209,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "a key").unwrap();
         let pin = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU".parse().unwrap();
-        let config = RemoteConfig::parse("ssh://ada@box.example/srv/work").unwrap();
+        let config = RemoteConfig::parse("ssh://ada@box.example/srv/project").unwrap();
         let config = config.password("first").unwrap();
         let config = config.key_file(file.path(), Some("open".into())).unwrap();
         let config = config.agent("socket").unwrap();

@@ -310,7 +310,7 @@ mod tests {
         for (url, what) in [
             ("", "no URL"),
             ("box.example", "no scheme"),
-            ("/srv/work", "no scheme"),
+            ("/srv/project", "no scheme"),
             ("ftp://h/", "'ftp' is not how"),
             ("ws:///ssh", "no URL"),
             ("ws://h:0/ssh", "port in the URL is 0"),
