@@ -66,8 +66,12 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
     }
     match command {
         Command::Shell(line) if !scene.terminal => {
-            let run =
-                format!("l=$(dd bs=1 count={} 2>/dev/null); set --; (eval \"$l\")", line.len());
+            let began = marker(scene, "+", "\"$$,$p\"", 2);
+            let count = line.len();
+            let run = format!(
+                "l=$(dd bs=1 count={count} 2>/dev/null); set --; \
+                 (p=$(exec /bin/sh -c 'echo $PPID'); {began}eval \"$l\")"
+            );
             let text = assembled(scene, "", &run, &[]);
             if text.len() > LONGEST {
                 return Err(too_long(LONGEST));

@@ -42,11 +42,9 @@ impl Plain {
         // What was there before the turn came may be another by now.
         let spot = act.spot(Final::Follow).await?;
         match &spot.found {
-            Some(found) => match (kind(found), options.mode) {
-                (FileKind::Dir, _) => return Err(act.is_a_directory()),
-                (_, WriteMode::CreateNew) => return Err(act.exists()),
-                (_, _) => regular(&act, found)?,
-            },
+            Some(found) if options.mode != WriteMode::CreateNew => regular(&act, found)?,
+            Some(found) if kind(found) == FileKind::Dir => return Err(act.is_a_directory()),
+            Some(_) => {}
             None if options.expect.is_some() => return Err(conflict(&act)),
             None if options.mode == WriteMode::Replace => return Err(act.nothing(&spot)),
             None => act.make_parents(&spot).await?,
@@ -56,8 +54,10 @@ impl Plain {
         {
             return Err(conflict(&act));
         }
-        if let (Some(found), WriteMode::CreateIfMissing) = (&spot.found, options.mode) {
-            return Ok(act.described(&spot, found));
+        match (&spot.found, options.mode) {
+            (Some(_), WriteMode::CreateNew) => return Err(act.exists()),
+            (Some(found), WriteMode::CreateIfMissing) => return Ok(act.described(&spot, found)),
+            (_, _) => {}
         }
         let mut draft = Draft::create(act, session, &spot, options.permissions).await?;
         let attributes = draft.fill(content, options.durability).await.map_err(unchanged)?;
