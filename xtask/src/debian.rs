@@ -75,6 +75,13 @@ const PACKAGES: &[Package] = &[
         need: Need::Required,
     },
     Package {
+        name: "openssh-server",
+        program: "sshd",
+        proof: &[],
+        why: "our client reaches it as a server that has no extensions of ours",
+        need: Need::Optional,
+    },
+    Package {
         name: "rsync",
         program: "rsync",
         proof: &[],
