@@ -168,6 +168,11 @@ impl Seat {
         Entry { book: self.book.clone(), request, effect: Effect::Unknown }
     }
 
+    /// Whether somebody was told already what became of the connection's calls.
+    pub(crate) fn is_retired(&self) -> bool {
+        *self.book.retired.borrow()
+    }
+
     /// Waits until somebody wants the connection to be over.
     pub(crate) async fn retired(&self) {
         let mut retired = self.book.retired.subscribe();

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::process::{Control, Output, Process};
-use ab_core::{Backend, Code, Effect, Error, Kind};
+use ab_core::process::{Control, ExecRequest, Output, Process};
+use ab_core::{Backend, Code, Effect, Error, Kind, Verb};
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -57,8 +57,15 @@ async fn begin(backend: &Backend, ledger: &Ledger, inbox: &Inbox) -> Result<Begu
     match frame(inbox).await? {
         Some(ToProcess::Exec { call, room, request }) => {
             let seat = ledger.seat(call.connection);
+            if seat.is_retired() {
+                // It was said of this call that it never happens.
+                return Err(misplaced("the connection was given up by its client"));
+            }
             let entry = seat.begin(call.request);
-            let process = backend.spawn(*request).await;
+            let process = match request.restrictions.binds.is_empty() {
+                true => backend.spawn(*request).await,
+                false => Err(no_binds(&request)),
+            };
             entry.done(match &process {
                 Ok(_) => Effect::Applied,
                 Err(error) => effect_of_failure(error),
@@ -70,6 +77,14 @@ async fn begin(backend: &Backend, ledger: &Ledger, inbox: &Inbox) -> Result<Begu
         }
         Some(_) | None => Err(misplaced("a process begins with what is to run")),
     }
+}
+
+/// What of its machine commands may see beside the workspace is for whoever runs the server to say.
+fn no_binds(request: &ExecRequest) -> Error {
+    let message = "a client cannot bind directories of the server's machine";
+    Error::new(Code::DangerousOperation, Kind::Denied, message)
+        .with_verb(Verb::Exec)
+        .with_command(request.command.line())
 }
 
 /// What standard input is told, in order.

@@ -251,6 +251,7 @@ impl Walls {
             ("--network", !matches!(self.network, NetworkChoice::Shared)),
             ("--shell", !matches!(self.shell, ShellChoice::Auto)),
             ("--toolchain", !self.toolchain.is_empty()),
+            ("--bind", !self.bind.is_empty()),
         ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }

@@ -62,9 +62,10 @@ impl RemoteFile {
         let mut pieces = pieces.buffered(TOGETHER);
         let mut whole = BytesMut::with_capacity(length);
         while let Some(piece) = pieces.try_next().await? {
+            let expected = most.min(length - whole.len());
             whole.extend_from_slice(&piece);
-            if !whole.len().is_multiple_of(most) && whole.len() < length {
-                // The end of the file; what comes after it is nothing.
+            if piece.len() < expected {
+                // The end of the file, as it was; what comes after it does not follow.
                 break;
             }
         }

@@ -35,6 +35,7 @@ enum Told {
 pub(crate) struct Keeper {
     told: mpsc::UnboundedSender<Told>,
     current: watch::Receiver<Option<Arc<Session>>>,
+    given_up: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }
 
@@ -42,6 +43,7 @@ impl Keeper {
     pub(crate) fn start(settings: Arc<Settings>, hub: StatusHub) -> Self {
         let (told, hears) = mpsc::unbounded_channel();
         let (sets, current) = watch::channel(None);
+        let (gives_up, given_up) = watch::channel(false);
         let link = Link::new(settings.reconnection);
         let keeping = Keeping {
             settings,
@@ -49,13 +51,14 @@ impl Keeper {
             link,
             hears,
             current: sets,
+            given_up: gives_up,
             connection: None,
             attempt: None,
             timer: None,
             waiting: Vec::new(),
             reason: None,
         };
-        Self { told, current, task: tokio::spawn(keeping.run()) }
+        Self { told, current, given_up, task: tokio::spawn(keeping.run()) }
     }
 
     /// The connection, if there is one.
@@ -67,6 +70,15 @@ impl Keeper {
     /// Where the connection will be seen, whenever there is one.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Session>>> {
         self.current.clone()
+    }
+
+    /// Waits until there is no connection and nobody tries to make one.
+    pub(crate) fn given_up(&self) -> impl Future<Output = ()> + use<> {
+        let mut given_up = self.given_up.clone();
+        async move {
+            // A link that is gone tries nothing either.
+            let _ = given_up.wait_for(|given_up| *given_up).await;
+        }
     }
 
     /// Waits for a connection, which is made if nobody makes one already.
@@ -99,6 +111,7 @@ struct Keeping {
     link: Link,
     hears: mpsc::UnboundedReceiver<Told>,
     current: watch::Sender<Option<Arc<Session>>>,
+    given_up: watch::Sender<bool>,
     connection: Option<(Generation, Arc<Session>, oneshot::Receiver<Gone>)>,
     attempt: Option<(Generation, Attempt)>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -216,6 +229,8 @@ impl Keeping {
         for effect in self.link.apply(input) {
             self.perform(effect);
         }
+        let idle = matches!(self.link.status(), Status::Disconnected | Status::Destroyed);
+        self.given_up.send_replace(idle);
     }
 
     fn perform(&mut self, effect: Effect) {

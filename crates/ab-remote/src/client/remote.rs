@@ -104,16 +104,19 @@ impl Shared {
         Ok(session)
     }
 
-    /// A connection other than one that is over, whenever there is one; nothing at the end.
+    /// A connection other than one that is over, as long as somebody tries to make one.
     pub(crate) async fn next_session(&self, last: &Arc<Session>) -> Option<Arc<Session>> {
         let mut watch = self.keeper().watch();
-        let other = watch
-            .wait_for(|current| {
-                let fresh = |session: &Arc<Session>| !Arc::ptr_eq(session, last);
-                current.as_ref().is_some_and(fresh)
-            })
-            .await;
-        other.ok()?.clone()
+        let given_up = self.keeper().given_up();
+        let other = watch.wait_for(|current| {
+            let fresh = |session: &Arc<Session>| !Arc::ptr_eq(session, last);
+            current.as_ref().is_some_and(fresh)
+        });
+        tokio::select! {
+            biased;
+            other = other => other.ok()?.clone(),
+            () = given_up => None,
+        }
     }
 
     fn keeper(&self) -> &Keeper {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::options::{Access, Creation, OpenOptions, Placement};
-use ab_core::process::{Command, ExecRequest, Process, Stdin};
+use ab_core::process::{Command, ExecRequest, HostDirectory, Process, Restrictions, Stdin};
 use ab_core::{Backend, Code, Effect, ExecOptions, Kind, Status};
 use ab_remote::client::{Endpoint, Keepalive, Reconnection, Remote, Settings};
 use ab_testkit::Heard;
@@ -408,6 +408,26 @@ async fn an_owned_process_ends_with_its_connection() {
         }
     })
     .await;
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn directories_of_the_server_cannot_be_bound_from_elsewhere() {
+    let ground = Ground::new(|_| {});
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "s").unwrap();
+    let path = outside.path().to_str().unwrap().to_owned();
+    let bind = HostDirectory { path, access: ab_core::process::Access::ReadOnly };
+    let binds = Restrictions { binds: vec![bind], ..Restrictions::default() };
+    let bound = ground.backend.restrict(binds).unwrap();
+    let line = format!("cat {}/secret", outside.path().display());
+    let error = within(bound.exec(&line)).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Denied, Code::DangerousOperation));
+    // What hides goes along, and holds over there.
+    let hidden =
+        Restrictions { hidden: vec![ground.backend.resolve("h").unwrap()], ..Default::default() };
+    let narrowed = ground.backend.restrict(hidden).unwrap();
+    within(narrowed.exec("true")).await.unwrap();
     ground.end().await;
 }
 

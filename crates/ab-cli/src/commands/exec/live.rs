@@ -1,11 +1,13 @@
 //! A running command and the person before it: output, input, interrupts, the size of the terminal.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use ab_core::process::{Channel, Control, Exit as Ended, Output, Process};
 use bytes::Bytes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 use super::raw;
 use crate::exit::Exit;
@@ -16,6 +18,8 @@ const INTERRUPT: i32 = 2;
 const TERMINATE: i32 = 15;
 const HANG_UP: i32 = 1;
 const KILL: i32 = 9;
+/// How long a command may take to end after it was killed; one elsewhere may be out of reach.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of input that are passed on at a time.
 const INPUT_BLOCK: usize = 16 * 1024;
 
@@ -47,8 +51,15 @@ pub(super) async fn follow(
     }
     let mut signals = Signals::watch();
     let mut over = Over { exit: None, stdout: Shown::default(), stderr: Shown::default() };
-    let mut asked = false;
+    let mut asked = 0;
+    let mut patience = None;
     loop {
+        let patience_ends = async {
+            match patience {
+                Some(end) => sleep_until(end).await,
+                None => std::future::pending().await,
+            }
+        };
         let control = tokio::select! {
             output = process.output.recv() => match output {
                 Some(output) => {
@@ -58,14 +69,25 @@ pub(super) async fn follow(
                 None => break,
             },
             control = signals.next() => control,
+            // Whoever runs it cannot be reached.
+            () = patience_ends => return Ok(over),
         };
         // Whoever asks twice means it.
         let control = match control {
-            Control::Signal(_) if std::mem::replace(&mut asked, true) => Control::Signal(KILL),
+            Control::Signal(signal) => {
+                asked += 1;
+                match asked {
+                    1 => Control::Signal(signal),
+                    _ => {
+                        patience.get_or_insert_with(|| Instant::now() + PATIENCE);
+                        Control::Signal(KILL)
+                    }
+                }
+            }
             control => control,
         };
-        // One that has just ended needs no signal.
-        let _ = process.control.send(control).await;
+        // One that has just ended needs no signal, and one that cannot be reached gets none.
+        let _ = process.control.try_send(control);
     }
     over.exit = process.wait().await;
     Ok(over)
