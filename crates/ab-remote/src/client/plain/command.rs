@@ -1,5 +1,5 @@
 //! Commands on a plain server: each runs on a channel of its own, in a wrapper that says as which
-//! process it runs and how it ended; see [`line`](super::line).
+//! process it runs and how it ended; see [`super::line`].
 //!
 //! A command ends with whoever holds it: its process group is killed by way of another channel. One
 //! whose connection is lost cannot be reached any more, and ends only if it reads or writes.
