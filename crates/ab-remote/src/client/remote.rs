@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use ab_core::driver::{BackendKind, Capabilities, Driver, File, Info};
 use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
@@ -85,6 +86,10 @@ struct Turn<'a> {
 impl Shared {
     /// The connection, which is waited for as long as a call may take.
     pub(crate) async fn session(&self, verb: Verb) -> Result<Arc<Session>> {
+        self.session_within(verb, self.settings.operation_timeout).await
+    }
+
+    async fn session_within(&self, verb: Verb, patience: Duration) -> Result<Arc<Session>> {
         if self.hub.current() == Status::Destroyed {
             return Err(Error::destroyed(verb));
         }
@@ -92,7 +97,6 @@ impl Shared {
         if let Some(session) = keeper.current() {
             return Ok(session);
         }
-        let patience = self.settings.operation_timeout;
         let session = match timeout(patience, keeper.wanted(verb)).await {
             Ok(session) => session?,
             Err(_) => {
@@ -326,7 +330,10 @@ impl Driver for Remote {
     }
 
     async fn connect(&self) -> Result<()> {
-        self.shared.session(Verb::Connect).await.map(drop)
+        // An attempt has its own time, and calls may be given less.
+        let Settings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
+        let patience = operation_timeout.max(connect_timeout.saturating_mul(2));
+        self.shared.session_within(Verb::Connect, patience).await.map(drop)
     }
 
     async fn close(&self) -> Result<()> {

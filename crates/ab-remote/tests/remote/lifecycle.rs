@@ -259,7 +259,7 @@ async fn a_peer_that_is_silent_is_found_out() {
 
 #[tokio::test]
 async fn a_call_that_takes_too_long_says_so_and_leaves_the_link() {
-    let ground = Ground::new(|settings| settings.operation_timeout = Duration::from_millis(100));
+    let ground = Ground::new(|settings| settings.operation_timeout = Duration::from_secs(2));
     within(ground.backend.connect()).await.unwrap();
     ground.relay.set(Weather::Stalled);
     let error = within(ground.backend.write("file", "x")).await.unwrap_err();

@@ -137,13 +137,19 @@ impl Connector for Strange {
     }
 }
 
-fn backend(script: Script, version: &'static str) -> Backend {
+async fn backend(script: Script, patience: Duration) -> Backend {
+    let version = call::VERSION;
     let server = Strange { script, version, unread: Arc::default(), calls: Arc::default() };
     let mut settings = Settings::new(Endpoint::Stream(Arc::new(server)));
-    settings.operation_timeout = Duration::from_millis(500);
+    settings.operation_timeout = patience;
     settings.reconnection.enabled = false;
-    Backend::new(Remote::new(settings).unwrap())
+    let backend = Backend::new(Remote::new(settings).unwrap());
+    within(backend.connect()).await.unwrap();
+    backend
 }
+
+/// Long enough for an answer that comes.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn answers_may_come_in_any_order() {
@@ -155,9 +161,9 @@ async fn answers_may_come_in_any_order() {
                 [reply(*second, &"second".to_owned()), reply(*first, &"first".to_owned())].concat(),
             )
         },
-        call::VERSION,
-    );
-    within(backend.connect()).await.unwrap();
+        PATIENCE,
+    )
+    .await;
     let (one, two) =
         within(async { tokio::join!(biased; backend.read_link("a"), backend.read_link("b")) })
             .await;
@@ -167,7 +173,7 @@ async fn answers_may_come_in_any_order() {
 
 #[tokio::test]
 async fn a_length_that_nobody_can_mean_ends_the_connection() {
-    let backend = backend(|_| Some(u32::MAX.to_be_bytes().to_vec()), call::VERSION);
+    let backend = backend(|_| Some(u32::MAX.to_be_bytes().to_vec()), PATIENCE).await;
     let error = within(backend.stat("a")).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
     within(backend.destroy()).await.unwrap();
@@ -175,14 +181,14 @@ async fn a_length_that_nobody_can_mean_ends_the_connection() {
 
 #[tokio::test]
 async fn what_makes_no_sense_is_said_to_make_none() {
-    let backend = backend(|calls| Some(reply(calls.last()?.0, &7u32)), call::VERSION);
+    let backend = backend(|calls| Some(reply(calls.last()?.0, &7u32)), PATIENCE).await;
     let error = within(backend.stat("a")).await.unwrap_err();
     assert!(error.message().contains("makes no sense"), "{error}");
     // The connection is as good as before.
     assert_eq!(backend.status(), Status::Connected);
     // A packet of no known kind is another matter.
     within(backend.destroy()).await.unwrap();
-    let backend = self::backend(|_| Some(framed(77, 1, b"")), call::VERSION);
+    let backend = self::backend(|_| Some(framed(77, 1, b"")), PATIENCE).await;
     let error = within(backend.stat("a")).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Disconnected);
     within(backend.destroy()).await.unwrap();
@@ -190,7 +196,7 @@ async fn what_makes_no_sense_is_said_to_make_none() {
 
 #[tokio::test]
 async fn a_server_that_says_nothing_is_not_waited_for() {
-    let backend = backend(|_| None, call::VERSION);
+    let backend = backend(|_| None, Duration::from_millis(500)).await;
     let error = within(backend.stat("a")).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
     assert_eq!(backend.status(), Status::Connected);
