@@ -1,10 +1,11 @@
-//! A workspace over any byte stream: SSH with commands and SFTP, served from a
-//! [`Backend`](ab_core::Backend).
+//! A workspace over any byte stream, both halves: SSH with commands and SFTP, served from a
+//! [`Backend`](ab_core::Backend), and [`client::Remote`], the driver of one elsewhere.
 //!
 //! - [`Server`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
 //!   [`websocket::FrameStream`] makes a byte stream of a WebSocket.
 //! - What a connection started ends with it: commands, open files, tasks.
-//! - Nothing here opens a file or starts a program; the backend does, with its guards and walls.
+//! - No file of a workspace is opened here and no program started; the backend does that, with its
+//!   guards and walls. Host keys and lists of known hosts are the only files.
 
 pub mod auth;
 mod backlog;

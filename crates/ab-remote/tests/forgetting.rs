@@ -66,6 +66,7 @@ async fn a_silent_client_is_asked_nothing() {
     let handle = log_in(Counted { inner: mine, came: came.clone() }, Config::default()).await;
     let mut sftp = Sftp::new(&handle).await;
     let file = sftp.open("file", flags::WRITE | flags::CREATE).await;
+    // Of paused time, once for what is still on its way and once for what might come unasked.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = came.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(1800)).await;
