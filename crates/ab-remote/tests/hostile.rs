@@ -234,8 +234,17 @@ async fn silent_clients_keep_nobody_out() {
     let mut rest = Vec::new();
     within(silent[0].read_to_end(&mut rest)).await.unwrap();
     assert!(rest.ends_with(b"\r\n"), "{rest:?}");
-    // The others are still there.
-    let told = stage.ended.lock().unwrap().clone();
+    // Its end and that of `ssh` are told as soon as both are taken down; the others are still there.
+    let told = within(async {
+        loop {
+            let told = stage.ended.lock().unwrap().clone();
+            if told.len() >= 2 {
+                return told;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told.contains(&Ended::NotLoggedIn("it made room for another".to_owned())), "{told:?}");
     stage.end().await;
