@@ -217,6 +217,9 @@ impl Driver for Local {
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
         self.alive(Verb::Open)?;
+        if let Some(file) = handle::open_cached(&self.shared, path, options) {
+            return Ok(Box::new(file));
+        }
         let file = self
             .hop(Verb::Open, path, move |shared, act, _| handle::open(shared, act, options))
             .await?;

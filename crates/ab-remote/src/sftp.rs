@@ -20,18 +20,18 @@ mod perform;
 mod staging;
 pub(crate) mod status;
 
-use std::collections::HashMap;
-use std::future::Future;
+use std::collections::{HashMap, VecDeque};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 
 use ab_core::{Backend, Effect};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use attributes::Attributes;
@@ -137,6 +137,46 @@ struct Reply {
     _permit: OwnedSemaphorePermit,
 }
 
+/// Answers on their way from one half of a task to the other.
+///
+/// Whoever takes them is polled after whoever puts them, each time, so nobody has to be woken. A
+/// task that woke itself would be queued behind the connection it just gave the answer to, and
+/// another thread woken to share that queue.
+#[derive(Default)]
+struct Replies(Mutex<ReplyQueue>);
+
+#[derive(Default)]
+struct ReplyQueue {
+    waiting: VecDeque<Reply>,
+    ended: bool,
+}
+
+impl Replies {
+    fn push(&self, replies: impl IntoIterator<Item = Reply>) {
+        self.lock().waiting.extend(replies);
+    }
+
+    /// There will be no more.
+    fn end(&self) {
+        self.lock().ended = true;
+    }
+
+    async fn next(&self) -> Option<Reply> {
+        poll_fn(|_| {
+            let mut queue = self.lock();
+            match queue.waiting.pop_front() {
+                None if !queue.ended => Poll::Pending,
+                next => Poll::Ready(next),
+            }
+        })
+        .await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ReplyQueue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What a request comes to.
 #[derive(Debug)]
 enum Outcome {
@@ -162,16 +202,21 @@ pub(crate) enum Ended {
 
 /// Serves a channel until its client is done.
 pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
-    let (replies, mut waiting) = mpsc::unbounded_channel::<Reply>();
+    let replies = Replies::default();
     let sending = async {
-        while let Some(reply) = waiting.recv().await {
+        while let Some(reply) = replies.next().await {
             outlet.stdout(reply.head).await.map_err(|_| Ended::Gone)?;
             outlet.stdout(reply.body).await.map_err(|_| Ended::Gone)?;
         }
         Ok(())
     };
-    let working = async { Ok(work(&Arc::new(session), &inbox, replies).await) };
-    let ended = match tokio::try_join!(working, sending) {
+    let working = async {
+        let ended = work(&Arc::new(session), &inbox, &replies).await;
+        replies.end();
+        Ok(ended)
+    };
+    // In this order, as `Replies` wants it.
+    let ended = match tokio::try_join!(biased; working, sending) {
         Ok((ended, ())) | Err(ended) => ended,
     };
     // A client that is gone needs no answer.
@@ -186,7 +231,7 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
     inbox.close();
 }
 
-async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Reply>) -> Ended {
+async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended {
     let budget = Arc::new(Semaphore::new(BUDGET));
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut flights = Flights::default();
@@ -195,7 +240,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
         let packet = tokio::select! {
             biased;
             Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
-                send(&replies, flights.land(flight, lane, reply));
+                replies.push(flights.land(flight, lane, reply));
                 continue;
             }
             packet = inbox.packet(MAX_PACKET) => packet,
@@ -212,7 +257,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
                 greeted = true;
                 let permit = take(&budget, OVERHEAD).await;
                 let head = perform::greeting().finish(packet::VERSION);
-                let _ = replies.send(Reply { head, body: Bytes::new(), _permit: permit });
+                replies.push([Reply { head, body: Bytes::new(), _permit: permit }]);
                 continue;
             }
             Ok(Incoming::Init { .. }) => break Ended::Garbage("a session begins only once"),
@@ -239,7 +284,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
                 biased;
                 permit = &mut permit, if held.is_none() => held = Some(permit),
                 Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
-                    send(&replies, flights.land(flight, lane, reply));
+                    replies.push(flights.land(flight, lane, reply));
                 }
             }
         };
@@ -248,7 +293,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: UnboundedSender<Re
         running.push(Box::pin(fly(session.clone(), id, job, permit, flight)));
     };
     while let Some((flight, lane, reply)) = running.next().await {
-        send(&replies, flights.land(flight, lane, reply));
+        replies.push(flights.land(flight, lane, reply));
     }
     ended
 }
@@ -288,13 +333,6 @@ async fn fly(
     }
     let exact = session.exact.load(Ordering::Acquire);
     (flight, lane, reply(id, outcome, exact, permit))
-}
-
-/// Hands answers over to be sent; nobody takes them when the client is gone.
-fn send(replies: &UnboundedSender<Reply>, leaving: Vec<Reply>) {
-    for reply in leaving {
-        let _ = replies.send(reply);
-    }
 }
 
 async fn take(budget: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {

@@ -24,6 +24,10 @@ const MAX_COMPILED_BYTES: usize = 16 * 1024 * 1024;
 /// Memory for the line that is looked at; a longer one is a problem of its file.
 const MAX_BUFFER_BYTES: usize = 32 * 1024 * 1024;
 
+/// A file shorter than this is read once and looked at as a whole. Below the searcher's own 64 KiB,
+/// within which it looks for zero bytes before it looks for matches, however the text comes.
+const START_BYTES: usize = 32 * 1024;
+
 /// A compiled text query.
 #[derive(Clone, Debug)]
 pub struct TextSearch {
@@ -33,7 +37,12 @@ pub struct TextSearch {
 
 /// Does the looking; keeps its buffers from file to file.
 #[derive(Debug)]
-pub struct Looker(Searcher);
+pub struct Looker {
+    searcher: Searcher,
+    /// Where the beginning of a file is read; many end here. The searcher by itself would ask three
+    /// times even for a few bytes.
+    start: Box<[u8]>,
+}
 
 /// What one file holds.
 #[derive(Clone, Debug, Default)]
@@ -95,36 +104,55 @@ impl TextSearch {
 
     pub fn looker(&self) -> Looker {
         let context = |lines| if self.query.answer == Answer::Lines { lines } else { 0 };
-        Looker(
-            SearcherBuilder::new()
-                .line_terminator(LineTerminator::crlf())
-                .line_number(true)
-                .multi_line(self.query.span == Span::Lines)
-                .before_context(context(self.query.before))
-                .after_context(context(self.query.after))
-                .binary_detection(BinaryDetection::quit(0))
-                .memory_map(MmapChoice::never())
-                .heap_limit(Some(MAX_BUFFER_BYTES))
-                .build(),
-        )
+        let searcher = SearcherBuilder::new()
+            .line_terminator(LineTerminator::crlf())
+            .line_number(true)
+            .multi_line(self.query.span == Span::Lines)
+            .before_context(context(self.query.before))
+            .after_context(context(self.query.after))
+            .binary_detection(BinaryDetection::quit(0))
+            .memory_map(MmapChoice::never())
+            .heap_limit(Some(MAX_BUFFER_BYTES))
+            .build();
+        Looker { searcher, start: vec![0; START_BYTES].into() }
     }
 
     /// Looks through one file. `most` bounds the matching lines that are kept.
     pub fn look(
         &self,
         looker: &mut Looker,
-        file: impl Read,
+        mut file: impl Read,
         most: usize,
     ) -> std::io::Result<FileHits> {
         let mut collector =
             Collector { answer: self.query.answer, most, hits: FileHits::default() };
-        looker.0.search_reader(&self.matcher, file, &mut collector)?;
+        let Looker { searcher, start } = looker;
+        let filled = fill(&mut file, start)?;
+        if filled < start.len() {
+            searcher.search_slice(&self.matcher, &start[..filled], &mut collector)?;
+        } else {
+            searcher.search_reader(&self.matcher, start.chain(file), &mut collector)?;
+        }
         let mut hits = collector.hits;
         if hits.binary {
             hits = FileHits { binary: true, ..FileHits::default() };
         }
         Ok(hits)
     }
+}
+
+/// Reads until the buffer is full or the file has ended.
+fn fill(file: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// The regex engine draws pictures of what it made of the pattern; an error here is one line.
@@ -261,6 +289,32 @@ mod tests {
         assert_eq!(hits.lines[0].cut, Some(long.len() as u64));
         assert_eq!(hits.lines[0].text.len(), MAX_LINE_BYTES);
         assert!(search(TextQuery::literal("x"), b"").unwrap().lines.is_empty());
+    }
+
+    #[test]
+    fn small_and_large_files_are_alike() {
+        for length in [START_BYTES - 1, START_BYTES, START_BYTES + 1, 3 * START_BYTES] {
+            let mut text = "0123456\n".repeat(length / 8);
+            text.truncate(length - 9);
+            text.push_str("\nneedle 1");
+            assert_eq!(text.len(), length);
+            let line = text.lines().count() as u64;
+            let query = TextQuery::literal("needle");
+            assert_eq!(lines(query.clone(), &text), [(line, "needle 1".into())], "{length}");
+            let mut binary = text.clone().into_bytes();
+            binary[length - 1] = 0;
+            for answer in [Answer::Lines, Answer::Counts] {
+                let query = TextQuery { answer, ..query.clone() };
+                let hits = search(query, &binary).unwrap();
+                assert!(hits.binary && hits.count == 0, "{length}");
+            }
+            let wide: Vec<u8> = "\u{feff}"
+                .encode_utf16()
+                .chain(text.encode_utf16())
+                .flat_map(u16::to_le_bytes)
+                .collect();
+            assert_eq!(search(query, &wide).unwrap().lines[0].text, "needle 1", "{length}");
+        }
     }
 
     #[test]

@@ -41,16 +41,18 @@ pub(super) fn from_cache(shared: &Shared, path: &WsPath, options: ReadOptions) -
     Some(Content { bytes, stat: described.stat })
 }
 
-/// The bytes at `start`, if the page cache has them all.
+/// The bytes at `start`, fewer only at the end of the file, if the page cache has them all.
 pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<Bytes> {
     let mut buffer = vec![0; length];
-    if length > 0 {
-        let slices = &mut [IoSliceMut::new(&mut buffer)];
-        let read = preadv2(file, slices, start, ReadWriteFlags::NOWAIT).ok()?;
-        if read != length {
-            return None;
+    let mut filled = 0;
+    while filled < length {
+        let slices = &mut [IoSliceMut::new(&mut buffer[filled..])];
+        match preadv2(file, slices, start + filled as u64, ReadWriteFlags::NOWAIT).ok()? {
+            0 => break,
+            read => filled += read,
         }
     }
+    buffer.truncate(filled);
     Some(buffer.into())
 }
 
