@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use ab_core::{Backend, Code, Effect, Kind};
+use ab_core::{Backend, Code, Effect, Error, Kind};
 use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
 use ab_remote::sftp::packet::Fields;
 use async_trait::async_trait;
@@ -21,14 +21,18 @@ use crate::stage::within;
 /// What a server does with a channel for a command.
 #[derive(Clone, Copy, Debug)]
 enum Conduct {
-    /// It answers no request for one.
-    Unopened,
+    /// It opens so many channels, and does not answer to a request for another; else it is dumb.
+    Opens(usize),
     /// It does not run the command.
     Refuses,
     /// It says the line that it should run, and nothing else.
     Repeats,
     /// It says yes to our question, and nothing to any other line.
     Dumb,
+    /// It says nothing at all.
+    Mute,
+    /// It says yes to our question, and at the next line ends all channels, that of files first.
+    Leaves,
 }
 
 /// A server that has one directory, which is empty, and no commands but as it is told.
@@ -65,9 +69,11 @@ impl Handler for Plain {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), Self::Error> {
-        let first = self.asked.borrow().0 == 0;
+        let before = self.asked.borrow().0;
         match self.conduct {
-            Conduct::Unopened if !first => self.unopened.lock().unwrap().push(Held(reply)),
+            Conduct::Opens(most) if before >= most => {
+                self.unopened.lock().unwrap().push(Held(reply))
+            }
             _ => reply.accept().await,
         }
         self.asked.send_modify(|(channels, _)| *channels += 1);
@@ -91,17 +97,27 @@ impl Handler for Plain {
         session: &mut Session,
     ) -> Result<(), Self::Error> {
         match self.conduct {
-            Conduct::Unopened | Conduct::Refuses => session.channel_failure(channel)?,
+            Conduct::Refuses => session.channel_failure(channel)?,
+            Conduct::Mute => session.channel_success(channel)?,
             Conduct::Repeats => {
                 session.channel_success(channel)?;
                 session.data(channel, Bytes::copy_from_slice(line))?;
                 session.close(channel)?;
             }
-            Conduct::Dumb => {
+            Conduct::Dumb | Conduct::Opens(_) | Conduct::Leaves => {
                 session.channel_success(channel)?;
-                if line == b"printf 'agent-%s' backend" {
-                    session.data(channel, Bytes::from("agent-backend"))?;
-                    session.close(channel)?;
+                let asks = line == b"printf 'agent-%s' backend";
+                let files = *self.files.lock().unwrap();
+                match (asks, self.conduct, files) {
+                    (true, ..) => {
+                        session.data(channel, Bytes::from("agent-backend"))?;
+                        session.close(channel)?;
+                    }
+                    (false, Conduct::Leaves, Some(files)) => {
+                        session.close(files)?;
+                        session.close(channel)?;
+                    }
+                    (false, ..) => {}
                 }
             }
         }
@@ -226,25 +242,47 @@ async fn a_server_that_refuses_commands_runs_none() {
     }
 }
 
-/// The connection ends once the server was asked for so many channels and lines.
+/// What a command is told whose connection ends once the server was asked for so many channels and
+/// lines.
 async fn cut(conduct: Conduct, asked: (usize, usize), effect: Effect) {
     let server = Plain::new(conduct);
     let backend = server.backend().await;
     let running = backend.exec("true");
     let (ran, ()) = within(async { tokio::join!(running, server.cut_when(asked)) }).await;
-    let error = ran.unwrap_err();
-    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
-    assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
-    assert_eq!(error.command(), Some("true"));
+    is_lost(&ran.unwrap_err(), effect);
     within(backend.destroy()).await.unwrap();
 }
 
-#[tokio::test]
+fn is_lost(error: &Error, effect: Effect) {
+    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+    assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
+    assert_eq!(error.command(), Some("true"));
+}
+
+/// Who is told first differs from time to time.
+const TIMES: usize = 20;
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_was_never_sent_did_nothing() {
-    cut(Conduct::Unopened, (2, 0), Effect::NotApplied).await;
+    for _ in 0..TIMES {
+        // Our own question was not, then it was not answered, then the command was not.
+        cut(Conduct::Opens(1), (2, 0), Effect::NotApplied).await;
+        cut(Conduct::Mute, (2, 1), Effect::NotApplied).await;
+        cut(Conduct::Opens(2), (3, 1), Effect::NotApplied).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_sent_may_have_run() {
+    for _ in 0..TIMES {
+        cut(Conduct::Dumb, (3, 2), Effect::Unknown).await;
+    }
 }
 
 #[tokio::test]
-async fn a_command_that_was_sent_may_have_run() {
-    cut(Conduct::Dumb, (3, 2), Effect::Unknown).await;
+async fn a_connection_without_its_files_is_over_for_commands_too() {
+    let server = Plain::new(Conduct::Leaves);
+    let backend = server.backend().await;
+    is_lost(&within(backend.exec("true")).await.unwrap_err(), Effect::Unknown);
+    within(backend.destroy()).await.unwrap();
 }

@@ -168,6 +168,25 @@ async fn a_connection_that_is_lost_as_a_command_starts() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_lost_while_a_command_runs() {
+    let Some(gated) = Gated::start().await else { return };
+    let backend = gated.sshd.backend().await;
+    // It goes on over there until the directory is gone.
+    let at = gated.directory.path().display();
+    let line = format!("echo >>{at}/asked; while [ -d {at} ]; do sleep 0.1; done");
+    let cutting = async {
+        // Our question, the command, and what it says itself.
+        gated.was_asked(3).await;
+        gated.sshd.cut();
+    };
+    let (ran, ()) = within(async { tokio::join!(backend.exec(&line), cutting) }).await;
+    let error = ran.unwrap_err();
+    is_lost(&error, Effect::Unknown);
+    assert_eq!(error.command(), Some(line.as_str()));
+    assert!(within(backend.exec("true")).await.unwrap().exit.success());
+}
+
+#[tokio::test]
 async fn a_server_for_files_alone_runs_nothing() {
     let files_only = "ForceCommand internal-sftp\n";
     let Some(sshd) = Sshd::with(files_only, &[PROGRAM]).await else { return };
