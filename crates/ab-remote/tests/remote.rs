@@ -3,6 +3,7 @@
 mod faults;
 mod lifecycle;
 mod openssh;
+mod plain;
 pub(crate) mod relay;
 mod sshd;
 mod strange;

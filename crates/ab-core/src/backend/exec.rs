@@ -156,7 +156,11 @@ impl Backend {
             None => gathering.await,
         }
         let Some(exit) = process.wait().await else {
-            return Err(failure(Code::ExecError, Kind::Io, &line, "the process was lost"));
+            let lost = || failure(Code::ExecError, Kind::Io, &line, "the process was lost");
+            return Err(match process.ending().why_lost() {
+                Some(why) => why.with_command(&line),
+                None => lost(),
+            });
         };
         Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })
     }

@@ -78,18 +78,19 @@ impl HalfChannel {
         self.0.request_subsystem(true, name).await.map_err(|_| Unopened::Gone)
     }
 
-    pub(crate) async fn exec(&self, line: &str) -> Result<(), String> {
-        self.0.exec(true, line).await.map_err(|error| error.to_string())
+    /// Asks for a line to be run; a refusal is heard on the channel. What fails has not been sent.
+    pub(crate) async fn exec(&self, line: &str) -> Result<(), Unopened> {
+        self.0.exec(true, line).await.map_err(|_| Unopened::Gone)
     }
 
     pub(crate) async fn request_terminal(
         &self,
         term: &str,
         size: TerminalSize,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unopened> {
         let (columns, rows) = (size.columns.into(), size.rows.into());
         let asked = self.0.request_pty(false, term, columns, rows, 0, 0, &[]).await;
-        asked.map_err(|error| error.to_string())
+        asked.map_err(|_| Unopened::Gone)
     }
 
     pub(crate) async fn resize(&self, size: TerminalSize) {

@@ -63,6 +63,11 @@ impl Lines {
         }
     }
 
+    /// Whether the connection is over. It is before any of its lines is told.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
     /// The connection is over.
     pub(crate) fn end_all(&self) {
         let mut state = self.lock();

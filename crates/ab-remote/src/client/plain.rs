@@ -13,6 +13,7 @@ mod ear;
 mod errand;
 mod file;
 mod greet;
+mod lacks;
 mod line;
 mod list;
 mod look;
@@ -31,8 +32,9 @@ mod write;
 use std::sync::Arc;
 
 use ab_core::driver::Capabilities;
-use ab_core::{EffectivePolicy, Error, Kind, Verb, WsPath};
-use tokio::sync::Semaphore;
+use ab_core::{Effect, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::timeout;
 
 use self::act::Act;
 use self::marks::Marks;
@@ -41,6 +43,7 @@ use self::whereabouts::Whereabouts;
 use super::session::Session;
 
 pub(crate) use self::act::refusal;
+pub(crate) use self::lacks::keeps_nothing;
 
 /// Commands that run at a time. OpenSSH opens ten channels unless told otherwise; one is for files
 /// and one for signals.
@@ -55,8 +58,8 @@ pub(crate) struct Plain {
     alias: Option<String>,
     can: Extensions,
     data_limit: usize,
-    /// Whether it runs commands.
-    runs: bool,
+    /// Whether it runs commands; nothing as long as it has not said.
+    runs: OnceCell<bool>,
     marks: Marks,
     turns: Turns,
     whereabouts: Whereabouts,
@@ -79,7 +82,7 @@ impl Default for Plain {
             alias: None,
             can: Extensions::default(),
             data_limit: greet::LEAST_DATA,
-            runs: false,
+            runs: OnceCell::new(),
             marks: Marks::default(),
             turns: Turns::default(),
             whereabouts: Whereabouts::default(),
@@ -94,9 +97,10 @@ impl Plain {
         self.data_limit
     }
 
+    /// What it can do. That it runs commands is believed until it says otherwise.
     pub(crate) fn capabilities(&self) -> Capabilities {
         Capabilities {
-            exec: self.runs,
+            exec: self.runs.get().copied().unwrap_or(true),
             detached: false,
             search: true,
             links: true,
@@ -109,10 +113,23 @@ impl Plain {
         }
     }
 
-    pub(crate) fn effective_policy(&self) -> EffectivePolicy {
-        match self.runs {
+    pub(crate) async fn effective_policy(&self, session: &Session) -> Result<EffectivePolicy> {
+        Ok(match self.runs(session).await? {
             true => policy::describe(),
             false => EffectivePolicy::default(),
+        })
+    }
+
+    /// Whether it runs commands. It is asked when somebody first needs to know, and again as long as
+    /// it gave no answer; whoever asks at the same time waits for the same one.
+    async fn runs(&self, session: &Session) -> Result<bool> {
+        let asking = self.runs.get_or_try_init(|| errand::can_run(session));
+        match timeout(session.patience, asking).await {
+            Ok(known) => known.copied(),
+            Err(_) => Err(session
+                .late(Verb::Exec, 0, false)
+                .with_effect(Effect::NotApplied, None)
+                .with_hint("it was only asked whether it runs commands; ask again")),
         }
     }
 

@@ -300,6 +300,13 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                     channel.leave().await;
                     return;
                 }
+                Left::Lost if channel.session.is_over() => {
+                    if let Some(ending) = ending.take() {
+                        let lost = channel.session.lost(Verb::Exec);
+                        ending.lose(lost.with_effect(Effect::Unknown, None));
+                    }
+                    return;
+                }
                 Left::Over | Left::LetGo | Left::Lost => return,
             }
             channel = match again(&shared, &channel, &held, &mut leash).await {

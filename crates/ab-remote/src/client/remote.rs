@@ -274,13 +274,18 @@ impl Driver for Remote {
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
         let session = self.shared.session(Verb::Exec).await?;
-        if !capabilities(&session).exec {
-            return Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
-                .with_command(request.command.line()));
-        }
         match &session.speech {
+            Speech::Ours(ours) if !ours.info.capabilities.exec => {
+                Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
+                    .with_command(request.command.line()))
+            }
             Speech::Ours(ours) => ours::exec(&self.shared, &session, ours, request).await,
-            Speech::Plain(plain) => plain.exec(&self.shared, &session, request).await,
+            Speech::Plain(plain) => {
+                let started = plain.exec(&self.shared, &session, request).await;
+                // Whether it runs commands may be known only now.
+                *self.shared.met() = Some(plain.capabilities());
+                started
+            }
         }
     }
 
@@ -288,7 +293,9 @@ impl Driver for Remote {
         let turn = self.turn(Verb::Processes).await?;
         match &turn.session.speech {
             Speech::Ours(ours) => ours::processes(&turn.session, ours).await,
-            Speech::Plain(_) => Err(Error::unsupported(BackendKind::Remote, Verb::Processes)),
+            Speech::Plain(_) => {
+                Err(super::plain::keeps_nothing(&turn.session.who, Verb::Processes))
+            }
         }
     }
 
@@ -296,7 +303,7 @@ impl Driver for Remote {
         let session = self.shared.session(Verb::Attach).await?;
         match &session.speech {
             Speech::Ours(ours) => ours::attach(&self.shared, &session, ours, id, from).await,
-            Speech::Plain(_) => Err(Error::unsupported(BackendKind::Remote, Verb::Attach)),
+            Speech::Plain(_) => Err(super::plain::keeps_nothing(&session.who, Verb::Attach)),
         }
     }
 
@@ -309,10 +316,16 @@ impl Driver for Remote {
     }
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {
-        let turn = self.turn(Verb::Exec).await?;
-        match &turn.session.speech {
-            Speech::Ours(_) => ours::effective_policy(&turn.session).await,
-            Speech::Plain(plain) => Ok(plain.effective_policy()),
+        let Turn { session, _permit: permit } = self.turn(Verb::Exec).await?;
+        match &session.speech {
+            Speech::Ours(_) => ours::effective_policy(&session).await,
+            Speech::Plain(plain) => {
+                // Files do not wait for what is asked about commands.
+                drop(permit);
+                let policy = plain.effective_policy(&session).await;
+                *self.shared.met() = Some(plain.capabilities());
+                policy
+            }
         }
     }
 

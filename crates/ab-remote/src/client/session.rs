@@ -125,7 +125,7 @@ impl Session {
 
     /// Whether nothing can be asked any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.over.get().is_some() || self.requests.is_over()
+        self.over.get().is_some() || self.requests.is_over() || self.lines.is_over()
     }
 
     /// The most bytes that one request or answer holds.

@@ -402,6 +402,8 @@ async fn an_owned_process_ends_with_its_connection() {
     until_said(&mut process, &mut Vec::new(), "ready").await;
     ground.relay.cut();
     assert_eq!(within(process.wait()).await, None);
+    let why = process.ending().why_lost().unwrap();
+    assert_eq!((why.code(), why.effect()), (Code::ConnectionClosed, Some(Effect::Unknown)));
     within(async {
         while ground.relay.server().connections() > 1 {
             tokio::task::yield_now().await;

@@ -1,5 +1,8 @@
 //! Plain servers: OpenSSH's own, unchanged, behind the same driver.
 
+mod commands;
+mod passwords;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;

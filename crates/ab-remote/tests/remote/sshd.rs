@@ -1,6 +1,7 @@
 //! OpenSSH's own server, as Debian has it: one process for every connection, run by whoever runs
 //! the tests, with keys and configuration in a directory of its own.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::world::connected;
 use crate::stage::has;
 
-const PROGRAM: &str = "/usr/sbin/sshd";
+pub(crate) const PROGRAM: &str = "/usr/sbin/sshd";
 
 pub(crate) struct Sshd {
     keys: TempDir,
@@ -33,6 +34,11 @@ pub(crate) struct Sshd {
 impl Sshd {
     /// Nothing, and a word about it, where there is no such server.
     pub(crate) async fn start() -> Option<Self> {
+        Self::with("", &[PROGRAM]).await
+    }
+
+    /// One with other settings, which come first and so count, started by these words.
+    pub(crate) async fn with(settings: &str, program: &[&str]) -> Option<Self> {
         if !Path::new(PROGRAM).is_file() || !has("ssh-keygen") {
             cannot_run("OpenSSH's server", "it is not installed");
             return None;
@@ -49,7 +55,7 @@ impl Sshd {
         }
         fs::copy(keys.path().join("user_key.pub"), keys.path().join("authorized")).unwrap();
         let config = format!(
-            "HostKey {at}/host_key\nAuthorizedKeysFile {at}/authorized\nStrictModes no\n\
+            "{settings}HostKey {at}/host_key\nAuthorizedKeysFile {at}/authorized\nStrictModes no\n\
              UsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n\
              Subsystem sftp internal-sftp\nLogLevel ERROR\nPrintMotd no\n"
         );
@@ -63,8 +69,9 @@ impl Sshd {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::<Mutex<Vec<Child>>>::default();
-        let listening =
-            tokio::spawn(accept(listener, keys.path().join("config"), connections.clone()));
+        let mut words: Vec<OsString> = program.iter().map(OsString::from).collect();
+        words.extend(["-i".into(), "-f".into(), keys.path().join("config").into()]);
+        let listening = tokio::spawn(accept(listener, words, connections.clone()));
         Some(Self { keys, workspace, address, listening, connections })
     }
 
@@ -104,20 +111,14 @@ impl Drop for Sshd {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    config: std::path::PathBuf,
-    connections: Arc<Mutex<Vec<Child>>>,
-) {
+async fn accept(listener: TcpListener, words: Vec<OsString>, connections: Arc<Mutex<Vec<Child>>>) {
     while let Ok((stream, _)) = listener.accept().await {
         stream.set_nodelay(true).unwrap();
         let stream = stream.into_std().unwrap();
         stream.set_nonblocking(false).unwrap();
         let socket = OwnedFd::from(stream);
-        let child = Command::new(PROGRAM)
-            .arg("-i")
-            .arg("-f")
-            .arg(&config)
+        let child = Command::new(&words[0])
+            .args(&words[1..])
             .stdin(socket.try_clone().unwrap())
             .stdout(socket)
             .stderr(Stdio::null())

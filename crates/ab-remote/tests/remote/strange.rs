@@ -108,7 +108,7 @@ impl Strange {
     }
 }
 
-fn framed(kind: u8, number: u32, body: &[u8]) -> Vec<u8> {
+pub(super) fn framed(kind: u8, number: u32, body: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     packet.put_u32(u32::try_from(body.len() + 5).unwrap());
     packet.put_u8(kind);

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::driver::BackendKind;
 use ab_core::metadata::FileKind;
 use ab_core::process::{Channel, ExecRequest, Lifetime, Process, ProcessId, Stdin, TerminalSize};
 use ab_core::{Code, Effect, Error, Kind, Result, Verb};
@@ -21,10 +20,11 @@ use tokio::time::{sleep, timeout};
 use self::carry::carry;
 use super::Plain;
 use super::ear::{Ear, Silence};
+use super::lacks;
 use super::line::{self, Line, Scene};
 use super::markers::{Event, Identity, Markers};
 use super::spot::Final;
-use crate::client::carrier::HalfChannel;
+use crate::client::carrier::{HalfChannel, Unopened};
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};
 
@@ -51,10 +51,40 @@ impl Plain {
         request: ExecRequest,
     ) -> Result<Process> {
         if request.lifetime == Lifetime::Detached {
-            return Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
-                .with_hint("a plain server keeps no commands; start it under one of ours"));
+            return Err(lacks::keeps_nothing(&session.who, Verb::Exec));
         }
         let word = word();
+        let ready = self.ready(session, &request, &word).await;
+        let (line, permit) = ready.map_err(|error| match error.kind() {
+            // Nothing was run as long as nothing was asked for.
+            Kind::Disconnected | Kind::Timeout => error.with_effect(Effect::NotApplied, None),
+            _ => error,
+        })?;
+        let begin = Begin {
+            session: session.clone(),
+            line,
+            word,
+            stdin: request.stdin,
+            terminal: request.terminal,
+            wall: request.limits.wall,
+            permit,
+        };
+        let (tell, told) = oneshot::channel();
+        shared.processes.spawn(run(begin, shared.processes.ended(), tell));
+        told.await
+            .unwrap_or_else(|_| Err(session.lost(Verb::Exec).with_effect(Effect::Unknown, None)))
+    }
+
+    /// What to say to the server, and a place among the commands that it runs.
+    async fn ready(
+        &self,
+        session: &Arc<Session>,
+        request: &ExecRequest,
+        word: &str,
+    ) -> Result<(Line, OwnedSemaphorePermit)> {
+        if !self.runs(session).await? {
+            return Err(lacks::runs_nothing(&session.who));
+        }
         let act = self.act(session, Verb::Exec, &request.cwd);
         let spot = act.spot(Final::Follow).await?;
         match spot.kind() {
@@ -68,7 +98,7 @@ impl Plain {
             cwd: &self.at(&spot.real),
             env: &request.env,
             terminal: request.terminal.is_some(),
-            word: &word,
+            word,
         };
         let line = line::line(&request.command, &scene)?;
         let permit = timeout(session.patience, self.commands.clone().acquire_owned()).await;
@@ -78,18 +108,7 @@ impl Plain {
                 .with_verb(Verb::Exec)
                 .with_hint("a plain server runs few at a time; end one first"));
         };
-        let begin = Begin {
-            session: session.clone(),
-            line,
-            word,
-            stdin: request.stdin,
-            terminal: request.terminal,
-            wall: request.limits.wall,
-            permit,
-        };
-        let (tell, told) = oneshot::channel();
-        shared.processes.spawn(run(begin, shared.processes.ended(), tell));
-        told.await.unwrap_or_else(|_| Err(session.lost(Verb::Exec)))
+        Ok((line, permit))
     }
 }
 
@@ -136,9 +155,10 @@ async fn run(
 ) {
     let (session, stdin, wall) = (begin.session.clone(), begin.stdin, begin.wall);
     let id = ProcessId::new(format!("plain-{}", begin.word));
-    let began = match timeout(session.patience, begin.go()).await {
+    let mut asked = false;
+    let began = match timeout(session.patience, begin.go(&mut asked)).await {
         Ok(began) => began,
-        Err(_) => Err(session.late(Verb::Exec, session.requests.number(), true)),
+        Err(_) => Err(session.late(Verb::Exec, 0, false).with_effect(effect(asked), None)),
     };
     match began {
         Ok(running) => {
@@ -152,15 +172,10 @@ async fn run(
 }
 
 impl Begin {
-    async fn go(self) -> Result<Running> {
+    /// Notes whether the command was asked for, which cannot be taken back.
+    async fn go(self, asked: &mut bool) -> Result<Running> {
         let Self { session, line, word, stdin, terminal, permit, .. } = self;
-        let failed = |why: String| match session.over.get() {
-            Some(_) => session.lost(Verb::Exec).with_effect(Effect::NotApplied, None),
-            None => {
-                let message = format!("{}: {why}", session.who);
-                Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
-            }
-        };
+        let failed = |why: Unopened| unopened(&session, &why);
         let half = open(&session).await.map_err(failed)?;
         let ear = Arc::new(Ear::default());
         session.lines.add(half.id(), ear.clone());
@@ -180,6 +195,7 @@ impl Begin {
                 half.request_terminal(line::terminal(), size).await.map_err(failed)?;
             }
             half.exec(&line.text).await.map_err(failed)?;
+            *asked = true;
             if !line.script.is_empty() {
                 half.say(line.script).await;
             }
@@ -192,15 +208,35 @@ impl Begin {
     }
 }
 
-async fn open(session: &Session) -> Result<HalfChannel, String> {
+/// What is known of a command whose answer is missing.
+fn effect(asked: bool) -> Effect {
+    match asked {
+        true => Effect::Unknown,
+        false => Effect::NotApplied,
+    }
+}
+
+/// The command could not be asked for.
+pub(super) fn unopened(session: &Session, why: &Unopened) -> Error {
+    match why {
+        Unopened::Gone => session.lost(Verb::Exec).with_effect(effect(false), None),
+        Unopened::Refused(_) => {
+            let message = format!("{}: {why}", session.who);
+            Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
+        }
+    }
+}
+
+/// A channel for a command.
+pub(super) async fn open(session: &Session) -> Result<HalfChannel, Unopened> {
     let mut tries = 0;
     loop {
         match session.carrier.open().await {
-            Err(_) if tries < OPEN_AGAIN && session.over.get().is_none() => {
+            Err(Unopened::Refused(_)) if tries < OPEN_AGAIN && !session.is_over() => {
                 tries += 1;
                 sleep(OPEN_AFTER).await;
             }
-            opened => return opened.map_err(|why| why.to_string()),
+            opened => return opened,
         }
     }
 }
@@ -243,8 +279,8 @@ impl Running {
 
     fn never_began(&self, silence: Silence) -> Error {
         let who = &self.session.who;
-        if self.session.over.get().is_some() {
-            return self.session.lost(Verb::Exec).with_effect(Effect::Unknown, None);
+        if self.session.is_over() {
+            return self.session.lost(Verb::Exec).with_effect(effect(true), None);
         }
         let message = match silence {
             Silence::Refused => format!("{who} runs no commands"),

@@ -4,23 +4,64 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ab_core::process::Channel;
+use ab_core::{Code, Error, Kind, Result, Verb};
 use bytes::BytesMut;
 use tokio::time::timeout;
 
-use super::ear::Ear;
-use crate::client::carrier::HalfChannel;
+use super::command;
+use super::ear::{Ear, Silence};
+use crate::client::carrier::{HalfChannel, Unopened};
+use crate::client::lines::Exited;
 use crate::client::session::{Later, Session, Speech};
 
-/// How long one may take.
+/// How long a signal may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of its answer that matter.
-const ANSWER: usize = 4096;
+/// Asks whether commands run. Whoever only repeats the line does not say the answer.
+const QUESTION: &str = "printf 'agent-%s' backend";
+const ANSWER: &[u8] = b"agent-backend";
+/// Bytes of a login shell's own words that may come before the answer.
+const MOST_NOISE: usize = 1024 * 1024;
 
-/// Whether the server runs what it is told to, and nothing else in its place.
-pub(super) async fn can_run(session: &Session) -> bool {
-    // Whoever only repeats the line does not say this.
-    let said = run(session, "printf 'agent-%s' backend").await;
-    said.is_some_and(|said| said.windows(13).any(|words| words == b"agent-backend"))
+/// Whether the server runs what it is told to, and nothing else in its place. What is no answer is
+/// an error: the connection was lost, or there was no channel to ask on.
+pub(super) async fn can_run(session: &Session) -> Result<bool> {
+    let unasked = |why: Unopened| command::unopened(session, &why);
+    let half = command::open(session).await.map_err(unasked)?;
+    let (open, ear) = Open::new(session, half);
+    open.ask(QUESTION).await.map_err(unasked)?;
+    let (mut said, mut heard) = (BytesMut::new(), 0);
+    while heard <= MOST_NOISE {
+        match ear.next().await {
+            Ok((channel, piece)) => {
+                ear.taken(piece.len());
+                heard += piece.len();
+                if channel == Channel::Stdout {
+                    said.extend_from_slice(&piece);
+                }
+                if said.windows(ANSWER.len()).any(|words| words == ANSWER) {
+                    return Ok(true);
+                }
+                // The answer may be in two pieces.
+                let _ = said.split_to(said.len().saturating_sub(ANSWER.len()));
+            }
+            Err(Silence::Refused) => return Ok(false),
+            Err(Silence::Over | Silence::Full) if session.is_over() => {
+                return Err(session.lost(Verb::Exec));
+            }
+            Err(Silence::Over | Silence::Full) => match ear.exited() {
+                Some(Exited::Signal(_)) => return Err(ended(session)),
+                Some(Exited::Status(_)) | None => return Ok(false),
+            },
+        }
+    }
+    Ok(false)
+}
+
+/// Somebody over there ended it before it could say anything.
+fn ended(session: &Session) -> Error {
+    let message = format!("{}: a command was ended before it began", session.who);
+    Error::new(Code::ExecError, Kind::Unavailable, message).with_verb(Verb::Exec)
 }
 
 /// Sends a signal to a process.
@@ -38,35 +79,40 @@ pub(super) async fn end_group(session: &Session, group: u32) {
 async fn alone(session: &Session, line: &str) {
     let Speech::Plain(plain) = &session.speech else { return };
     let _turn = plain.errands.acquire().await;
-    let _ = run(session, line).await;
+    let _ = timeout(PATIENCE, run(session, line)).await;
 }
 
-/// What a line says on its output; nothing if it did not run.
-async fn run(session: &Session, line: &str) -> Option<BytesMut> {
-    let running = async {
-        let half = session.carrier.open().await.ok()?;
-        let ear = Arc::new(Ear::default());
-        session.lines.add(half.id(), ear.clone());
-        let open = Open { session, half: Some(half) };
-        let half = open.half.as_ref()?;
-        half.exec(line).await.ok()?;
-        half.end_of_input().await;
-        let mut said = BytesMut::new();
+/// Runs a line to its end, whatever it says.
+async fn run(session: &Session, line: &str) {
+    let Ok(half) = session.carrier.open().await else { return };
+    let (open, ear) = Open::new(session, half);
+    if open.ask(line).await.is_ok() {
         while let Ok((_, piece)) = ear.next().await {
             ear.taken(piece.len());
-            if said.len() < ANSWER {
-                said.extend_from_slice(&piece);
-            }
         }
-        Some(said)
-    };
-    timeout(PATIENCE, running).await.ok()?
+    }
 }
 
 /// A channel that is closed when this is dropped.
 struct Open<'a> {
     session: &'a Session,
     half: Option<HalfChannel>,
+}
+
+impl<'a> Open<'a> {
+    fn new(session: &'a Session, half: HalfChannel) -> (Self, Arc<Ear>) {
+        let ear = Arc::new(Ear::default());
+        session.lines.add(half.id(), ear.clone());
+        (Self { session, half: Some(half) }, ear)
+    }
+
+    /// Asks for a line to be run, without input.
+    async fn ask(&self, line: &str) -> Result<(), Unopened> {
+        let Some(half) = &self.half else { return Err(Unopened::Gone) };
+        half.exec(line).await?;
+        half.end_of_input().await;
+        Ok(())
+    }
 }
 
 impl Drop for Open<'_> {

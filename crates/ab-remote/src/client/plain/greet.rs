@@ -1,8 +1,8 @@
-//! Meeting a plain server: what it adds to version 3, where the root is, whether it runs commands.
+//! Meeting a plain server: what it adds to version 3, and where the root is.
 
 use ab_core::{Code, Error, Kind, Result, Verb};
 
-use super::{Extensions, Plain, errand};
+use super::{Extensions, Plain};
 use crate::client::reply::{Reply, Version};
 use crate::client::session::{Session, extended};
 use crate::client::settings::Settings;
@@ -37,12 +37,11 @@ impl Plain {
             }
         };
         let root = root(session, settings.root.as_deref());
-        let runs = errand::can_run(session);
-        let (data_limit, root, runs) = tokio::join!(limits, root, runs);
+        let (data_limit, root) = tokio::join!(limits, root);
         let root = root?.trim_end_matches('/').to_owned();
         let alias = settings.root.as_deref().map(|alias| alias.trim_end_matches('/').to_owned());
         let alias = alias.filter(|alias| alias.starts_with('/') && *alias != root);
-        Ok(Self { root, alias, can, data_limit: data_limit?, runs, ..Self::default() })
+        Ok(Self { root, alias, can, data_limit: data_limit?, ..Self::default() })
     }
 }
 

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{Cause, Channel, Control, Exit, Feed, Output, TAIL};
+use ab_core::{Effect, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -65,6 +66,9 @@ pub(super) async fn carry(
             }
             match heard.exit(&ear, cause) {
                 Some(exit) => ending.set(exit),
+                None if session.is_over() => {
+                    ending.lose(session.lost(Verb::Exec).with_effect(Effect::Unknown, None));
+                }
                 // Dropped unset, the ending says that the process was lost.
                 None => drop(ending),
             }

@@ -1,0 +1,49 @@
+//! What a plain server cannot do, and what to do about it, put into words.
+
+use ab_core::driver::BackendKind;
+use ab_core::{Code, Error, Kind, Verb};
+
+const HINT: &str = "run `agent-backend daemon` on that machine and connect to it";
+
+/// It keeps no processes: each lives as long as whoever holds it.
+pub(crate) fn keeps_nothing(who: &str, verb: Verb) -> Error {
+    let message = format!(
+        "{who} is a plain SSH server, without agent-backend's extensions: it cannot keep processes, \
+         so none can be started detached, listed or attached to"
+    );
+    unsupported(message, verb)
+        .with_hint(format!("{HINT}, or hold the command: start it without detaching"))
+}
+
+/// It was asked to run a command, and does not.
+pub(super) fn runs_nothing(who: &str) -> Error {
+    let message = format!("{who} runs no commands: the remote side serves files only");
+    unsupported(message, Verb::Exec)
+        .with_hint(format!("{HINT}, or log in as a user who may run commands"))
+}
+
+fn unsupported(message: String, verb: Verb) -> Error {
+    Error::new(Code::NotImplemented, Kind::Unsupported, message)
+        .with_verb(verb)
+        .with_backend(BackendKind::Remote)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn say_what_is_there_and_what_to_do() {
+        for (error, words) in [
+            (keeps_nothing("box:22", Verb::Exec), ["plain SSH server", "cannot keep processes"]),
+            (runs_nothing("box:22"), ["runs no commands", "files only"]),
+        ] {
+            assert_eq!((error.code(), error.kind()), (Code::NotImplemented, Kind::Unsupported));
+            assert!(error.message().starts_with("box:22 "), "{error}");
+            for word in words {
+                assert!(error.message().contains(word), "{error}");
+            }
+            assert!(error.hint().unwrap().contains("agent-backend daemon"), "{error:?}");
+        }
+    }
+}
