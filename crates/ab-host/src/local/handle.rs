@@ -9,7 +9,7 @@ use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, fchmod, fsync, ftruncate, openat};
+use rustix::fs::{FsWord, Mode, OFlags, fchmod, fstatfs, fsync, ftruncate, openat};
 use rustix::io::{Errno, pwrite};
 
 use super::write::Keep;
@@ -22,6 +22,8 @@ use crate::jail::{Fault, Final, Missing, Spot};
 const MAX_READ: usize = 16 * 1024 * 1024;
 /// Most bytes that are copied on an async thread: waking another one takes about as long.
 const INLINE_BYTES: usize = 256 * 1024;
+/// What the kernel calls a file system that is nothing but memory.
+const TMPFS: FsWord = 0x0102_1994;
 /// How often an open that raced with a change of the name starts again.
 const RACE_RETRIES: usize = 8;
 
@@ -40,7 +42,7 @@ pub(super) fn open_cached(
     if !described.stat.kind.is_file() {
         return None;
     }
-    let inner = Arc::new(Inner { fd, path: path.clone() });
+    let inner = Arc::new(Inner { fd, path: path.clone(), writing: Writing::MayWait });
     Some(LocalFile { inner, access: Access::Read })
 }
 
@@ -54,7 +56,8 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
     };
     let described = describe::handle(&fd).map_err(|errno| act.failed(errno))?;
     read::check_regular(act, &described)?;
-    let inner = Arc::new(Inner { fd, path: act.path.clone() });
+    let writing = if options.access.writes() { Writing::to(&fd) } else { Writing::MayWait };
+    let inner = Arc::new(Inner { fd, path: act.path.clone(), writing });
     Ok(LocalFile { inner, access: options.access })
 }
 
@@ -157,6 +160,25 @@ pub(super) struct LocalFile {
 struct Inner {
     fd: OwnedFd,
     path: WsPath,
+    writing: Writing,
+}
+
+/// What a write has to reckon with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writing {
+    /// A disk, which makes writers wait while it has too much to do.
+    MayWait,
+    /// Nothing but memory.
+    InMemory,
+}
+
+impl Writing {
+    fn to(fd: &OwnedFd) -> Self {
+        match fstatfs(fd) {
+            Ok(system) if system.f_type == TMPFS => Writing::InMemory,
+            Ok(_) | Err(_) => Writing::MayWait,
+        }
+    }
 }
 
 impl LocalFile {
@@ -184,6 +206,21 @@ impl LocalFile {
     }
 }
 
+fn write_fully_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let mut written = 0;
+    while written < bytes.len() {
+        let at = offset.checked_add(written as u64).ok_or(Errno::FBIG)?;
+        match pwrite(fd, &bytes[written..], at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => written += count,
+            Err(Errno::INTR) => {}
+            Err(Errno::INVAL) => return Err(Errno::FBIG),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl File for LocalFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
@@ -204,21 +241,12 @@ impl File for LocalFile {
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
         self.check_writable()?;
-        self.hop(Verb::Write, move |fd| {
-            let mut written = 0;
-            while written < bytes.len() {
-                let at = offset.checked_add(written as u64).ok_or(Errno::FBIG)?;
-                match pwrite(fd, &bytes[written..], at) {
-                    Ok(0) => return Err(Errno::IO),
-                    Ok(count) => written += count,
-                    Err(Errno::INTR) => {}
-                    Err(Errno::INVAL) => return Err(Errno::FBIG),
-                    Err(errno) => return Err(errno),
-                }
-            }
-            Ok(())
-        })
-        .await
+        if self.inner.writing == Writing::InMemory && bytes.len() <= INLINE_BYTES {
+            let act = Act::new(Verb::Write, &self.inner.path);
+            return write_fully_at(&self.inner.fd, offset, &bytes)
+                .map_err(|errno| act.failed(errno));
+        }
+        self.hop(Verb::Write, move |fd| write_fully_at(fd, offset, &bytes)).await
     }
 
     async fn set_len(&self, length: u64) -> Result<()> {
