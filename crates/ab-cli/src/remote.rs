@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Error, Kind};
 use agent_backend::RemoteConfig;
-use agent_backend::remote::{Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts};
+use agent_backend::remote::{Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts, Secret};
 use clap::Args;
 
 use crate::commands::input;
 use crate::failure::Failure;
+use crate::passphrase;
 use crate::token;
 
 /// Names the workspace where no flag does.
@@ -38,6 +39,11 @@ pub(crate) struct RemoteFlags {
     #[arg(long, value_name = "FILE", global = true)]
     identity: Vec<PathBuf>,
 
+    /// A file that holds the passphrase of those keys that have one, on its first line. Without it,
+    /// a person at a terminal is asked
+    #[arg(long, value_name = "FILE", global = true, requires = "identity")]
+    identity_passphrase_file: Option<PathBuf>,
+
     /// A file that holds the user's password for SSH, on its first line
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
@@ -54,6 +60,15 @@ pub(crate) struct RemoteFlags {
     #[arg(long, global = true, conflicts_with = "host_key")]
     accept_new_host_key: bool,
 
+    /// A header for the request that reaches a daemon, for what stands before it; may be repeated.
+    /// Others on this host can see it among the processes
+    #[arg(long, value_name = "NAME: VALUE", global = true)]
+    header: Vec<String>,
+
+    /// A file with such headers, one on each line
+    #[arg(long, value_name = "FILE", global = true)]
+    header_file: Option<PathBuf>,
+
     /// A proxy to reach a daemon through, like http://host:3128
     #[arg(long, value_name = "URL", global = true)]
     proxy: Option<String>,
@@ -63,18 +78,10 @@ impl RemoteFlags {
     /// Where the workspace is, if it is elsewhere.
     pub(crate) fn url(&self) -> Result<Option<String>, Failure> {
         let from_environment = || env::var(VARIABLE).ok().filter(|url| !url.is_empty());
-        self.in_use(self.remote.clone().or_else(from_environment))
-    }
-
-    /// The same, where only the flag counts.
-    pub(crate) fn named(&self) -> Result<Option<String>, Failure> {
-        self.in_use(self.remote.clone())
-    }
-
-    fn in_use(&self, url: Option<String>) -> Result<Option<String>, Failure> {
+        let url = self.remote.clone().or_else(from_environment);
         match (&url, self.lone_flag()) {
             (None, Some(flag)) => Err(Failure::usage(format!("{flag} means nothing here"))
-                .with_hint("it belongs to --remote URL")),
+                .with_hint(format!("it belongs to --remote URL, or {VARIABLE}"))),
             _ => Ok(url),
         }
     }
@@ -84,10 +91,13 @@ impl RemoteFlags {
         let given = [
             ("--token-file", self.token_file.is_some()),
             ("--identity", !self.identity.is_empty()),
+            ("--identity-passphrase-file", self.identity_passphrase_file.is_some()),
             ("--password-file", self.password_file.is_some()),
             ("--known-hosts", self.known_hosts.is_some()),
             ("--host-key", self.host_key.is_some()),
             ("--accept-new-host-key", self.accept_new_host_key),
+            ("--header", !self.header.is_empty()),
+            ("--header-file", self.header_file.is_some()),
             ("--proxy", self.proxy.is_some()),
         ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
@@ -122,10 +132,23 @@ impl RemoteFlags {
         if let Some(proxy) = &self.proxy {
             config = config.proxy(proxy).map_err(senseless)?;
         }
+        for header in self.headers()? {
+            config = with_header(config, &header)?;
+        }
         match config.settings.endpoint {
             Endpoint::Ssh(_) => self.as_user(config),
             Endpoint::WebSocket(_) | Endpoint::Stream(_) => self.with_token(config),
         }
+    }
+
+    /// Those of the file, then those that were named, which count where both say something.
+    fn headers(&self) -> Result<Vec<String>, Failure> {
+        let in_file = match &self.header_file {
+            Some(path) => String::from_utf8_lossy(&input::file(path)?).into_owned(),
+            None => String::new(),
+        };
+        let lines = in_file.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned);
+        Ok(lines.chain(self.header.iter().cloned()).collect())
     }
 
     fn with_token(&self, config: RemoteConfig) -> Result<RemoteConfig, Failure> {
@@ -157,8 +180,11 @@ impl RemoteFlags {
                     "an SSH server wants a key, --identity, or a password, --password-file",
                 ));
         }
+        let passphrase = self.identity_passphrase_file.as_deref().map(passphrase::in_file);
+        let passphrase = passphrase.transpose()?;
         for path in &self.identity {
             config = config.key_file(path, None).map_err(senseless)?;
+            unlock(&mut config, path, passphrase.as_ref())?;
         }
         if let Some(socket) = env::var_os(AGENT).filter(|socket| !socket.is_empty()) {
             let socket = PathBuf::from(socket);
@@ -168,10 +194,7 @@ impl RemoteFlags {
             }
         }
         if let Some(path) = &self.password_file {
-            let text = String::from_utf8_lossy(&input::file(path)?).into_owned();
-            let password = text.lines().next().unwrap_or_default().to_owned();
-            let credential = Credential::Password(password.into());
-            config = config.credential(credential).map_err(senseless)?;
+            config = config.password(passphrase::in_file(path)?).map_err(senseless)?;
         }
         Ok(config)
     }
@@ -198,6 +221,28 @@ impl RemoteFlags {
             }
             (None, Endpoint::WebSocket(_) | Endpoint::Stream(_)) => None,
         })
+    }
+}
+
+/// Gives the key that was added last the passphrase that it needs, or asks for one.
+fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Result<(), Failure> {
+    let Endpoint::Ssh(ssh) = &mut config.settings.endpoint else { return Ok(()) };
+    if let Some(Credential::Key { text, passphrase }) = ssh.credentials.last_mut()
+        && text.is_locked_key()
+    {
+        *passphrase = Some(match known {
+            Some(known) => known.clone(),
+            None => passphrase::asked(path)?,
+        });
+    }
+    Ok(())
+}
+
+/// What a header says may be a secret, so no error repeats it.
+fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failure> {
+    match header.split_once(':') {
+        Some((name, value)) => config.header(name.trim(), value.trim()).map_err(senseless),
+        None => Err(Failure::usage("a header without ':'").with_hint("write 'Name: value'")),
     }
 }
 

@@ -27,7 +27,7 @@ impl Daemon {
         Daemon::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Daemon {
+    pub(crate) fn spawn(mut command: Command) -> Daemon {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut notice = String::new();

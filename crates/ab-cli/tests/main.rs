@@ -16,6 +16,7 @@ mod policy;
 mod reading;
 mod readme;
 mod refusals;
+mod relay;
 mod remote;
 mod searching;
 mod secure_shell;

@@ -4,6 +4,7 @@ mod commands;
 mod files;
 mod large;
 mod reaching;
+mod stalled;
 
 use std::fs;
 use std::path::PathBuf;

@@ -372,7 +372,8 @@ async fn in_workspace(
         return detached(exec, &handle, terminal).await.map(|()| Exit::Success);
     }
     if let Some(id) = &exec.attach {
-        let process = handle.attach(&ProcessId::new(id), exec.from).await?;
+        let attached = handle.attach(&ProcessId::new(id), exec.from).await;
+        let process = attached.map_err(|error| unknown(error, id))?;
         return followed(exec, process, &handle, terminal).await;
     }
     match terminal.format() {
@@ -469,8 +470,13 @@ async fn followed(
             terminal.note(&message);
         }
     }
-    let Some(exit) = ended.exit else {
-        return Err(lost(backend));
+    let exit = match (ended.exit, ended.left) {
+        (Some(exit), _) => exit,
+        (None, Some(exit)) => {
+            terminal.note("left without an answer: nobody said how the command ended");
+            return Ok(exit);
+        }
+        (None, None) => return Err(lost(exec, backend)?),
     };
     match exit.cause {
         Cause::Timeout => terminal.note("the command was ended: its time was up"),
@@ -481,15 +487,51 @@ async fn followed(
 }
 
 /// Why nobody knows how the command ended.
-fn lost(backend: &Backend) -> Failure {
-    match backend.status() {
-        Status::Connected => Error::new(Code::ExecError, Kind::Io, "the command was lost").into(),
-        Status::Connecting | Status::Disconnected | Status::Reconnecting | Status::Destroyed => {
-            let message = "the connection was lost while the command ran";
-            Failure::from(Error::new(Code::ConnectionClosed, Kind::Disconnected, message))
-                .with_hint("it ends over there; one that should go on is started with --detach")
-        }
+fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
+    if !exec.workspace.is_elsewhere()? {
+        return Ok(Error::new(Code::ExecError, Kind::Io, "the command was lost").into());
     }
+    let failed = |message: &str, hint: &str| {
+        let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
+        Ok(Failure::from(error).with_hint(hint))
+    };
+    match (&exec.attach, backend.status()) {
+        (Some(_), Status::Connected) => failed(
+            "the daemon was restarted while the command ran, and does not know it any more",
+            "a daemon's commands end with it: start the command again",
+        ),
+        (Some(_), _) => failed(
+            "the connection was lost while the command ran",
+            "it goes on over there, unless its daemon has ended: follow it again with --attach",
+        ),
+        (None, _) => failed(
+            "the connection was lost while the command ran",
+            "it ends over there; one that should go on is started with --detach",
+        ),
+    }
+}
+
+/// Why a command that was left running cannot be followed.
+fn unknown(error: Error, id: &str) -> Failure {
+    if error.kind() != Kind::NotFound {
+        return error.into();
+    }
+    let hint = match is_an_id(id) {
+        true => {
+            "a daemon that was restarted knows no command from before: they ended with it; or this \
+             one ended long ago, or belongs to another --root or --scope"
+        }
+        false => "an ID is what exec --detach prints, like 3-1f2e3d4c",
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// Whether a daemon may have given this id to a command.
+fn is_an_id(text: &str) -> bool {
+    text.split_once('-').is_some_and(|(number, daemon)| {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        digits(number) && daemon.len() == 8 && daemon.bytes().all(|it| it.is_ascii_hexdigit())
+    })
 }
 
 /// The exit code that says how the command ended.

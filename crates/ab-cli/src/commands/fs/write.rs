@@ -92,7 +92,7 @@ pub(crate) async fn run(
         }
         None => {
             input::announce(&io::stdin(), terminal);
-            from_input(command, backend, path, manner, &mut signals).await?
+            from_input(command, backend, path, manner, (&mut signals, terminal)).await?
         }
     };
     match terminal.format() {
@@ -111,7 +111,7 @@ async fn from_input(
     backend: &Backend,
     path: &str,
     manner: Manner,
-    signals: &mut Signals,
+    (signals, terminal): (&mut Signals, &mut Terminal),
 ) -> Result<Stat, Failure> {
     let mut blocks = Blocks::of_stdin()?;
     let mut begun = Vec::new();
@@ -140,7 +140,8 @@ async fn from_input(
         Some(stat) => Ok(stat),
         None => {
             let progress = Progress::new(manner.progress, blocks.total());
-            large::write(command, backend, path, (begun, blocks), progress, signals).await
+            let whom = (signals, terminal);
+            large::write(command, backend, path, (begun, blocks), progress, whom).await
         }
     }
 }
