@@ -9,6 +9,7 @@ mod daemon;
 mod elsewhere;
 mod escapes;
 mod executing;
+mod killed;
 mod mcp;
 mod outliving;
 mod peers;

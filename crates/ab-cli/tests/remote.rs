@@ -5,6 +5,8 @@ mod files;
 mod large;
 mod reaching;
 mod stalled;
+mod told;
+mod unlocking;
 
 use std::fs;
 use std::path::PathBuf;
