@@ -26,12 +26,12 @@ const CALLS: u64 = 12;
 const LINES: usize = 10_000;
 
 /// A port that no other program is given by chance: below those that the system hands out.
-fn port() -> u16 {
+pub(crate) fn port() -> u16 {
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
     (first..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
-fn daemon(stage: &Stage, port: u16) -> Daemon {
+pub(crate) fn daemon(stage: &Stage, port: u16) -> Daemon {
     let mut command = stage.command(BINARY);
     command.args(["daemon", "--rootDir", ".", "--port", &port.to_string(), "--ssh-host-key"]);
     command.arg(stage.outside("host_key"));

@@ -15,7 +15,7 @@ use ab_core::process::{
     Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Process, ProcessId,
     Restrictions, Stdin,
 };
-use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status};
+use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange};
 use ab_host::{ExecSettings, Shell};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::commands::policy::RuleFlags;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::terminal::{Format, Terminal};
+use crate::terminal::{Format, Terminal, talk};
 use crate::workspace::{WorkspaceFlags, path_text};
 
 const EXAMPLES: &str = "\
@@ -463,6 +463,8 @@ async fn followed(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
+    // One that goes on without us is worth waiting for, and whoever waits wants to know.
+    let _subscription = exec.attach.as_ref().map(|_| backend.on_status_change(tell_of_the_way));
     let ended = live::follow(process, exec.limits.max_output, terminal).await?;
     for (name, said) in [("standard output", ended.stdout), ("standard error", ended.stderr)] {
         if said.shown < said.total {
@@ -476,7 +478,7 @@ async fn followed(
             terminal.note("left without an answer: nobody said how the command ended");
             return Ok(exit);
         }
-        (None, None) => return Err(lost(exec, backend)?),
+        (None, None) => return Err(lost(exec, backend).await?),
     };
     match exit.cause {
         Cause::Timeout => terminal.note("the command was ended: its time was up"),
@@ -486,8 +488,16 @@ async fn followed(
     Ok(passed_on(&exit))
 }
 
+fn tell_of_the_way(change: &StatusChange) {
+    match change.to {
+        Status::Reconnecting => talk("note: the connection was lost: trying again\n"),
+        Status::Connected => talk("note: connected again\n"),
+        Status::Connecting | Status::Disconnected | Status::Destroyed => {}
+    }
+}
+
 /// Why nobody knows how the command ended.
-fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
+async fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
     if !exec.workspace.is_elsewhere()? {
         return Ok(Error::new(Code::ExecError, Kind::Io, "the command was lost").into());
     }
@@ -495,18 +505,25 @@ fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
         let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
         Ok(Failure::from(error).with_hint(hint))
     };
-    match (&exec.attach, backend.status()) {
-        (Some(_), Status::Connected) => failed(
+    let Some(id) = &exec.attach else {
+        return failed(
+            "the connection was lost while the command ran",
+            "it ends over there; one that should go on is started with --detach",
+        );
+    };
+    // It is lost with all attempts to reach its daemon, or because its daemon knows nothing of it.
+    let forgotten = backend.status() != Status::Disconnected && {
+        let asked = backend.attach(&ProcessId::new(id), exec.from).await;
+        asked.is_err_and(|error| error.kind() == Kind::NotFound)
+    };
+    match forgotten {
+        true => failed(
             "the daemon was restarted while the command ran, and does not know it any more",
             "a daemon's commands end with it: start the command again",
         ),
-        (Some(_), _) => failed(
+        false => failed(
             "the connection was lost while the command ran",
             "it goes on over there, unless its daemon has ended: follow it again with --attach",
-        ),
-        (None, _) => failed(
-            "the connection was lost while the command ran",
-            "it ends over there; one that should go on is started with --detach",
         ),
     }
 }

@@ -1,9 +1,13 @@
 //! What a person is told: hints that fit, and a variable that means the same to every command.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::json;
 
 use super::commands::bare;
 use super::{Far, TOKEN, WAYS, Way};
+use crate::killed::{daemon, port};
 use crate::mcp::Session;
 use crate::stage::{BINARY, Stage, run};
 
@@ -31,6 +35,36 @@ fn a_command_of_a_daemon_that_was_restarted_is_gone() {
     let hint = "a daemon that was restarted knows no command from before: they ended with it";
     assert!(ran.err.contains(hint), "{}", ran.err);
     assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn whoever_follows_a_command_is_told_that_its_daemon_was_restarted() {
+    let stage = Stage::new();
+    let port = port();
+    let served = daemon(&stage, port);
+    let url = format!("ws://127.0.0.1:{port}/ssh");
+    let line = "echo begun; sleep 100000";
+    let id = stage.out(&["exec", "--remote", &url, "--detach", "--", line]);
+    let mut command = stage.command(BINARY);
+    command.args(["exec", "--remote", &url, "--attach", id.trim()]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut begun = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut begun).unwrap();
+    assert_eq!(begun, "begun\n");
+    // Killed, without a goodbye.
+    drop(served);
+    let served = daemon(&stage, port);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let expect = [
+        "note: the connection was lost: trying again",
+        "note: connected again",
+        "error: the daemon was restarted while the command ran, and does not know it any more",
+        "hint: a daemon's commands end with it: start the command again",
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expect);
+    assert_eq!(served.end().0, 0);
 }
 
 #[test]
