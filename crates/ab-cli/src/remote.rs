@@ -77,13 +77,26 @@ pub(crate) struct RemoteFlags {
 impl RemoteFlags {
     /// Where the workspace is, if it is elsewhere.
     pub(crate) fn url(&self) -> Result<Option<String>, Failure> {
-        let from_environment = || env::var(VARIABLE).ok().filter(|url| !url.is_empty());
         let url = self.remote.clone().or_else(from_environment);
         match (&url, self.lone_flag()) {
             (None, Some(flag)) => Err(Failure::usage(format!("{flag} means nothing here"))
                 .with_hint(format!("it belongs to --remote URL, or {VARIABLE}"))),
             _ => Ok(url),
         }
+    }
+
+    /// What went wrong, with a word on where the URL is from: whoever set a variable long ago may
+    /// not think of it.
+    pub(crate) fn traced(&self, failure: Failure) -> Failure {
+        if self.remote.is_some() || from_environment().is_none() {
+            return failure;
+        }
+        let word = format!("the workspace is the one of {VARIABLE}, which is set");
+        let hint = match failure.error().and_then(Error::hint) {
+            Some(hint) => format!("{hint}; {word}"),
+            None => word,
+        };
+        failure.with_hint(hint)
     }
 
     /// A flag that only helps to reach something.
@@ -105,14 +118,22 @@ impl RemoteFlags {
 
     /// The workspace there, connected.
     pub(crate) async fn connect(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
+        self.connected(url, root).await.map_err(|failure| self.traced(failure))
+    }
+
+    async fn connected(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
         let config = self.config(url, root)?;
-        let ssh = matches!(config.settings.endpoint, Endpoint::Ssh(_));
+        let way = match (&config.settings.endpoint, &self.proxy) {
+            (Endpoint::Ssh(_), _) => Way::Ssh,
+            (_, None) => Way::Daemon,
+            (_, Some(_)) => Way::Proxy,
+        };
         let backend = agent_backend::remote_with(config).map_err(senseless)?;
         match backend.connect().await {
             Ok(()) => Ok(backend),
             Err(error) => {
                 backend.destroy().await?;
-                Err(unreachable(error, ssh))
+                Err(unreachable(error, way))
             }
         }
     }
@@ -144,7 +165,10 @@ impl RemoteFlags {
     /// Those of the file, then those that were named, which count where both say something.
     fn headers(&self) -> Result<Vec<String>, Failure> {
         let in_file = match &self.header_file {
-            Some(path) => String::from_utf8_lossy(&input::file(path)?).into_owned(),
+            Some(path) => {
+                let bytes = input::file(path).map_err(|failure| named(failure, "--header-file"))?;
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
             None => String::new(),
         };
         let lines = in_file.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned);
@@ -162,9 +186,12 @@ impl RemoteFlags {
             let message = format!("{flag} is for ssh:// URLs");
             return Err(Failure::usage(message).with_hint("a daemon wants a token: --token-file"));
         }
+        let named = |failure: Failure| named(failure, "--token-file");
         let token = match &self.token_file {
-            Some(path) => Some(token::in_file(path)?),
-            None => token::in_environment()?,
+            Some(path) => Some(token::in_file(path).map_err(named)?),
+            None => token::in_environment().map_err(|failure| {
+                failure.with_hint("give the daemon's, or unset AGENT_BACKEND_AUTH_TOKEN")
+            })?,
         };
         match token {
             Some(token) => config.token(token).map_err(senseless),
@@ -181,7 +208,9 @@ impl RemoteFlags {
                 ));
         }
         let passphrase = self.identity_passphrase_file.as_deref().map(passphrase::in_file);
-        let passphrase = passphrase.transpose()?;
+        let passphrase = passphrase.transpose();
+        let passphrase =
+            passphrase.map_err(|failure| named(failure, "--identity-passphrase-file"))?;
         for path in &self.identity {
             config = config.key_file(path, None).map_err(senseless)?;
             unlock(&mut config, path, passphrase.as_ref())?;
@@ -194,7 +223,9 @@ impl RemoteFlags {
             }
         }
         if let Some(path) = &self.password_file {
-            config = config.password(passphrase::in_file(path)?).map_err(senseless)?;
+            let password = passphrase::in_file(path);
+            let password = password.map_err(|failure| named(failure, "--password-file"))?;
+            config = config.password(password).map_err(senseless)?;
         }
         Ok(config)
     }
@@ -246,6 +277,16 @@ fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failu
     }
 }
 
+/// A file that a flag names wrongly is a matter of the command line.
+fn named(failure: Failure, flag: &str) -> Failure {
+    failure.into_usage().with_hint(format!("{flag} names it"))
+}
+
+/// The URL where no flag names one.
+fn from_environment() -> Option<String> {
+    env::var(VARIABLE).ok().filter(|url| !url.is_empty())
+}
+
 /// A URL or a flag that cannot be meant is a matter of the command line.
 fn senseless(error: Error) -> Failure {
     Failure::from(error).into_usage()
@@ -254,31 +295,80 @@ fn senseless(error: Error) -> Failure {
 /// How a host key is called that nobody has seen before.
 const NEW: &str = "is not known";
 
+/// How it was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Daemon,
+    /// To a daemon, through a proxy.
+    Proxy,
+    Ssh,
+}
+
 /// Why there is no connection, and what to do about it.
-fn unreachable(error: Error, ssh: bool) -> Failure {
-    let hint = match (error.kind(), ssh) {
-        (Kind::Denied, false) => "give its token with --token-file, or as AGENT_BACKEND_AUTH_TOKEN",
-        (Kind::Denied, true) => {
+fn unreachable(error: Error, way: Way) -> Failure {
+    let said = |words: &str| error.message().contains(words);
+    let known = error.hint().map(str::to_owned);
+    let hint = match (error.kind(), way) {
+        // A key that is another one than it was is nothing to be waved through.
+        (Kind::Denied, _) if said("host key") && known.is_some() && !said(NEW) => {
+            return error.into();
+        }
+        (Kind::Denied, _) if said("host key") => {
+            "or pin it with --host-key, or pass --accept-new-host-key"
+        }
+        (Kind::Denied, Way::Daemon | Way::Proxy) if known.is_some() => {
+            "--token-file, AGENT_BACKEND_AUTH_TOKEN and --header are the ways"
+        }
+        (Kind::Denied, Way::Daemon | Way::Proxy) => {
+            "give its token with --token-file, or as AGENT_BACKEND_AUTH_TOKEN"
+        }
+        (Kind::Denied, Way::Ssh) => {
             "give a key with --identity, start an SSH agent, or use --password-file"
         }
-        (Kind::Disconnected | Kind::Timeout, false) => {
-            "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
-        }
-        (Kind::Disconnected | Kind::Timeout, true) => {
-            "is an SSH server running there? look at the host and the port of the URL"
-        }
+        (Kind::Invalid, Way::Ssh) if said("private key") => "look at the files of --identity",
+        // Somebody is there, and says what to do.
+        (Kind::Disconnected | Kind::Timeout, _) if known.is_some() => return error.into(),
+        (Kind::Disconnected | Kind::Timeout, way) => out_of_reach(error.message(), way),
         _ => return error.into(),
     };
-    let known = error.hint().map(str::to_owned);
-    match known {
-        // A key that is another one than it was is nothing to be waved through.
-        Some(_) if error.message().contains("host key") && !error.message().contains(NEW) => {
-            error.into()
+    let hint = match known {
+        Some(known) => format!("{known}; {hint}"),
+        None => hint.to_owned(),
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// What to look at where nobody answers, or somebody else does.
+fn out_of_reach(message: &str, way: Way) -> &'static str {
+    let said = |words: &str| message.contains(words);
+    match way {
+        _ if said("lookup address") => "look at the name of the host in the URL",
+        Way::Daemon if said("does not speak TLS") => {
+            "a daemon without TLS is reached by ws://, not wss://"
         }
-        Some(known) if error.message().contains("host key") => Failure::from(error).with_hint(
-            format!("{known}; or pin it with --host-key, or pass --accept-new-host-key"),
-        ),
-        Some(known) => Failure::from(error).with_hint(format!("{known}; {hint}")),
-        None => Failure::from(error).with_hint(hint),
+        Way::Daemon if said("does not speak as a websocket") => {
+            "is that the port of an SSH server? it is reached by ssh://user@host:port"
+        }
+        Way::Daemon => {
+            "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
+        }
+        Way::Proxy => "is the proxy of --proxy right, and a daemon running behind it?",
+        Way::Ssh if said("cannot greet") => {
+            "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh"
+        }
+        Way::Ssh => "is an SSH server running there? look at the host and the port of the URL",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_leads_nowhere_is_looked_at_first() {
+        for way in [Way::Daemon, Way::Proxy, Way::Ssh] {
+            let hint = out_of_reach("cannot reach h: failed to lookup address information", way);
+            assert_eq!(hint, "look at the name of the host in the URL");
+        }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Exec {
     attach: Option<String>,
 
     /// With --attach: bytes of its output, of both kinds together, that were seen already
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "attach")]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
 
     /// Run nothing: print what would be in force for a command with these flags
@@ -317,8 +317,14 @@ impl Exec {
 
     /// Refuses what makes no sense together.
     fn check(&self) -> Result<(), Failure> {
+        if self.from > 0 && self.attach.is_none() {
+            return Err(
+                Failure::usage("--from means nothing here").with_hint("it belongs to --attach ID")
+            );
+        }
         if self.workspace.is_elsewhere()? {
-            return no_walls_here(&self.walls, &self.rules);
+            let refused = no_walls_here(&self.walls, &self.rules);
+            return refused.map_err(|failure| self.workspace.traced(failure));
         }
         if self.detach || self.attach.is_some() {
             return Err(Failure::usage("here, a command ends with the program that started it")

@@ -91,6 +91,11 @@ fn a_daemon_that_dies_leaves_the_file_as_it_was_and_says_what_is_left() {
         let mut input = child.stdin.take().unwrap();
         input.write_all(&large()).unwrap();
         let part = part_of(&stage, "big.bin");
+        // Once while pieces are under way, once when all that came is there and more is awaited.
+        let whole = (LARGE / 1024 / 1024 * 1024 * 1024) as u64;
+        while way == Way::Socket && fs::metadata(stage.path(&part)).unwrap().len() < whole {
+            std::thread::yield_now();
+        }
         // Killed, without a goodbye. More input is awaited, and none comes: it does not take that
         // to notice, nor does anybody wait for a daemon that does not come back.
         drop(far.daemon);

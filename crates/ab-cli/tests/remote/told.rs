@@ -9,7 +9,9 @@ use super::commands::bare;
 use super::{Far, TOKEN, WAYS, Way};
 use crate::killed::{daemon, port};
 use crate::mcp::Session;
-use crate::stage::{BINARY, Stage, run};
+use crate::relay::Relay;
+use crate::stage::{BINARY, Ran, Stage, run};
+use crate::streams::catches;
 
 #[test]
 fn a_command_that_nobody_knows_is_told_with_where_its_id_comes_from() {
@@ -90,4 +92,90 @@ fn the_variable_means_the_same_to_every_command() {
         assert!(help.contains("[env: AGENT_BACKEND_REMOTE]"), "{words:?}");
     }
     assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn whoever_knocks_at_the_wrong_door_is_told_the_right_one() {
+    let stage = Stage::new();
+    let far = Far::start(&stage);
+    let at = |url: &str| url.split("://").nth(1).unwrap().to_owned();
+    let ssh = at(&far.ssh).split('@').nth(1).unwrap().to_owned();
+    let ls = |url: &str, more: &[&str]| {
+        stage.run(&[&["fs", "ls", "--remote", url, "--host-key", &far.fingerprint], more].concat())
+    };
+    let check = |ran: Ran, code: i32, hint: &str| {
+        ran.expect_error(code, "");
+        let told = ran.err.split("\nhint: ").nth(1).unwrap_or_else(|| panic!("{}", ran.err));
+        assert_eq!(told.trim(), hint, "{}", ran.err);
+    };
+    let tls = "a daemon without TLS is reached by ws://, not wss://";
+    check(ls(&format!("wss://{}", at(&far.socket)), &[]), 4, tls);
+    let other = "is that the port of an SSH server? it is reached by ssh://user@host:port";
+    check(ls(&format!("ws://{ssh}/ssh"), &[]), 4, other);
+    let other = "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh";
+    let daemon = format!("ssh://ada@{}", far.daemon.address);
+    check(ls(&daemon, &[]), 4, other);
+    let path = "look at the path of the URL: a daemon has its websocket at /ssh";
+    let token = stage.outside("token").to_str().unwrap().to_owned();
+    let nowhere = format!("ws://{}/nowhere", far.daemon.address);
+    check(ls(&nowhere, &["--token-file", &token]), 4, path);
+    let way = "--token-file, AGENT_BACKEND_AUTH_TOKEN and --header are the ways";
+    let ran = ls(&nowhere, &[]);
+    assert!(ran.code == 3 && ran.err.trim().ends_with(way), "{}", ran.err);
+    let proxy = "is the proxy of --proxy right, and a daemon running behind it?";
+    check(ls(&far.socket, &["--proxy", "http://127.0.0.1:1"]), 4, proxy);
+    check(ls(&far.socket, &["--token-file", "nowhere"]), 2, "--token-file names it");
+    let ran = ls(&far.ssh, &["--password-file", "nowhere"]);
+    check(ran, 2, "--password-file names it");
+    std::fs::write(stage.outside("no-key"), "no key").unwrap();
+    let no_key = stage.outside("no-key").to_str().unwrap().to_owned();
+    check(ls(&far.ssh, &["--identity", &no_key]), 1, "look at the files of --identity");
+    assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn a_variable_that_was_forgotten_is_named() {
+    let stage = Stage::new();
+    let by_variable = |url: &str, words: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.env("AGENT_BACKEND_REMOTE", url).args(words);
+        run(command, b"")
+    };
+    let gone = "ws://127.0.0.1:1/ssh";
+    for (ran, code) in [
+        (by_variable("nonsense", &["fs", "ls"]), 2),
+        (by_variable(gone, &["fs", "ls"]), 4),
+        (by_variable(gone, &["mcp"]), 4),
+        (by_variable(gone, &["mcp", "--isolation", "none"]), 2),
+        (by_variable(gone, &["doctor"]), 4),
+        (by_variable(gone, &["exec", "--isolation", "none", "--", "true"]), 2),
+    ] {
+        ran.expect_error(code, "the workspace is the one of AGENT_BACKEND_REMOTE, which is set\n");
+    }
+    let ran = by_variable("nonsense", &["fs", "ls", "--remote", gone]);
+    assert!(!ran.err.contains("AGENT_BACKEND_REMOTE"), "{}", ran.err);
+    stage.run(&["exec", "--from", "3", "--", "true"]).expect_error(2, "it belongs to --attach");
+}
+
+#[test]
+fn a_write_whose_daemon_died_names_its_file() {
+    let stage = Stage::new();
+    let mut far = Far::start(&stage);
+    let relay = Relay::to(&far.daemon.address);
+    far.socket = format!("ws://{}/ssh", relay.address);
+    let mut command = far.prepared(&stage, Way::Socket, &["fs", "write", "in/a.txt"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It reads its input once it is connected; then nothing gets through, and the daemon dies.
+    while !catches(&child, 2) {
+        std::thread::yield_now();
+    }
+    relay.stall();
+    drop(child.stdin.take());
+    drop(far.daemon);
+    relay.go_on();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.starts_with("error: write 'in/a.txt': "), "{said}");
+    assert!(stage.names("").is_empty());
 }

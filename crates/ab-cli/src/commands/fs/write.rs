@@ -86,7 +86,7 @@ pub(crate) async fn run(
         Some(text) => {
             let writing = backend.write_with(path, text.as_str(), command.options());
             tokio::select! {
-                stat = writing => stat?,
+                stat = writing => stat.map_err(|error| about(error, path))?,
                 exit = signals.next() => return Err(Failure::Told(exit)),
             }
         }
@@ -130,7 +130,8 @@ async fn from_input(
             return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).into());
         }
         let content = std::mem::take(&mut begun);
-        Ok::<_, Failure>(Some(backend.write_with(path, content, command.options()).await?))
+        let written = backend.write_with(path, content, command.options()).await;
+        Ok::<_, Failure>(Some(written.map_err(|error| about(error, path))?))
     };
     let written = tokio::select! {
         written = whole => written?,
@@ -143,6 +144,14 @@ async fn from_input(
             let whom = (signals, terminal);
             large::write(command, backend, path, (begun, blocks), progress, whom).await
         }
+    }
+}
+
+/// What happened on the way to a file is about that file.
+fn about(error: Error, path: &str) -> Error {
+    match error.path() {
+        Some(_) => error,
+        None => error.with_path(path),
     }
 }
 

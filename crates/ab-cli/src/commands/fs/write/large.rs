@@ -159,9 +159,9 @@ impl Unfinished {
         let own = error.hint().or_else(|| hint::for_kind(error.kind())).map(str::to_owned);
         let words: Vec<String> = [Some(became), own, left].into_iter().flatten().collect();
         // What was written beside is no business of whoever named the file.
-        let error = match error.path() {
-            Some(_) => error.with_verb(Verb::Write).with_path(path),
-            None => error,
+        let error = match error.path().is_some() || error.kind() == Kind::Disconnected {
+            true => error.with_verb(Verb::Write).with_path(path),
+            false => error,
         };
         Failure::Call(error.with_effect(effect, None).with_hint(words.join("; ")))
     }
