@@ -45,7 +45,7 @@ was up. A command that could not be started ends with 1 to 4, see agent-backend 
 ///
 /// The command sees the workspace, or the scope, and a read-only system, as far as the host's walls
 /// reach: agent-backend doctor says what is in force. What it starts ends with it. Interrupts are
-/// passed on; a second one ends it.
+/// passed on; a second one kills it, a third does not wait for that.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Exec {
