@@ -93,7 +93,7 @@ pub(crate) enum Command {
     Mcp(Box<mcp::Mcp>),
     Daemon(Box<daemon::Daemon>),
     SshProxy(ssh_proxy::SshProxy),
-    Doctor(doctor::Doctor),
+    Doctor(Box<doctor::Doctor>),
     Version(version::Version),
     Completions(completions::Completions),
 }

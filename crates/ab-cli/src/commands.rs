@@ -23,7 +23,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
         Command::Mcp(command) => mcp::run(*command).await,
         Command::Daemon(command) => daemon::run(*command).await,
         Command::SshProxy(command) => ssh_proxy::run(command).await,
-        Command::Doctor(command) => doctor::run(command, terminal).await,
+        Command::Doctor(command) => doctor::run(*command, terminal).await,
         Command::Version(command) => version::run(&command, terminal),
         Command::Completions(command) => completions::run(&command, terminal),
     }

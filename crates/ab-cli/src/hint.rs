@@ -20,7 +20,7 @@ fn for_effect(effect: Effect) -> &'static str {
     }
 }
 
-fn for_kind(kind: Kind) -> Option<&'static str> {
+pub(crate) fn for_kind(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::NotFound => Some("see what is there: fs ls, or fs tree"),
         Kind::AlreadyExists => Some("choose another path, or remove what is there: fs rm"),

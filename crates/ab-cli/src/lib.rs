@@ -11,6 +11,7 @@ mod exit;
 mod failure;
 mod hint;
 mod json;
+mod passphrase;
 mod process;
 mod progress;
 mod remote;

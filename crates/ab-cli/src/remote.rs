@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Error, Kind};
 use agent_backend::RemoteConfig;
-use agent_backend::remote::{Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts};
+use agent_backend::remote::{Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts, Secret};
 use clap::Args;
 
 use crate::commands::input;
 use crate::failure::Failure;
+use crate::passphrase;
 use crate::token;
 
 /// Names the workspace where no flag does.
@@ -38,6 +39,11 @@ pub(crate) struct RemoteFlags {
     #[arg(long, value_name = "FILE", global = true)]
     identity: Vec<PathBuf>,
 
+    /// A file that holds the passphrase of those keys that have one, on its first line. Without it,
+    /// a person at a terminal is asked
+    #[arg(long, value_name = "FILE", global = true, requires = "identity")]
+    identity_passphrase_file: Option<PathBuf>,
+
     /// A file that holds the user's password for SSH, on its first line
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
@@ -54,6 +60,15 @@ pub(crate) struct RemoteFlags {
     #[arg(long, global = true, conflicts_with = "host_key")]
     accept_new_host_key: bool,
 
+    /// A header for the request that reaches a daemon, for what stands before it; may be repeated.
+    /// Others on this host can see it among the processes
+    #[arg(long, value_name = "NAME: VALUE", global = true)]
+    header: Vec<String>,
+
+    /// A file with such headers, one on each line
+    #[arg(long, value_name = "FILE", global = true)]
+    header_file: Option<PathBuf>,
+
     /// A proxy to reach a daemon through, like http://host:3128
     #[arg(long, value_name = "URL", global = true)]
     proxy: Option<String>,
@@ -62,21 +77,26 @@ pub(crate) struct RemoteFlags {
 impl RemoteFlags {
     /// Where the workspace is, if it is elsewhere.
     pub(crate) fn url(&self) -> Result<Option<String>, Failure> {
-        let from_environment = || env::var(VARIABLE).ok().filter(|url| !url.is_empty());
-        self.in_use(self.remote.clone().or_else(from_environment))
-    }
-
-    /// The same, where only the flag counts.
-    pub(crate) fn named(&self) -> Result<Option<String>, Failure> {
-        self.in_use(self.remote.clone())
-    }
-
-    fn in_use(&self, url: Option<String>) -> Result<Option<String>, Failure> {
+        let url = self.remote.clone().or_else(from_environment);
         match (&url, self.lone_flag()) {
             (None, Some(flag)) => Err(Failure::usage(format!("{flag} means nothing here"))
-                .with_hint("it belongs to --remote URL")),
+                .with_hint(format!("it belongs to --remote URL, or {VARIABLE}"))),
             _ => Ok(url),
         }
+    }
+
+    /// What went wrong, with a word on where the URL is from: whoever set a variable long ago may
+    /// not think of it.
+    pub(crate) fn traced(&self, failure: Failure) -> Failure {
+        if self.remote.is_some() || from_environment().is_none() {
+            return failure;
+        }
+        let word = format!("the workspace is the one of {VARIABLE}, which is set");
+        let hint = match failure.error().and_then(Error::hint) {
+            Some(hint) => format!("{hint}; {word}"),
+            None => word,
+        };
+        failure.with_hint(hint)
     }
 
     /// A flag that only helps to reach something.
@@ -84,10 +104,13 @@ impl RemoteFlags {
         let given = [
             ("--token-file", self.token_file.is_some()),
             ("--identity", !self.identity.is_empty()),
+            ("--identity-passphrase-file", self.identity_passphrase_file.is_some()),
             ("--password-file", self.password_file.is_some()),
             ("--known-hosts", self.known_hosts.is_some()),
             ("--host-key", self.host_key.is_some()),
             ("--accept-new-host-key", self.accept_new_host_key),
+            ("--header", !self.header.is_empty()),
+            ("--header-file", self.header_file.is_some()),
             ("--proxy", self.proxy.is_some()),
         ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
@@ -95,14 +118,22 @@ impl RemoteFlags {
 
     /// The workspace there, connected.
     pub(crate) async fn connect(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
+        self.connected(url, root).await.map_err(|failure| self.traced(failure))
+    }
+
+    async fn connected(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
         let config = self.config(url, root)?;
-        let ssh = matches!(config.settings.endpoint, Endpoint::Ssh(_));
+        let way = match (&config.settings.endpoint, &self.proxy) {
+            (Endpoint::Ssh(_), _) => Way::Ssh,
+            (_, None) => Way::Daemon,
+            (_, Some(_)) => Way::Proxy,
+        };
         let backend = agent_backend::remote_with(config).map_err(senseless)?;
         match backend.connect().await {
             Ok(()) => Ok(backend),
             Err(error) => {
                 backend.destroy().await?;
-                Err(unreachable(error, ssh))
+                Err(unreachable(error, way))
             }
         }
     }
@@ -122,10 +153,26 @@ impl RemoteFlags {
         if let Some(proxy) = &self.proxy {
             config = config.proxy(proxy).map_err(senseless)?;
         }
+        for header in self.headers()? {
+            config = with_header(config, &header)?;
+        }
         match config.settings.endpoint {
             Endpoint::Ssh(_) => self.as_user(config),
             Endpoint::WebSocket(_) | Endpoint::Stream(_) => self.with_token(config),
         }
+    }
+
+    /// Those of the file, then those that were named, which count where both say something.
+    fn headers(&self) -> Result<Vec<String>, Failure> {
+        let in_file = match &self.header_file {
+            Some(path) => {
+                let bytes = input::file(path).map_err(|failure| named(failure, "--header-file"))?;
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            None => String::new(),
+        };
+        let lines = in_file.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned);
+        Ok(lines.chain(self.header.iter().cloned()).collect())
     }
 
     fn with_token(&self, config: RemoteConfig) -> Result<RemoteConfig, Failure> {
@@ -139,9 +186,12 @@ impl RemoteFlags {
             let message = format!("{flag} is for ssh:// URLs");
             return Err(Failure::usage(message).with_hint("a daemon wants a token: --token-file"));
         }
+        let named = |failure: Failure| named(failure, "--token-file");
         let token = match &self.token_file {
-            Some(path) => Some(token::in_file(path)?),
-            None => token::in_environment()?,
+            Some(path) => Some(token::in_file(path).map_err(named)?),
+            None => token::in_environment().map_err(|failure| {
+                failure.with_hint("give the daemon's, or unset AGENT_BACKEND_AUTH_TOKEN")
+            })?,
         };
         match token {
             Some(token) => config.token(token).map_err(senseless),
@@ -157,8 +207,13 @@ impl RemoteFlags {
                     "an SSH server wants a key, --identity, or a password, --password-file",
                 ));
         }
+        let passphrase = self.identity_passphrase_file.as_deref().map(passphrase::in_file);
+        let passphrase = passphrase.transpose();
+        let passphrase =
+            passphrase.map_err(|failure| named(failure, "--identity-passphrase-file"))?;
         for path in &self.identity {
             config = config.key_file(path, None).map_err(senseless)?;
+            unlock(&mut config, path, passphrase.as_ref())?;
         }
         if let Some(socket) = env::var_os(AGENT).filter(|socket| !socket.is_empty()) {
             let socket = PathBuf::from(socket);
@@ -168,10 +223,9 @@ impl RemoteFlags {
             }
         }
         if let Some(path) = &self.password_file {
-            let text = String::from_utf8_lossy(&input::file(path)?).into_owned();
-            let password = text.lines().next().unwrap_or_default().to_owned();
-            let credential = Credential::Password(password.into());
-            config = config.credential(credential).map_err(senseless)?;
+            let password = passphrase::in_file(path);
+            let password = password.map_err(|failure| named(failure, "--password-file"))?;
+            config = config.password(password).map_err(senseless)?;
         }
         Ok(config)
     }
@@ -201,6 +255,38 @@ impl RemoteFlags {
     }
 }
 
+/// Gives the key that was added last the passphrase that it needs, or asks for one.
+fn unlock(config: &mut RemoteConfig, path: &Path, known: Option<&Secret>) -> Result<(), Failure> {
+    let Endpoint::Ssh(ssh) = &mut config.settings.endpoint else { return Ok(()) };
+    if let Some(Credential::Key { text, passphrase }) = ssh.credentials.last_mut()
+        && text.is_locked_key()
+    {
+        *passphrase = Some(match known {
+            Some(known) => known.clone(),
+            None => passphrase::asked(path)?,
+        });
+    }
+    Ok(())
+}
+
+/// What a header says may be a secret, so no error repeats it.
+fn with_header(config: RemoteConfig, header: &str) -> Result<RemoteConfig, Failure> {
+    match header.split_once(':') {
+        Some((name, value)) => config.header(name.trim(), value.trim()).map_err(senseless),
+        None => Err(Failure::usage("a header without ':'").with_hint("write 'Name: value'")),
+    }
+}
+
+/// A file that a flag names wrongly is a matter of the command line.
+fn named(failure: Failure, flag: &str) -> Failure {
+    failure.into_usage().with_hint(format!("{flag} names it"))
+}
+
+/// The URL where no flag names one.
+fn from_environment() -> Option<String> {
+    env::var(VARIABLE).ok().filter(|url| !url.is_empty())
+}
+
 /// A URL or a flag that cannot be meant is a matter of the command line.
 fn senseless(error: Error) -> Failure {
     Failure::from(error).into_usage()
@@ -209,31 +295,80 @@ fn senseless(error: Error) -> Failure {
 /// How a host key is called that nobody has seen before.
 const NEW: &str = "is not known";
 
+/// How it was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Daemon,
+    /// To a daemon, through a proxy.
+    Proxy,
+    Ssh,
+}
+
 /// Why there is no connection, and what to do about it.
-fn unreachable(error: Error, ssh: bool) -> Failure {
-    let hint = match (error.kind(), ssh) {
-        (Kind::Denied, false) => "give its token with --token-file, or as AGENT_BACKEND_AUTH_TOKEN",
-        (Kind::Denied, true) => {
+fn unreachable(error: Error, way: Way) -> Failure {
+    let said = |words: &str| error.message().contains(words);
+    let known = error.hint().map(str::to_owned);
+    let hint = match (error.kind(), way) {
+        // A key that is another one than it was is nothing to be waved through.
+        (Kind::Denied, _) if said("host key") && known.is_some() && !said(NEW) => {
+            return error.into();
+        }
+        (Kind::Denied, _) if said("host key") => {
+            "or pin it with --host-key, or pass --accept-new-host-key"
+        }
+        (Kind::Denied, Way::Daemon | Way::Proxy) if known.is_some() => {
+            "--token-file, AGENT_BACKEND_AUTH_TOKEN and --header are the ways"
+        }
+        (Kind::Denied, Way::Daemon | Way::Proxy) => {
+            "give its token with --token-file, or as AGENT_BACKEND_AUTH_TOKEN"
+        }
+        (Kind::Denied, Way::Ssh) => {
             "give a key with --identity, start an SSH agent, or use --password-file"
         }
-        (Kind::Disconnected | Kind::Timeout, false) => {
-            "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
-        }
-        (Kind::Disconnected | Kind::Timeout, true) => {
-            "is an SSH server running there? look at the host and the port of the URL"
-        }
+        (Kind::Invalid, Way::Ssh) if said("private key") => "look at the files of --identity",
+        // Somebody is there, and says what to do.
+        (Kind::Disconnected | Kind::Timeout, _) if known.is_some() => return error.into(),
+        (Kind::Disconnected | Kind::Timeout, way) => out_of_reach(error.message(), way),
         _ => return error.into(),
     };
-    let known = error.hint().map(str::to_owned);
-    match known {
-        // A key that is another one than it was is nothing to be waved through.
-        Some(_) if error.message().contains("host key") && !error.message().contains(NEW) => {
-            error.into()
+    let hint = match known {
+        Some(known) => format!("{known}; {hint}"),
+        None => hint.to_owned(),
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// What to look at where nobody answers, or somebody else does.
+fn out_of_reach(message: &str, way: Way) -> &'static str {
+    let said = |words: &str| message.contains(words);
+    match way {
+        _ if said("lookup address") => "look at the name of the host in the URL",
+        Way::Daemon if said("does not speak TLS") => {
+            "a daemon without TLS is reached by ws://, not wss://"
         }
-        Some(known) if error.message().contains("host key") => Failure::from(error).with_hint(
-            format!("{known}; or pin it with --host-key, or pass --accept-new-host-key"),
-        ),
-        Some(known) => Failure::from(error).with_hint(format!("{known}; {hint}")),
-        None => Failure::from(error).with_hint(hint),
+        Way::Daemon if said("does not speak as a websocket") => {
+            "is that the port of an SSH server? it is reached by ssh://user@host:port"
+        }
+        Way::Daemon => {
+            "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
+        }
+        Way::Proxy => "is the proxy of --proxy right, and a daemon running behind it?",
+        Way::Ssh if said("cannot greet") => {
+            "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh"
+        }
+        Way::Ssh => "is an SSH server running there? look at the host and the port of the URL",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_leads_nowhere_is_looked_at_first() {
+        for way in [Way::Daemon, Way::Proxy, Way::Ssh] {
+            let hint = out_of_reach("cannot reach h: failed to lookup address information", way);
+            assert_eq!(hint, "look at the name of the host in the URL");
+        }
     }
 }

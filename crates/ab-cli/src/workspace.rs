@@ -61,6 +61,11 @@ impl WorkspaceFlags {
         Ok(Opened { handle, root })
     }
 
+    /// What went wrong, with a word on where the workspace was named.
+    pub(crate) fn traced(&self, failure: Failure) -> Failure {
+        self.elsewhere.traced(failure)
+    }
+
     /// Whether the workspace is on another machine.
     pub(crate) fn is_elsewhere(&self) -> Result<bool, Failure> {
         Ok(self.elsewhere.url()?.is_some())

@@ -27,14 +27,23 @@ impl Daemon {
         Daemon::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Daemon {
+    pub(crate) fn spawn(mut command: Command) -> Daemon {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut notice = String::new();
-        errors.read_line(&mut notice).unwrap();
-        let address = notice.split("://").nth(1).unwrap_or_else(|| panic!("{notice}"));
-        let address = address.split(['/', '"']).next().unwrap().to_owned();
-        Daemon { child, errors, notice, address }
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        let (notice, address) = (String::new(), String::new());
+        // From here on it is ended whatever happens.
+        let mut daemon = Daemon { child, errors, notice, address };
+        // A client that waits for it may be served, and logged, before it has said where it is.
+        let mut said = String::new();
+        while !daemon.notice.contains("://") {
+            daemon.notice.clear();
+            let length = daemon.errors.read_line(&mut daemon.notice).unwrap();
+            assert!(length > 0, "it ended without a word on where it listens: {said}");
+            said.push_str(&daemon.notice);
+        }
+        let address = daemon.notice.split("://").nth(1).unwrap();
+        daemon.address = address.split(['/', '"']).next().unwrap().to_owned();
+        daemon
     }
 
     /// The status and the body of a request.

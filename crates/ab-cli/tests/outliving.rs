@@ -20,7 +20,7 @@ const HIDERS: &str = "mkfifo never; for how in 'setsid' 'nohup' 'setsid nohup' '
      while [ $(wc -l < alive 2>/dev/null || echo 0) -lt 4 ]; do :; done; echo there;";
 
 /// How many processes have the file open, whatever name it has where they are.
-fn held(stage: &Stage, name: &str) -> usize {
+pub(crate) fn held(stage: &Stage, name: &str) -> usize {
     let file = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     let wanted = file(&stage.path(name));
     let handles = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
@@ -34,7 +34,7 @@ fn held(stage: &Stage, name: &str) -> usize {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for what comes by itself.
-fn comes(what: &str, is_there: impl Fn() -> bool) {
+pub(crate) fn comes(what: &str, is_there: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_there() {
         assert!(start.elapsed() < PATIENCE, "{what} never came");

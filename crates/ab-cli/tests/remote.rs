@@ -4,6 +4,9 @@ mod commands;
 mod files;
 mod large;
 mod reaching;
+mod stalled;
+mod told;
+mod unlocking;
 
 use std::fs;
 use std::path::PathBuf;

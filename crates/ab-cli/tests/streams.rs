@@ -130,7 +130,7 @@ fn standard_input_that_is_closed_writes_an_empty_file() {
 }
 
 /// Whether the process has a handler for a signal.
-fn catches(child: &Child, signal: u32) -> bool {
+pub(crate) fn catches(child: &Child, signal: u32) -> bool {
     let mask = status_line(child, "SigCgt:").unwrap_or_default();
     u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask & (1 << (signal - 1)) != 0)
 }

@@ -32,7 +32,8 @@ const ASIDE: Style = Style::new().dimmed();
 /// With --remote, what a workspace elsewhere offers, how far away it is, or why it is out of reach.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// The directory whose file system is tried [default: the current directory]
+    /// The directory whose file system is tried; with --remote, a directory over there [default:
+    /// the current directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
@@ -45,8 +46,7 @@ pub(crate) struct Doctor {
 }
 
 pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
-    // This host is looked at unless another is named here: what the environment says is for work.
-    if let Some(url) = command.elsewhere.named()? {
+    if let Some(url) = command.elsewhere.url()? {
         let backend = command.elsewhere.connect(&url, command.root.as_deref()).await?;
         let told = elsewhere::tell(&url, &backend, terminal).await;
         backend.destroy().await?;

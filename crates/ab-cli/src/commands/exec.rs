@@ -15,7 +15,7 @@ use ab_core::process::{
     Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Process, ProcessId,
     Restrictions, Stdin,
 };
-use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status};
+use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange};
 use ab_host::{ExecSettings, Shell};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::commands::policy::RuleFlags;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::terminal::{Format, Terminal};
+use crate::terminal::{Format, Terminal, talk};
 use crate::workspace::{WorkspaceFlags, path_text};
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ was up. A command that could not be started ends with 1 to 4, see agent-backend 
 ///
 /// The command sees the workspace, or the scope, and a read-only system, as far as the host's walls
 /// reach: agent-backend doctor says what is in force. What it starts ends with it. Interrupts are
-/// passed on; a second one ends it.
+/// passed on; a second one kills it, a third does not wait for that.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Exec {
@@ -90,7 +90,7 @@ pub(crate) struct Exec {
     attach: Option<String>,
 
     /// With --attach: bytes of its output, of both kinds together, that were seen already
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "attach")]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
 
     /// Run nothing: print what would be in force for a command with these flags
@@ -317,8 +317,14 @@ impl Exec {
 
     /// Refuses what makes no sense together.
     fn check(&self) -> Result<(), Failure> {
+        if self.from > 0 && self.attach.is_none() {
+            return Err(
+                Failure::usage("--from means nothing here").with_hint("it belongs to --attach ID")
+            );
+        }
         if self.workspace.is_elsewhere()? {
-            return no_walls_here(&self.walls, &self.rules);
+            let refused = no_walls_here(&self.walls, &self.rules);
+            return refused.map_err(|failure| self.workspace.traced(failure));
         }
         if self.detach || self.attach.is_some() {
             return Err(Failure::usage("here, a command ends with the program that started it")
@@ -372,7 +378,8 @@ async fn in_workspace(
         return detached(exec, &handle, terminal).await.map(|()| Exit::Success);
     }
     if let Some(id) = &exec.attach {
-        let process = handle.attach(&ProcessId::new(id), exec.from).await?;
+        let attached = handle.attach(&ProcessId::new(id), exec.from).await;
+        let process = attached.map_err(|error| unknown(error, id))?;
         return followed(exec, process, &handle, terminal).await;
     }
     match terminal.format() {
@@ -462,6 +469,8 @@ async fn followed(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
+    // One that goes on without us is worth waiting for, and whoever waits wants to know.
+    let _subscription = exec.attach.as_ref().map(|_| backend.on_status_change(tell_of_the_way));
     let ended = live::follow(process, exec.limits.max_output, terminal).await?;
     for (name, said) in [("standard output", ended.stdout), ("standard error", ended.stderr)] {
         if said.shown < said.total {
@@ -469,8 +478,13 @@ async fn followed(
             terminal.note(&message);
         }
     }
-    let Some(exit) = ended.exit else {
-        return Err(lost(backend));
+    let exit = match (ended.exit, ended.left) {
+        (Some(exit), _) => exit,
+        (None, Some(exit)) => {
+            terminal.note("left without an answer: nobody said how the command ended");
+            return Ok(exit);
+        }
+        (None, None) => return Err(lost(exec, backend).await?),
     };
     match exit.cause {
         Cause::Timeout => terminal.note("the command was ended: its time was up"),
@@ -480,16 +494,67 @@ async fn followed(
     Ok(passed_on(&exit))
 }
 
-/// Why nobody knows how the command ended.
-fn lost(backend: &Backend) -> Failure {
-    match backend.status() {
-        Status::Connected => Error::new(Code::ExecError, Kind::Io, "the command was lost").into(),
-        Status::Connecting | Status::Disconnected | Status::Reconnecting | Status::Destroyed => {
-            let message = "the connection was lost while the command ran";
-            Failure::from(Error::new(Code::ConnectionClosed, Kind::Disconnected, message))
-                .with_hint("it ends over there; one that should go on is started with --detach")
-        }
+fn tell_of_the_way(change: &StatusChange) {
+    match change.to {
+        Status::Reconnecting => talk("note: the connection was lost: trying again\n"),
+        Status::Connected => talk("note: connected again\n"),
+        Status::Connecting | Status::Disconnected | Status::Destroyed => {}
     }
+}
+
+/// Why nobody knows how the command ended.
+async fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
+    if !exec.workspace.is_elsewhere()? {
+        return Ok(Error::new(Code::ExecError, Kind::Io, "the command was lost").into());
+    }
+    let failed = |message: &str, hint: &str| {
+        let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
+        Ok(Failure::from(error).with_hint(hint))
+    };
+    let Some(id) = &exec.attach else {
+        return failed(
+            "the connection was lost while the command ran",
+            "it ends over there; one that should go on is started with --detach",
+        );
+    };
+    // It is lost with all attempts to reach its daemon, or because its daemon knows nothing of it.
+    let forgotten = backend.status() != Status::Disconnected && {
+        let asked = backend.attach(&ProcessId::new(id), exec.from).await;
+        asked.is_err_and(|error| error.kind() == Kind::NotFound)
+    };
+    match forgotten {
+        true => failed(
+            "the daemon was restarted while the command ran, and does not know it any more",
+            "a daemon's commands end with it: start the command again",
+        ),
+        false => failed(
+            "the connection was lost while the command ran",
+            "it goes on over there, unless its daemon has ended: follow it again with --attach",
+        ),
+    }
+}
+
+/// Why a command that was left running cannot be followed.
+fn unknown(error: Error, id: &str) -> Failure {
+    if error.kind() != Kind::NotFound {
+        return error.into();
+    }
+    let hint = match is_an_id(id) {
+        true => {
+            "a daemon that was restarted knows no command from before: they ended with it; or this \
+             one ended long ago, or belongs to another --root or --scope"
+        }
+        false => "an ID is what exec --detach prints, like 3-1f2e3d4c",
+    };
+    Failure::from(error).with_hint(hint)
+}
+
+/// Whether a daemon may have given this id to a command.
+fn is_an_id(text: &str) -> bool {
+    text.split_once('-').is_some_and(|(number, daemon)| {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        digits(number) && daemon.len() == 8 && daemon.bytes().all(|it| it.is_ascii_hexdigit())
+    })
 }
 
 /// The exit code that says how the command ended.

@@ -48,7 +48,8 @@ pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
         return passed_on(socket).await;
     }
     if mcp.workspace.is_elsewhere()? {
-        no_walls_here(&mcp.walls, &mcp.rules)?;
+        let refused = no_walls_here(&mcp.walls, &mcp.rules);
+        refused.map_err(|failure| mcp.workspace.traced(failure))?;
     }
     let policy = mcp.rules.unattended()?;
     let workspace = mcp.workspace.open_with(mcp.walls.settings(), policy).await?;

@@ -9,12 +9,12 @@ use super::{Far, WAYS, Way};
 use crate::stage::Stage;
 
 /// Without walls and rules, so that a test can look at the very process.
-fn bare(stage: &Stage) -> Far {
+pub(super) fn bare(stage: &Stage) -> Far {
     Far::start_with(stage, &["--isolation", "none", "--safety", "off"])
 }
 
 /// A command whose first line of output has come, and that line.
-fn begun(far: &Far, stage: &Stage, way: Way, line: &str) -> (Child, String) {
+pub(super) fn begun(far: &Far, stage: &Stage, way: Way, line: &str) -> (Child, String) {
     let mut command = far.prepared(stage, way, &["exec", "--", line]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -23,12 +23,12 @@ fn begun(far: &Far, stage: &Stage, way: Way, line: &str) -> (Child, String) {
     (child, first.trim().to_owned())
 }
 
-fn signal(child: &Child, signal: rustix::process::Signal) {
+pub(super) fn signal(child: &Child, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-fn wait_until_gone(pid: &str) {
+pub(super) fn wait_until_gone(pid: &str) {
     let place = std::path::PathBuf::from(format!("/proc/{pid}"));
     while place.exists() {
         std::thread::yield_now();

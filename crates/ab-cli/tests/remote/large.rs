@@ -1,7 +1,7 @@
 //! Files that do not fit into one call: in pieces, never half there, with a word on how far it is.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
@@ -11,8 +11,19 @@ use crate::stage::{BINARY, Stage, run};
 /// More than is sent elsewhere at once.
 const LARGE: usize = 17 * 1024 * 1024 + 4321;
 
-fn large() -> Vec<u8> {
+pub(super) fn large() -> Vec<u8> {
     (0..LARGE).map(|at| (at % 251) as u8).collect()
+}
+
+/// What lies beside a file while it is written, once it is there.
+pub(super) fn part_of(stage: &Stage, name: &str) -> String {
+    let is_it = |part: &String| part.starts_with(&format!(".{name}.")) && part.ends_with(".part");
+    loop {
+        if let Some(part) = stage.names("").into_iter().find(is_it) {
+            return part;
+        }
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -62,13 +73,74 @@ fn what_is_interrupted_leaves_nothing_behind() {
     let mut child = command.spawn().unwrap();
     child.stdin.as_mut().unwrap().write_all(&large()).unwrap();
     // Its other half is awaited for ever.
-    while !stage.names("").iter().any(|name| name.ends_with(".part")) {
-        std::thread::yield_now();
-    }
+    part_of(&stage, "big.bin");
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(stage.names("").is_empty(), "{:?}", stage.names(""));
+    assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn a_daemon_that_dies_leaves_the_file_as_it_was_and_says_what_is_left() {
+    for way in WAYS {
+        let stage = Stage::with(&[("big.bin", "old")]);
+        let far = Far::start(&stage);
+        let mut command = far.prepared(&stage, way, &["fs", "write", "big.bin"]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(&large()).unwrap();
+        let part = part_of(&stage, "big.bin");
+        // Once while pieces are under way, once when all that came is there and more is awaited.
+        let whole = (LARGE / 1024 / 1024 * 1024 * 1024) as u64;
+        while way == Way::Socket && fs::metadata(stage.path(&part)).unwrap().len() < whole {
+            std::thread::yield_now();
+        }
+        // Killed, without a goodbye. More input is awaited, and none comes: it does not take that
+        // to notice, nor does anybody wait for a daemon that does not come back.
+        drop(far.daemon);
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(4), "{said}");
+        let (error, hint) = said.split_once("\nhint: ").unwrap();
+        assert!(error.starts_with("error: write 'big.bin': "), "{said}");
+        assert!(!error.contains(".part"), "{said}");
+        let expect = format!(
+            "'big.bin' was not changed; '{part}' may be left there: remove it with fs rm\n"
+        );
+        assert_eq!(hint, expect);
+        drop(input);
+        // What is left is in nobody's way when it is written again.
+        let stale = fs::read(stage.path(&part)).unwrap();
+        let far = Far::start(&stage);
+        let ran = far.run_with(&stage, way, &["fs", "write", "big.bin"], &large());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert_eq!(stage.names(""), [part.clone(), "big.bin".to_owned()]);
+        assert!(fs::read(stage.path("big.bin")).unwrap() == large());
+        assert!(fs::read(stage.path(&part)).unwrap() == stale);
+        assert_eq!(far.out(&stage, way, &["fs", "rm", &part]), "");
+        assert_eq!(stage.names(""), ["big.bin"]);
+        assert_eq!(far.daemon.end().0, 0);
+    }
+}
+
+#[test]
+fn a_large_file_that_may_not_be_there_is_refused_by_its_own_name() {
+    let stage = Stage::with(&[("old.bin", "old"), ("file", "")]);
+    let far = Far::start(&stage);
+    let large = large();
+    let words = ["fs", "write", "old.bin", "--create-new"];
+    let ran = far.run_with(&stage, Way::Socket, &words, &large);
+    ran.expect_error(1, "write 'old.bin': ");
+    assert!(
+        ran.err.contains("hint: 'old.bin' was not changed; choose another path"),
+        "{}",
+        ran.err
+    );
+    assert!(!ran.err.contains(".part"), "{}", ran.err);
+    let ran = far.run_with(&stage, Way::Socket, &["fs", "write", "file/below"], &large);
+    assert!(ran.code == 1 && !ran.err.contains(".part"), "{}", ran.err);
+    assert_eq!(stage.names(""), ["file", "old.bin"]);
     assert_eq!(far.daemon.end().0, 0);
 }
 

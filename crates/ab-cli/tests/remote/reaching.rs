@@ -105,7 +105,7 @@ fn a_key_opens_the_door() {
     assert_eq!(by(&[&other, &key]).text(), "a.txt\n");
     by(&[&other]).expect_error(3, "does not let 'ada' in by the key SHA256:");
     by(&[]).expect_error(3, "without credentials");
-    by(&[&locked]).expect_error(1, "encrypted");
+    by(&[&locked]).expect_error(2, "encrypted");
     by(&["no/such/key"]).expect_error(2, "cannot read the key no/such/key");
     assert_eq!(far.daemon.end().0, 0);
 }

@@ -15,6 +15,12 @@ impl Secret {
     pub fn reveal(&self) -> &str {
         &self.0
     }
+
+    /// Whether this is a private key that only a passphrase opens.
+    pub fn is_locked_key(&self) -> bool {
+        let read = russh::keys::decode_secret_key(&self.0, None);
+        matches!(read, Err(russh::keys::Error::KeyIsEncrypted))
+    }
 }
 
 impl From<&str> for Secret {

@@ -35,6 +35,8 @@ pub(super) struct Shown {
 pub(super) struct Over {
     /// Absent when it was lost.
     pub(super) exit: Option<Ended>,
+    /// How we end, where nobody waits for the command any more.
+    pub(super) left: Option<Exit>,
     pub(super) stdout: Shown,
     pub(super) stderr: Shown,
 }
@@ -50,7 +52,8 @@ pub(super) async fn follow(
         std::thread::spawn(move || pass_on(&stdin));
     }
     let mut signals = Signals::watch();
-    let mut over = Over { exit: None, stdout: Shown::default(), stderr: Shown::default() };
+    let (stdout, stderr) = (Shown::default(), Shown::default());
+    let mut over = Over { exit: None, left: None, stdout, stderr };
     let mut asked = 0;
     let mut patience = None;
     loop {
@@ -72,16 +75,18 @@ pub(super) async fn follow(
             // Whoever runs it cannot be reached.
             () = patience_ends => return Ok(over),
         };
-        // Whoever asks twice means it.
+        // Whoever asks twice means it, and whoever asks once more does not wait for an answer.
         let control = match control {
             Control::Signal(signal) => {
                 asked += 1;
                 match asked {
                     1 => Control::Signal(signal),
-                    _ => {
-                        patience.get_or_insert_with(|| Instant::now() + PATIENCE);
+                    2 => {
+                        over.left = Some(left_by(signal));
+                        patience = Some(Instant::now() + PATIENCE);
                         Control::Signal(KILL)
                     }
+                    _ => return Ok(over),
                 }
             }
             control => control,
@@ -120,6 +125,15 @@ impl Over {
                 Ok(())
             }
         }
+    }
+}
+
+/// How a process ends that minds a signal.
+fn left_by(signal: i32) -> Exit {
+    match signal {
+        INTERRUPT => Exit::Interrupted,
+        TERMINATE => Exit::Terminated,
+        _ => Exit::Unavailable,
     }
 }
 

@@ -86,13 +86,13 @@ pub(crate) async fn run(
         Some(text) => {
             let writing = backend.write_with(path, text.as_str(), command.options());
             tokio::select! {
-                stat = writing => stat?,
+                stat = writing => stat.map_err(|error| about(error, path))?,
                 exit = signals.next() => return Err(Failure::Told(exit)),
             }
         }
         None => {
             input::announce(&io::stdin(), terminal);
-            from_input(command, backend, path, manner, &mut signals).await?
+            from_input(command, backend, path, manner, (&mut signals, terminal)).await?
         }
     };
     match terminal.format() {
@@ -111,7 +111,7 @@ async fn from_input(
     backend: &Backend,
     path: &str,
     manner: Manner,
-    signals: &mut Signals,
+    (signals, terminal): (&mut Signals, &mut Terminal),
 ) -> Result<Stat, Failure> {
     let mut blocks = Blocks::of_stdin()?;
     let mut begun = Vec::new();
@@ -130,7 +130,8 @@ async fn from_input(
             return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).into());
         }
         let content = std::mem::take(&mut begun);
-        Ok::<_, Failure>(Some(backend.write_with(path, content, command.options()).await?))
+        let written = backend.write_with(path, content, command.options()).await;
+        Ok::<_, Failure>(Some(written.map_err(|error| about(error, path))?))
     };
     let written = tokio::select! {
         written = whole => written?,
@@ -140,8 +141,17 @@ async fn from_input(
         Some(stat) => Ok(stat),
         None => {
             let progress = Progress::new(manner.progress, blocks.total());
-            large::write(command, backend, path, (begun, blocks), progress, signals).await
+            let whom = (signals, terminal);
+            large::write(command, backend, path, (begun, blocks), progress, whom).await
         }
+    }
+}
+
+/// What happened on the way to a file is about that file.
+fn about(error: Error, path: &str) -> Error {
+    match error.path() {
+        Some(_) => error,
+        None => error.with_path(path),
     }
 }
 

@@ -1,24 +1,30 @@
 //! A file too large for one call: written beside its place, several pieces at once, then put there.
 //!
-//! Whoever looks sees the old file or the new one. What was begun and not finished is removed.
+//! Whoever looks sees the old file or the new one. What was begun and not finished is removed where
+//! it can be reached, and named where it cannot. Its name is used once, so that what an earlier
+//! attempt left is in nobody's way.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{
     Access, Creation, Links, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
 };
-use ab_core::{Backend, File, Kind};
+use ab_core::{Backend, Code, Effect, Error, File, Kind, Status, Subscription, Verb};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::Write;
 use crate::commands::fs::pieces::{AHEAD, PIECE};
 use crate::commands::input::Blocks;
 use crate::failure::Failure;
+use crate::hint;
 use crate::progress::Progress;
 use crate::signals::Signals;
+use crate::terminal::Terminal;
 
 /// Whether a file can be put in this place: nobody expects a version of what is there, and it is
 /// no link, which would be lost.
@@ -42,42 +48,179 @@ pub(super) async fn write(
     path: &str,
     (begun, blocks): (Vec<u8>, Blocks),
     progress: Progress,
-    signals: &mut Signals,
+    (signals, terminal): (&mut Signals, &mut Terminal),
 ) -> Result<Stat, Failure> {
     let beside = beside(backend, path)?;
-    let writing = async {
-        let permissions = match backend.stat(path).await {
-            Ok(stat) => stat.mode,
-            Err(_) => None,
-        };
-        let options = OpenOptions {
-            access: Access::Write,
-            create: Creation::Always,
-            permissions,
-            ..OpenOptions::default()
-        };
-        let file = backend.open(&beside, options).await?;
-        fill(file.as_ref(), begun, blocks, progress).await?;
-        if command.sync {
-            file.sync().await?;
+    let filling = async {
+        let (_subscription, mut loss) = loss(backend);
+        tokio::select! {
+            filled = filled(command, backend, (path, &beside), (begun, blocks), progress) => filled,
+            // What is open over there is closed with the connection: no more input will help.
+            Some(error) = loss.recv() => Err(Unfinished::Lost(error.into())),
         }
-        drop(file);
-        let overwrite = match command.create_new {
-            true => Overwrite::Refuse,
-            false => Overwrite::Replace,
-        };
-        backend.rename_with(&beside, path, RenameOptions { overwrite }).await?;
-        Ok(backend.stat(path).await?)
     };
-    let written = tokio::select! {
-        written = writing => written,
-        exit = signals.next() => Err(Failure::Told(exit)),
+    let filled = tokio::select! {
+        filled = filling => filled,
+        exit = signals.next() => Err(Unfinished::Begun(Failure::Told(exit))),
     };
-    if written.is_err() {
-        // Where even that is out of reach, the error that is told is why.
-        let _ = backend.rm(&beside, RemoveOptions::default().missing_ok()).await;
+    let placed = match filled {
+        Ok(()) => placed(command, backend, (path, &beside), signals).await,
+        Err(unfinished) => Err((unfinished, Effect::NotApplied)),
+    };
+    match placed {
+        Ok(()) => {
+            let there = backend.stat(path).await;
+            Ok(there.map_err(|error| error.with_effect(Effect::Applied, None))?)
+        }
+        Err((unfinished, effect)) => {
+            let whom = (signals, terminal);
+            Err(unfinished.told(backend, (path, &beside), effect, whom).await)
+        }
     }
-    written
+}
+
+/// Puts what lies beside the file in its place; or says why not, and what became of the file.
+async fn placed(
+    command: &Write,
+    backend: &Backend,
+    (path, beside): (&str, &str),
+    signals: &mut Signals,
+) -> Result<(), (Unfinished, Effect)> {
+    let overwrite = match command.create_new {
+        true => Overwrite::Refuse,
+        false => Overwrite::Replace,
+    };
+    tokio::select! {
+        placed = backend.rename_with(beside, path, RenameOptions { overwrite }) => match placed {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let effect = error.effect().unwrap_or(Effect::NotApplied);
+                Err((Unfinished::of(error), effect))
+            }
+        },
+        exit = signals.next() => Err((Unfinished::Begun(Failure::Told(exit)), Effect::Unknown)),
+    }
+}
+
+/// How long it may take to clear away what was begun.
+const CLEARING: Duration = Duration::from_secs(5);
+
+/// Why the file is not in its place.
+enum Unfinished {
+    /// Nothing was begun.
+    Untouched(Failure),
+    /// Something may lie beside the file, and can be removed.
+    Begun(Failure),
+    /// The same, and it is out of reach.
+    Lost(Failure),
+}
+
+impl Unfinished {
+    fn of(failure: impl Into<Failure>) -> Unfinished {
+        let failure = failure.into();
+        match failure.error().map(Error::kind) {
+            Some(Kind::Disconnected | Kind::Destroyed) => Unfinished::Lost(failure),
+            _ => Unfinished::Begun(failure),
+        }
+    }
+
+    /// Clears away what can be, and says of the file that was meant what became of it.
+    async fn told(
+        self,
+        backend: &Backend,
+        (path, beside): (&str, &str),
+        effect: Effect,
+        (signals, terminal): (&mut Signals, &mut Terminal),
+    ) -> Failure {
+        let (failure, left) = match self {
+            Unfinished::Untouched(failure) => (failure, false),
+            Unfinished::Begun(failure) => {
+                let cleared = cleared(backend, beside, signals).await;
+                (failure, !cleared)
+            }
+            Unfinished::Lost(failure) => (failure, effect != Effect::Applied),
+        };
+        let became = match effect {
+            Effect::Applied => format!("'{path}' was written all the same"),
+            Effect::NotApplied => format!("'{path}' was not changed"),
+            Effect::Unknown => {
+                format!("'{path}' may have been replaced or not: look before trying again")
+            }
+        };
+        let left = left.then(|| format!("'{beside}' may be left there: remove it with fs rm"));
+        let Failure::Call(error) = failure else {
+            // Whoever stopped it knows that it was not done.
+            if left.is_some() || effect == Effect::Unknown {
+                let words: Vec<String> = [Some(became), left].into_iter().flatten().collect();
+                terminal.note(&words.join("; "));
+            }
+            return failure;
+        };
+        let own = error.hint().or_else(|| hint::for_kind(error.kind())).map(str::to_owned);
+        let words: Vec<String> = [Some(became), own, left].into_iter().flatten().collect();
+        // What was written beside is no business of whoever named the file.
+        let error = match error.path().is_some() || error.kind() == Kind::Disconnected {
+            true => error.with_verb(Verb::Write).with_path(path),
+            false => error,
+        };
+        Failure::Call(error.with_effect(effect, None).with_hint(words.join("; ")))
+    }
+}
+
+/// Whether nothing is left beside the file. One that is out of reach is not waited for.
+async fn cleared(backend: &Backend, beside: &str, signals: &mut Signals) -> bool {
+    if backend.status() != Status::Connected {
+        return false;
+    }
+    let removing = backend.rm(beside, RemoveOptions::default().missing_ok());
+    tokio::select! {
+        removed = timeout(CLEARING, removing) => matches!(removed, Ok(Ok(_))),
+        // Whoever asks twice means it.
+        _ = signals.next() => false,
+    }
+}
+
+/// Where the end of the connection is told, as long as the subscription is held.
+fn loss(backend: &Backend) -> (Subscription, mpsc::Receiver<Error>) {
+    let (tells, hears) = mpsc::channel(1);
+    let subscription = backend.on_status_change(move |change| {
+        let lost =
+            || Error::new(Code::ConnectionClosed, Kind::Disconnected, "the connection was lost");
+        if change.to != Status::Connected {
+            // Told once is enough.
+            let _ = tells.try_send(change.error.clone().unwrap_or_else(lost));
+        }
+    });
+    (subscription, hears)
+}
+
+/// Everything, in a file beside the one that is meant.
+async fn filled(
+    command: &Write,
+    backend: &Backend,
+    (path, beside): (&str, &str),
+    (begun, blocks): (Vec<u8>, Blocks),
+    progress: Progress,
+) -> Result<(), Unfinished> {
+    let permissions = match backend.stat(path).await {
+        Ok(stat) => stat.mode,
+        Err(_) => None,
+    };
+    let options = OpenOptions {
+        access: Access::Write,
+        create: Creation::Always,
+        permissions,
+        ..OpenOptions::default()
+    };
+    let file = backend.open(beside, options).await.map_err(|error| match error.kind() {
+        Kind::Disconnected | Kind::Timeout => Unfinished::of(error),
+        _ => Unfinished::Untouched(error.into()),
+    })?;
+    fill(file.as_ref(), begun, blocks, progress).await.map_err(Unfinished::of)?;
+    if command.sync {
+        file.sync().await.map_err(Unfinished::of)?;
+    }
+    Ok(())
 }
 
 /// A name of our own in the same directory.

@@ -1,0 +1,181 @@
+//! What a person is told: hints that fit, and a variable that means the same to every command.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::json;
+
+use super::commands::bare;
+use super::{Far, TOKEN, WAYS, Way};
+use crate::killed::{daemon, port};
+use crate::mcp::Session;
+use crate::relay::Relay;
+use crate::stage::{BINARY, Ran, Stage, run};
+use crate::streams::catches;
+
+#[test]
+fn a_command_that_nobody_knows_is_told_with_where_its_id_comes_from() {
+    let stage = Stage::new();
+    let far = Far::start(&stage);
+    for way in WAYS {
+        let ran = far.run(&stage, way, &["exec", "--attach", "nonsense"]);
+        ran.expect_error(1, "no process nonsense");
+        assert!(ran.err.contains("hint: an ID is what exec --detach prints"), "{}", ran.err);
+    }
+    assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn a_command_of_a_daemon_that_was_restarted_is_gone() {
+    let stage = Stage::new();
+    let far = bare(&stage);
+    let id = far.out(&stage, Way::Socket, &["exec", "--detach", "--", "sleep 1000"]);
+    assert_eq!(far.daemon.end().0, 0);
+    let far = bare(&stage);
+    let ran = far.run(&stage, Way::Socket, &["exec", "--attach", id.trim()]);
+    ran.expect_error(1, &format!("no process {}", id.trim()));
+    let hint = "a daemon that was restarted knows no command from before: they ended with it";
+    assert!(ran.err.contains(hint), "{}", ran.err);
+    assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn whoever_follows_a_command_is_told_that_its_daemon_was_restarted() {
+    let stage = Stage::new();
+    let port = port();
+    let served = daemon(&stage, port);
+    let url = format!("ws://127.0.0.1:{port}/ssh");
+    let line = "echo begun; sleep 100000";
+    let id = stage.out(&["exec", "--remote", &url, "--detach", "--", line]);
+    let mut command = stage.command(BINARY);
+    command.args(["exec", "--remote", &url, "--attach", id.trim()]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut begun = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut begun).unwrap();
+    assert_eq!(begun, "begun\n");
+    // Killed, without a goodbye.
+    drop(served);
+    let served = daemon(&stage, port);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    let expect = [
+        "note: the connection was lost: trying again",
+        "note: connected again",
+        "error: the daemon was restarted while the command ran, and does not know it any more",
+        "hint: a daemon's commands end with it: start the command again",
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expect);
+    assert_eq!(served.end().0, 0);
+}
+
+#[test]
+fn the_variable_means_the_same_to_every_command() {
+    let stage = Stage::with(&[("a.txt", "")]);
+    let far = Far::start(&stage);
+    let by_variable = |words: &[&str]| {
+        let mut command = crate::stage::command(BINARY, &far.here);
+        command.env("AGENT_BACKEND_REMOTE", &far.socket).env("AGENT_BACKEND_AUTH_TOKEN", TOKEN);
+        command.args(words);
+        command
+    };
+    assert_eq!(run(by_variable(&["fs", "ls"]), b"").text(), "a.txt\n");
+    assert_eq!(run(by_variable(&["exec", "--", "ls"]), b"").text(), "a.txt\n");
+    let told = run(by_variable(&["doctor", "--json"]), b"").value();
+    assert_eq!(told["url"], json!(far.socket));
+    let mut session = Session::of(by_variable(&["mcp"]));
+    let listed = session.text("list_directory", json!({ "path": "." }));
+    assert!(listed.contains("a.txt"), "{listed}");
+    assert_eq!(session.end(), "");
+    for words in [&["fs", "ls"][..], &["exec"], &["mcp"], &["doctor"]] {
+        let help = stage.out(&[words, &["--help"]].concat());
+        assert!(help.contains("[env: AGENT_BACKEND_REMOTE]"), "{words:?}");
+    }
+    assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn whoever_knocks_at_the_wrong_door_is_told_the_right_one() {
+    let stage = Stage::new();
+    let far = Far::start(&stage);
+    let at = |url: &str| url.split("://").nth(1).unwrap().to_owned();
+    let ssh = at(&far.ssh).split('@').nth(1).unwrap().to_owned();
+    let ls = |url: &str, more: &[&str]| {
+        stage.run(&[&["fs", "ls", "--remote", url, "--host-key", &far.fingerprint], more].concat())
+    };
+    let check = |ran: Ran, code: i32, hint: &str| {
+        ran.expect_error(code, "");
+        let told = ran.err.split("\nhint: ").nth(1).unwrap_or_else(|| panic!("{}", ran.err));
+        assert_eq!(told.trim(), hint, "{}", ran.err);
+    };
+    let tls = "a daemon without TLS is reached by ws://, not wss://";
+    check(ls(&format!("wss://{}", at(&far.socket)), &[]), 4, tls);
+    let other = "is that the port of an SSH server? it is reached by ssh://user@host:port";
+    check(ls(&format!("ws://{ssh}/ssh"), &[]), 4, other);
+    let other = "is that an SSH server? the port of a daemon is reached by ws://host:port/ssh";
+    let daemon = format!("ssh://ada@{}", far.daemon.address);
+    check(ls(&daemon, &[]), 4, other);
+    let path = "look at the path of the URL: a daemon has its websocket at /ssh";
+    let token = stage.outside("token").to_str().unwrap().to_owned();
+    let nowhere = format!("ws://{}/nowhere", far.daemon.address);
+    check(ls(&nowhere, &["--token-file", &token]), 4, path);
+    let way = "--token-file, AGENT_BACKEND_AUTH_TOKEN and --header are the ways";
+    let ran = ls(&nowhere, &[]);
+    assert!(ran.code == 3 && ran.err.trim().ends_with(way), "{}", ran.err);
+    let proxy = "is the proxy of --proxy right, and a daemon running behind it?";
+    check(ls(&far.socket, &["--proxy", "http://127.0.0.1:1"]), 4, proxy);
+    check(ls(&far.socket, &["--token-file", "nowhere"]), 2, "--token-file names it");
+    let ran = ls(&far.ssh, &["--password-file", "nowhere"]);
+    check(ran, 2, "--password-file names it");
+    std::fs::write(stage.outside("no-key"), "no key").unwrap();
+    let no_key = stage.outside("no-key").to_str().unwrap().to_owned();
+    check(ls(&far.ssh, &["--identity", &no_key]), 1, "look at the files of --identity");
+    assert_eq!(far.daemon.end().0, 0);
+}
+
+#[test]
+fn a_variable_that_was_forgotten_is_named() {
+    let stage = Stage::new();
+    let by_variable = |url: &str, words: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.env("AGENT_BACKEND_REMOTE", url).args(words);
+        run(command, b"")
+    };
+    let gone = "ws://127.0.0.1:1/ssh";
+    for (ran, code) in [
+        (by_variable("nonsense", &["fs", "ls"]), 2),
+        (by_variable(gone, &["fs", "ls"]), 4),
+        (by_variable(gone, &["mcp"]), 4),
+        (by_variable(gone, &["mcp", "--isolation", "none"]), 2),
+        (by_variable(gone, &["doctor"]), 4),
+        (by_variable(gone, &["exec", "--isolation", "none", "--", "true"]), 2),
+    ] {
+        ran.expect_error(code, "the workspace is the one of AGENT_BACKEND_REMOTE, which is set\n");
+    }
+    let ran = by_variable("nonsense", &["fs", "ls", "--remote", gone]);
+    assert!(!ran.err.contains("AGENT_BACKEND_REMOTE"), "{}", ran.err);
+    stage.run(&["exec", "--from", "3", "--", "true"]).expect_error(2, "it belongs to --attach");
+}
+
+#[test]
+fn a_write_whose_daemon_died_names_its_file() {
+    let stage = Stage::new();
+    let mut far = Far::start(&stage);
+    let relay = Relay::to(&far.daemon.address);
+    far.socket = format!("ws://{}/ssh", relay.address);
+    let mut command = far.prepared(&stage, Way::Socket, &["fs", "write", "in/a.txt"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It reads its input once it is connected; then nothing gets through, and the daemon dies.
+    while !catches(&child, 2) {
+        std::thread::yield_now();
+    }
+    relay.stall();
+    drop(child.stdin.take());
+    drop(far.daemon);
+    relay.go_on();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.starts_with("error: write 'in/a.txt': "), "{said}");
+    assert!(stage.names("").is_empty());
+}
