@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::error::Error;
 use crate::path::WsPath;
 
 /// Pieces of output that may wait for a slow reader; an owned process blocks beyond that.
@@ -400,13 +401,16 @@ type Hook = Box<dyn FnOnce(Option<&Exit>) + Send>;
 pub struct Ending {
     end: watch::Receiver<Option<Option<Exit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
+    why_lost: Arc<OnceLock<Error>>,
 }
 
 impl Ending {
     fn channel() -> (Ending, EndingSetter) {
         let (sender, end) = watch::channel(None);
         let hooks = Arc::new(Mutex::new(Some(Vec::new())));
-        (Ending { end, hooks: hooks.clone() }, EndingSetter { end: sender, hooks })
+        let why_lost = Arc::default();
+        let ending = Ending { end, hooks: hooks.clone(), why_lost: Arc::clone(&why_lost) };
+        (ending, EndingSetter { end: sender, hooks, why_lost })
     }
 
     pub async fn wait(&mut self) -> Option<Exit> {
@@ -414,6 +418,11 @@ impl Ending {
             Ok(end) => end.clone().flatten(),
             Err(_) => None,
         }
+    }
+
+    /// Why the process was lost, if it was and somebody knows.
+    pub fn why_lost(&self) -> Option<&Error> {
+        self.why_lost.get()
     }
 
     /// Runs `hook` once the process has ended or was lost; at once if it already has.
@@ -440,11 +449,18 @@ impl fmt::Debug for Ending {
 pub struct EndingSetter {
     end: watch::Sender<Option<Option<Exit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
+    why_lost: Arc<OnceLock<Error>>,
 }
 
 impl EndingSetter {
     pub fn set(self, exit: Exit) {
         self.finish(Some(exit));
+    }
+
+    /// The process was lost, and this is why.
+    pub fn lost(self, why: Error) {
+        // There is no other who could have said it.
+        let _ = self.why_lost.set(why);
     }
 
     fn finish(&self, exit: Option<Exit>) {

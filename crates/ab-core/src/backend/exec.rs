@@ -156,7 +156,11 @@ impl Backend {
             None => gathering.await,
         }
         let Some(exit) = process.wait().await else {
-            return Err(failure(Code::ExecError, Kind::Io, &line, "the process was lost"));
+            let message = match process.ending().why_lost() {
+                Some(why) => format!("the process was lost: {}", why.message()),
+                None => "the process was lost".to_owned(),
+            };
+            return Err(failure(Code::ExecError, Kind::Io, &line, message));
         };
         Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })
     }
