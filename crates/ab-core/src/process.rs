@@ -425,6 +425,14 @@ impl Ending {
         self.why_lost.get()
     }
 
+    /// What to say of a process that was lost.
+    pub fn loss(&self) -> String {
+        match self.why_lost() {
+            Some(why) => format!("the process was lost: {}", why.message()),
+            None => "the process was lost".to_owned(),
+        }
+    }
+
     /// Runs `hook` once the process has ended or was lost; at once if it already has.
     pub fn then(&self, hook: impl FnOnce(Option<&Exit>) + Send + 'static) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);

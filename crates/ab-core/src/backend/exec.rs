@@ -156,11 +156,7 @@ impl Backend {
             None => gathering.await,
         }
         let Some(exit) = process.wait().await else {
-            let message = match process.ending().why_lost() {
-                Some(why) => format!("the process was lost: {}", why.message()),
-                None => "the process was lost".to_owned(),
-            };
-            return Err(failure(Code::ExecError, Kind::Io, &line, message));
+            return Err(failure(Code::ExecError, Kind::Io, &line, process.ending().loss()));
         };
         Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })
     }

@@ -404,6 +404,18 @@ async fn an_owned_process_ends_with_its_connection() {
     assert_eq!(within(process.wait()).await, None);
     let why = process.ending().why_lost().unwrap();
     assert_eq!((why.code(), why.kind()), (Code::ConnectionClosed, Kind::Disconnected), "{why}");
+    // Whoever only waits for a command is told the same.
+    let backend = ground.backend.clone();
+    let running = tokio::spawn(async move { backend.exec("echo > here; sleep 1000").await });
+    within(async {
+        while !ground.local.exists("here").await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    ground.relay.cut();
+    let error = within(running).await.unwrap().unwrap_err();
+    assert!(error.message().starts_with("the process was lost: the connection to "), "{error}");
     within(async {
         while ground.relay.server().connections() > 1 {
             tokio::task::yield_now().await;
