@@ -512,3 +512,24 @@ fn flooded(session: &Session) -> Error {
     );
     Error::new(Code::ExecError, Kind::Io, message).with_verb(Verb::Exec)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn mail_that_nobody_reads_is_bounded() {
+        let mail = Mail::new();
+        let piece = vec![0; 1024 * 1024];
+        for _ in 0..=MAX_UNREAD / piece.len() {
+            mail.data(&piece);
+        }
+        // All of that may be there, and not a byte more.
+        assert!(!mail.flooded.load(Ordering::Acquire));
+        mail.data(&[0]);
+        assert!(mail.flooded.load(Ordering::Acquire));
+        mail.data(&piece);
+        assert_eq!(mail.gauge.unread(), 0);
+        assert_eq!(mail.inbox.packet(MAX_FRAME).await, Ok(None));
+    }
+}
