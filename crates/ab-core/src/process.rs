@@ -408,8 +408,8 @@ impl Ending {
     fn channel() -> (Ending, EndingSetter) {
         let (sender, end) = watch::channel(None);
         let hooks = Arc::new(Mutex::new(Some(Vec::new())));
-        let why_lost = Arc::<OnceLock<Error>>::default();
-        let ending = Ending { end, hooks: hooks.clone(), why_lost: why_lost.clone() };
+        let why_lost = Arc::default();
+        let ending = Ending { end, hooks: hooks.clone(), why_lost: Arc::clone(&why_lost) };
         (ending, EndingSetter { end: sender, hooks, why_lost })
     }
 
@@ -420,9 +420,17 @@ impl Ending {
         }
     }
 
-    /// Why nobody knows how the process ended, where the driver can tell.
-    pub fn why_lost(&self) -> Option<Error> {
-        self.why_lost.get().cloned()
+    /// Why the process was lost, if it was and somebody knows.
+    pub fn why_lost(&self) -> Option<&Error> {
+        self.why_lost.get()
+    }
+
+    /// What to say of a process that was lost.
+    pub fn loss(&self) -> String {
+        match self.why_lost() {
+            Some(why) => format!("the process was lost: {}", why.message()),
+            None => "the process was lost".to_owned(),
+        }
     }
 
     /// Runs `hook` once the process has ended or was lost; at once if it already has.
@@ -459,9 +467,8 @@ impl EndingSetter {
 
     /// The process was lost, and this is why.
     pub fn lose(self, why: Error) {
-        // It is set once: this takes the setter.
+        // There is no other who could have said it.
         let _ = self.why_lost.set(why);
-        self.finish(None);
     }
 
     fn finish(&self, exit: Option<Exit>) {

@@ -6,6 +6,7 @@
 
 pub mod address;
 mod carrier;
+mod deadline;
 mod dial;
 pub mod endpoint;
 mod file;

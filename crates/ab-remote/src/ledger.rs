@@ -6,15 +6,19 @@
 //! know yet that it is dead, so that what is not in the book by then never happens.
 //!
 //! Books are bounded, and those of dead connections expire. What is not remembered any more is
-//! unknown, never guessed.
+//! unknown, never guessed; so is what is still under way when whoever asks has waited for long.
+//!
+//! A connection has one number, and nobody else has it: whatever its channels enter is in the book
+//! of that number.
 
+use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ab_core::{Effect, Error, Kind};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::wire::call::CallNumber;
 
@@ -24,6 +28,8 @@ const MAX_ENTRIES: usize = 4096;
 const MAX_BOOKS: usize = 1024;
 /// How long the book of a dead connection is kept.
 const KEPT: Duration = Duration::from_secs(15 * 60);
+/// How long whoever asks about a call waits for it to be over.
+const SETTLING: Duration = Duration::from_secs(15);
 
 /// The books of a server, from its start to its end.
 #[derive(Debug)]
@@ -54,6 +60,11 @@ struct Entries {
     left: Option<Instant>,
 }
 
+/// Who is at the other end of an SSH connection, once its client has said by which number it is
+/// known. All channels of the connection share it.
+#[derive(Debug, Default)]
+pub(crate) struct Caller(OnceLock<(u128, Arc<Book>)>);
+
 /// A channel of a connection that has a book.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -80,9 +91,13 @@ impl Ledger {
         self.incarnation
     }
 
-    /// Takes a seat for a channel of a connection, whose book is begun if there is none.
-    pub(crate) fn seat(&self, connection: u128) -> Seat {
+    /// Enters a caller under its number, and takes a seat for the channel that said it. Nothing if
+    /// the caller has another number already, or another caller this one.
+    pub(crate) fn introduce(&self, caller: &Caller, connection: u128) -> Option<Seat> {
         let mut books = lock(&self.books);
+        if caller.0.get().is_some() {
+            return caller.seat(connection);
+        }
         let now = Instant::now();
         books.retain(|_, book| !book.expired(now));
         if books.len() >= MAX_BOOKS && !books.contains_key(&connection) {
@@ -92,32 +107,30 @@ impl Ledger {
             // Those of living connections are as bounded as the connections are.
             oldest.map(|oldest| books.remove(&oldest));
         }
-        let book = books.entry(connection).or_insert_with(|| Arc::new(Book::new())).clone();
-        book.seats.send_modify(|seats| *seats += 1);
-        Seat { book }
+        let Place::Vacant(place) = books.entry(connection) else { return None };
+        let book = place.insert(Arc::new(Book::new())).clone();
+        let (_, book) = caller.0.get_or_init(|| (connection, book));
+        Some(Seat::new(book))
     }
 
-    /// What became of a call. `own` is the connection that asks.
+    /// What became of a call. `own` is the connection that asks. What is not over in time is
+    /// unknown; it can be asked about again.
     pub(crate) async fn outcome(&self, call: CallNumber, own: Option<u128>) -> Effect {
         let book = lock(&self.books).get(&call.connection).cloned();
         let Some(book) = book else { return Effect::Unknown };
         if own != Some(call.connection) {
             book.retired.send_replace(true);
-            let mut seats = book.seats.subscribe();
-            // The sender is in the book that is held here.
-            let _ = seats.wait_for(|seats| *seats == 0).await;
         }
-        loop {
-            let closed = book.closed.notified();
-            tokio::pin!(closed);
-            closed.as_mut().enable();
-            match book.find(call.request) {
-                Found::Closed(effect) => return effect,
-                Found::UnderWay => closed.await,
-                Found::Nothing { forgotten: false } => return Effect::NotApplied,
-                Found::Nothing { forgotten: true } => return Effect::Unknown,
-            }
-        }
+        let settled = book.settled(call.request, own == Some(call.connection));
+        timeout(SETTLING, settled).await.unwrap_or(Effect::Unknown)
+    }
+}
+
+impl Caller {
+    /// A seat for a channel of this caller; nothing if that is not its number.
+    pub(crate) fn seat(&self, connection: u128) -> Option<Seat> {
+        let (_, book) = self.0.get().filter(|(number, _)| *number == connection)?;
+        Some(Seat::new(book))
     }
 }
 
@@ -146,6 +159,26 @@ impl Book {
         self.is_over() && left.is_some_and(|left| now.duration_since(left) > KEPT)
     }
 
+    /// What became of a call, once it is over: its connection too, unless that is the one that asks.
+    async fn settled(&self, request: u32, own: bool) -> Effect {
+        if !own {
+            let mut seats = self.seats.subscribe();
+            // The sender is in this book.
+            let _ = seats.wait_for(|seats| *seats == 0).await;
+        }
+        loop {
+            let closed = self.closed.notified();
+            tokio::pin!(closed);
+            closed.as_mut().enable();
+            match self.find(request) {
+                Found::Closed(effect) => return effect,
+                Found::UnderWay => closed.await,
+                Found::Nothing { forgotten: false } => return Effect::NotApplied,
+                Found::Nothing { forgotten: true } => return Effect::Unknown,
+            }
+        }
+    }
+
     fn find(&self, request: u32) -> Found {
         let entries = lock(&self.entries);
         match entries.calls.iter().find(|call| call.0 == request) {
@@ -157,6 +190,11 @@ impl Book {
 }
 
 impl Seat {
+    fn new(book: &Arc<Book>) -> Self {
+        book.seats.send_modify(|seats| *seats += 1);
+        Self { book: book.clone() }
+    }
+
     /// Enters a call that begins.
     pub(crate) fn begin(&self, request: u32) -> Entry {
         let mut entries = lock(&self.book.entries);
@@ -250,10 +288,14 @@ mod tests {
         CallNumber { connection: 7, request }
     }
 
+    fn taken(ledger: &Ledger, connection: u128) -> Seat {
+        ledger.introduce(&Caller::default(), connection).unwrap()
+    }
+
     #[tokio::test]
     async fn a_book_says_what_became_of_its_calls() {
         let ledger = Ledger::new();
-        let seat = ledger.seat(7);
+        let seat = taken(&ledger, 7);
         seat.begin(1).done(Effect::Applied);
         seat.begin(2).done(Effect::NotApplied);
         drop(seat.begin(3));
@@ -273,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_is_asked_about_ends_first() {
         let ledger = Ledger::new();
-        let seat = ledger.seat(7);
+        let seat = taken(&ledger, 7);
         let asking = ledger.outcome(call(1), Some(8));
         let serving = async {
             seat.retired().await;
@@ -288,7 +330,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_of_the_same_connection_is_waited_for() {
         let ledger = Ledger::new();
-        let seat = ledger.seat(7);
+        let seat = taken(&ledger, 7);
         let entry = seat.begin(1);
         let (effect, ()) =
             tokio::join!(ledger.outcome(call(1), Some(7)), async { entry.done(Effect::Applied) });
@@ -298,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_forgotten_is_unknown() {
         let ledger = Ledger::new();
-        let seat = ledger.seat(7);
+        let seat = taken(&ledger, 7);
         for request in 0..=MAX_ENTRIES {
             seat.begin(u32::try_from(request).unwrap()).done(Effect::Applied);
         }
@@ -306,7 +348,7 @@ mod tests {
         assert_eq!(ledger.outcome(call(0), None).await, Effect::Unknown);
         assert_eq!(ledger.outcome(call(1), None).await, Effect::Applied);
         for connection in 100..100 + MAX_BOOKS as u128 {
-            ledger.seat(connection);
+            taken(&ledger, connection);
         }
         assert_eq!(lock(&ledger.books).len(), MAX_BOOKS);
         assert_eq!(ledger.outcome(call(1), None).await, Effect::Unknown);
@@ -315,11 +357,46 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn books_of_dead_connections_expire() {
         let ledger = Ledger::new();
-        ledger.seat(7).begin(1).done(Effect::Applied);
+        taken(&ledger, 7).begin(1).done(Effect::Applied);
         tokio::time::advance(KEPT).await;
         assert_eq!(ledger.outcome(call(1), None).await, Effect::Applied);
         tokio::time::advance(Duration::from_millis(1)).await;
-        ledger.seat(8);
+        taken(&ledger, 8);
         assert_eq!(ledger.outcome(call(1), None).await, Effect::Unknown);
+    }
+
+    #[tokio::test]
+    async fn a_number_is_one_caller_s() {
+        let ledger = Ledger::new();
+        let (one, two) = (Caller::default(), Caller::default());
+        assert!(one.seat(7).is_none(), "nobody said hello");
+        let first = ledger.introduce(&one, 7).unwrap();
+        // Another channel of the same connection.
+        one.seat(7).unwrap().begin(1).done(Effect::Applied);
+        assert!(one.seat(8).is_none());
+        assert!(ledger.introduce(&one, 7).is_some());
+        assert!(ledger.introduce(&one, 8).is_none());
+        assert!(ledger.introduce(&two, 7).is_none());
+        drop(first);
+        assert_eq!(ledger.outcome(call(1), None).await, Effect::Applied);
+        // Nor is it anybody's once it was asked about, and the caller is known to be given up.
+        assert!(ledger.introduce(&two, 7).is_none() && two.seat(7).is_none());
+        assert!(one.seat(7).unwrap().is_retired());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_end_is_unknown_until_it_does() {
+        let ledger = Ledger::new();
+        let seat = taken(&ledger, 7);
+        let entry = seat.begin(1);
+        // Whoever asks on another connection waits for this one to end, and on this one for the call.
+        for own in [None, Some(7)] {
+            let before = Instant::now();
+            assert_eq!(ledger.outcome(call(1), own).await, Effect::Unknown);
+            assert_eq!(before.elapsed(), SETTLING);
+        }
+        entry.done(Effect::Applied);
+        drop(seat);
+        assert_eq!(ledger.outcome(call(1), None).await, Effect::Applied);
     }
 }

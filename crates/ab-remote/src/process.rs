@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::inbox::Inbox;
-use crate::ledger::{Ledger, Seat, effect_of_failure};
+use crate::ledger::{Caller, Seat, effect_of_failure};
 use crate::outlet::{Gone, Outlet};
 use crate::wire;
 use crate::wire::frame::{FromProcess, INPUT_ROOM, MAX_FRAME, ToProcess, framed};
@@ -31,12 +31,12 @@ const PARTING: Duration = Duration::from_secs(5);
 /// go too.
 pub(crate) async fn serve(
     backend: Backend,
-    ledger: Arc<Ledger>,
+    caller: Arc<Caller>,
     inbox: Arc<Inbox>,
     outlet: Outlet,
 ) {
     // A client that is gone needs no answer.
-    let _: Result<(), Gone> = match begin(&backend, &ledger, &inbox).await {
+    let _: Result<(), Gone> = match begin(&backend, &caller, &inbox).await {
         Ok(begun) => attend(begun, &inbox, &outlet).await,
         Err(error) => outlet.stdout(framed(&FromProcess::Refused(error))).await,
     };
@@ -53,10 +53,12 @@ struct Begun {
     seat: Option<Seat>,
 }
 
-async fn begin(backend: &Backend, ledger: &Ledger, inbox: &Inbox) -> Result<Begun, Error> {
+async fn begin(backend: &Backend, caller: &Caller, inbox: &Inbox) -> Result<Begun, Error> {
     match frame(inbox).await? {
         Some(ToProcess::Exec { call, room, request }) => {
-            let seat = ledger.seat(call.connection);
+            let Some(seat) = caller.seat(call.connection) else {
+                return Err(misplaced("the call has the number of another connection"));
+            };
             if seat.is_retired() {
                 // It was said of this call that it never happens.
                 return Err(misplaced("the connection was given up by its client"));

@@ -46,7 +46,7 @@ pub(crate) use staging::Staging;
 use status::{BAD_MESSAGE, FAILURE, Refusal};
 
 use crate::inbox::Inbox;
-use crate::ledger::{Ledger, Seat, effect_of_failure};
+use crate::ledger::{Caller, Ledger, Seat, effect_of_failure};
 use crate::outlet::Outlet;
 use crate::wire;
 
@@ -72,6 +72,7 @@ pub(crate) struct Session {
     views: Backend,
     scopes: Mutex<HashMap<String, Backend>>,
     ledger: Arc<Ledger>,
+    caller: Arc<Caller>,
     /// The connection's number and its place in the ledger, once a client of ours said hello.
     seat: OnceLock<(u128, Seat)>,
     staging: Staging,
@@ -84,7 +85,7 @@ impl Session {
         backend: Backend,
         allowance: Arc<Allowance>,
         links: LinkOrder,
-        ledger: Arc<Ledger>,
+        (ledger, caller): (Arc<Ledger>, Arc<Caller>),
         staging: Staging,
     ) -> Self {
         Self {
@@ -96,6 +97,7 @@ impl Session {
             exact: AtomicBool::new(false),
             scopes: Mutex::default(),
             ledger,
+            caller,
             seat: OnceLock::new(),
             staging,
             calls: Mutex::default(),
@@ -236,15 +238,16 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut flights = Flights::default();
     let mut greeted = false;
-    let ended = loop {
+    let ended = 'serving: loop {
         let packet = tokio::select! {
             biased;
+            // What was asked for and has not begun is said never to happen.
+            () = session.retired() => break Ended::ByClient,
             Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                 replies.push(flights.land(flight, lane, reply));
                 continue;
             }
             packet = inbox.packet(MAX_PACKET) => packet,
-            () = session.retired() => break Ended::ByClient,
         };
         let packet = match packet {
             Ok(Some(packet)) => packet,
@@ -282,6 +285,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
             }
             tokio::select! {
                 biased;
+                () = session.retired() => break 'serving Ended::ByClient,
                 permit = &mut permit, if held.is_none() => held = Some(permit),
                 Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                     replies.push(flights.land(flight, lane, reply));

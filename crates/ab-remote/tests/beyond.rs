@@ -1,15 +1,29 @@
 //! Our own extended request, as a client of ours sends it, and as nobody should.
 
+use std::sync::Arc;
+
+use ab_core::call::Outcome;
+use ab_core::effective::Control;
+use ab_core::guard::{Entry, Refusal};
 use ab_core::metadata::{Listing, Stat};
 use ab_core::options::{ListOptions, StatOptions, WriteOptions};
-use ab_core::{Backend, Effect, Kind, PathRules, WsPath};
+use ab_core::process::{Command, ExecRequest};
+use ab_core::{Assembly, Backend, Effect, Guard, Guards, Kind, PathRules, Verb, WsPath};
 use ab_remote::sftp::extended::{Extended, NAMES};
 use ab_remote::sftp::packet::Fields;
 use ab_remote::wire::call::{Body, Call, CallNumber, Part, Welcome};
+use ab_remote::wire::frame::{FromProcess, SUBSYSTEM, ToProcess, framed};
 use ab_remote::wire::{self, Wire};
-use bytes::Bytes;
+use agent_backend::MemoryOptions;
+use bytes::{Bytes, BytesMut};
+use russh::ChannelMsg;
+use russh::client::Handle;
+use tokio::sync::Semaphore;
 
-use crate::client::{EXTENDED_REPLY, Packet, Sftp, connect, open_server, string};
+use crate::client::{
+    EXTENDED, EXTENDED_REPLY, Packet, Sftp, Trusting, connect, open_server, string,
+};
+use crate::stage::within;
 
 async fn ask(sftp: &mut Sftp, call: Call) -> Packet {
     let (name, body) = Extended::Call(Box::new(call)).encode();
@@ -215,4 +229,122 @@ async fn a_content_is_staged_and_written_as_a_whole() {
     assert_eq!(backend.read("staged").await.unwrap(), "abcdef");
     // It is used up.
     assert_eq!(ask(&mut sftp, write()).await.status(), 4);
+}
+
+/// The first answer on a channel of its own to a command in the name of a connection.
+async fn run(handle: &Handle<Trusting>, connection: u128) -> FromProcess {
+    let mut channel = within(handle.channel_open_session()).await.unwrap();
+    channel.request_subsystem(true, SUBSYSTEM).await.unwrap();
+    let request = ExecRequest::new(Command::Shell("echo it ran >> ran".to_owned()));
+    let call = CallNumber { connection, request: 1 };
+    let frame = ToProcess::Exec { call, room: 1000, request: Box::new(request) };
+    channel.data_bytes(framed(&frame)).await.unwrap();
+    let mut said = BytesMut::new();
+    loop {
+        match within(channel.wait()).await.expect("the channel was closed") {
+            ChannelMsg::Data { data } => said.extend_from_slice(&data),
+            _ => continue,
+        }
+        let Some(header) = said.first_chunk::<4>() else { continue };
+        let whole = 4 + u32::from_be_bytes(*header) as usize;
+        if said.len() >= whole {
+            return wire::decode(said.freeze().slice(4..whole)).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_run_in_no_other_connection_s_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = open_server(agent_backend::local(directory.path()).unwrap());
+    let (handle, _serving) = connect(&server).await;
+    let (other, _served) = connect(&server).await;
+    let refused = |answer: FromProcess| match answer {
+        FromProcess::Refused(error) => {
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.message().contains("another connection"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    };
+    // Nobody has said hello.
+    refused(run(&handle, 1).await);
+    let (mut first, mut second) = (Sftp::new(&handle).await, Sftp::new(&other).await);
+    answer::<Welcome>(&mut first, Call::Hello { connection: 1 }).await.unwrap();
+    assert_eq!(ask(&mut second, Call::Hello { connection: 1 }).await.status(), 4);
+    answer::<Welcome>(&mut second, Call::Hello { connection: 2 }).await.unwrap();
+    refused(run(&handle, 2).await);
+    refused(run(&other, 1).await);
+    refused(run(&other, 3).await);
+    assert!(!directory.path().join("ran").exists());
+    assert!(matches!(run(&handle, 1).await, FromProcess::Began { .. }));
+}
+
+/// Lets no write pass before it is given a permit for it.
+#[derive(Debug)]
+struct Held(Semaphore);
+
+impl Guard for Held {
+    fn enter<'a>(&'a self, call: &'a ab_core::Call<'a>) -> Entry<'a> {
+        match call.verb {
+            Verb::Write => Entry::Waits(Box::pin(async {
+                self.0.acquire().await.unwrap().forget();
+                Ok(())
+            })),
+            _ => Entry::PASS,
+        }
+    }
+
+    fn grow(&self, _: &ab_core::Call<'_>, _: u64) -> ab_core::Result<()> {
+        Ok(())
+    }
+
+    fn refused(&self, _: &Refusal<'_>) {}
+
+    fn controls(&self) -> Option<Control> {
+        None
+    }
+
+    fn exit(&self, _: &ab_core::Call<'_>, _: &Outcome<'_>) {}
+}
+
+/// Time passes by itself while everybody waits.
+#[tokio::test(start_paused = true)]
+async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
+    /// As many as are worked on at a time.
+    const TOGETHER: u32 = 64;
+    let held = Arc::new(Held(Semaphore::new(0)));
+    let guards = Guards { limits: vec![held.clone()], ..Guards::default() };
+    let assembly = Assembly { guards, ..Assembly::default() };
+    let backend = agent_backend::memory_with(MemoryOptions::default(), assembly).unwrap();
+    let server = open_server(backend.clone());
+    let (handle, _serving) = connect(&server).await;
+    let mut first = Sftp::new(&handle).await;
+    answer::<Welcome>(&mut first, Call::Hello { connection: 1 }).await.unwrap();
+    let mut sent = Vec::new();
+    for number in 0..TOGETHER + 2 {
+        let call = Call::Write {
+            path: path(&number.to_string()),
+            body: Body::Here(Bytes::from_static(b"x")),
+            options: WriteOptions::default(),
+        };
+        let (name, body) = Extended::Call(Box::new(call)).encode();
+        sent.push(first.send(EXTENDED, &[&string(name.as_bytes()), &body[..]].concat()).await);
+    }
+    let (other, _served) = connect(&server).await;
+    let mut second = Sftp::new(&other).await;
+    answer::<Welcome>(&mut second, Call::Hello { connection: 2 }).await.unwrap();
+    let outcome = |request| Call::Outcome(CallNumber { connection: 1, request });
+    // Nothing is over, and whoever asks is not kept waiting for that.
+    for request in [sent[0], sent[64]] {
+        let effect = answer::<Effect>(&mut second, outcome(request)).await.unwrap();
+        assert_eq!(effect, Effect::Unknown);
+    }
+    held.0.add_permits(1000);
+    for (number, request) in sent.iter().enumerate() {
+        let effect = answer::<Effect>(&mut second, outcome(*request)).await.unwrap();
+        let there = backend.exists(&number.to_string()).await.unwrap();
+        let began = number < TOGETHER as usize;
+        assert_eq!((effect == Effect::Applied, there), (began, began), "{number}: {effect:?}");
+        assert_ne!(effect, Effect::Unknown);
+    }
 }

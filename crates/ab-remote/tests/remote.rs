@@ -1,5 +1,6 @@
 //! The remote driver: a workspace elsewhere that behaves like here.
 
+mod deadlines;
 mod faults;
 mod lifecycle;
 mod openssh;

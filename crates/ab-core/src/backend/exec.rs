@@ -156,10 +156,9 @@ impl Backend {
             None => gathering.await,
         }
         let Some(exit) = process.wait().await else {
-            let lost = || failure(Code::ExecError, Kind::Io, &line, "the process was lost");
             return Err(match process.ending().why_lost() {
-                Some(why) => why.with_command(&line),
-                None => lost(),
+                Some(why) => why.clone().with_command(&line),
+                None => failure(Code::ExecError, Kind::Io, &line, "the process was lost"),
             });
         };
         Ok(ExecOutput { stdout: stdout.done(), stderr: stderr.done(), exit })

@@ -84,7 +84,7 @@ async fn waited_for(
         }
     }
     let Some(exit) = process.wait().await else {
-        let error = Error::new(Code::ExecError, Kind::Io, "the process was lost");
+        let error = Error::new(Code::ExecError, Kind::Io, process.ending().loss());
         return Err(error.with_verb(Verb::Exec).with_command(line).into());
     };
     answered(stdout, stderr, &exit, timeout)

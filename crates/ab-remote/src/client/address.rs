@@ -94,6 +94,13 @@ impl Address {
             if user_info(uri).is_some() {
                 return Err(invalid("the URL of a websocket names a user: a token is a setting"));
             }
+            if let Some(secret) = uri.query().and_then(secret_in) {
+                let message = format!(
+                    "the query of the URL holds a {secret}, and URLs are seen in histories, lists \
+                     of processes and logs: a token is a setting"
+                );
+                return Err(invalid(message).with_hint(TOKEN_ELSEWHERE));
+            }
             let resource = uri.path_and_query().map_or("/", |resource| resource.as_str());
             let resource = match (uri.path(), uri.query()) {
                 ("/" | "", None) if web => SOCKET_PATH.to_owned(),
@@ -115,6 +122,10 @@ impl Address {
     /// The whole of it, query included.
     pub(crate) fn url(&self) -> String {
         format!("{}{}", self.origin(), self.resource)
+    }
+
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.resource.split_once('?').map(|(_, query)| query)
     }
 
     fn origin(&self) -> String {
@@ -219,6 +230,18 @@ fn uri(url: &str) -> Result<Uri> {
 const EXAMPLES: &str = "write it like wss://host/ssh, ws://127.0.0.1:3001/ssh or \
                         ssh://user@host:22/path";
 
+const TOKEN_ELSEWHERE: &str = "leave it out of the URL and give it as the setting token, with \
+                               --token-file, or as AGENT_BACKEND_AUTH_TOKEN";
+
+/// What kind of secret a field of a query is, if one is.
+fn secret_in(query: &str) -> Option<&'static str> {
+    query.split(['&', ';']).find_map(|field| {
+        let name = field.split_once('=').map_or(field, |(name, _)| name);
+        let name = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
+        ["token", "password", "secret"].into_iter().find(|secret| name.ends_with(secret))
+    })
+}
+
 fn host(uri: &Uri, default: u16) -> Result<Host> {
     let name = uri.host().unwrap_or_default();
     if name.is_empty() {
@@ -281,11 +304,20 @@ mod tests {
 
     #[test]
     fn a_query_is_sent_and_not_shown() {
-        let address = Address::parse("https://h/?token=secret").unwrap();
-        assert_eq!(address.url(), "wss://h/ssh?token=secret");
+        let address = Address::parse("https://h/?tenant=secret").unwrap();
+        assert_eq!(address.url(), "wss://h/ssh?tenant=secret");
         assert_eq!((address.to_string(), format!("{address:?}")), {
             ("wss://h/ssh".to_owned(), "wss://h/ssh".to_owned())
         });
+    }
+
+    #[test]
+    fn a_token_in_a_url_is_told_where_it_belongs() {
+        let error = Address::parse("ws://h/ssh?token=x").unwrap_err();
+        let hint = error.hint().unwrap_or_default();
+        for place in ["setting token", "--token-file", "AGENT_BACKEND_AUTH_TOKEN"] {
+            assert!(hint.contains(place), "{hint}");
+        }
     }
 
     #[test]
@@ -317,6 +349,10 @@ mod tests {
             ("ws://h:99999/ssh", "port in the URL is none"),
             ("ws://h:secret/ssh", "port in the URL is none"),
             ("ws://secret@h/ssh", "names a user"),
+            ("ws://h/ssh?token=secret", "holds a token"),
+            ("http://h/?a=b&access_Token=secret", "holds a token"),
+            ("wss://h/ssh?%74oken=secret", "holds a token"),
+            ("wss://h/ssh?password=hidden-secret", "holds a password"),
             ("ssh://h/srv", "names no user"),
             ("ssh://@h/srv", "names no user"),
             ("ssh://ada:secret@h/srv", "holds a password"),

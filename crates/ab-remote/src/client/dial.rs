@@ -5,6 +5,7 @@ mod brisk;
 mod client;
 mod failure;
 mod login;
+mod page;
 mod proxy;
 mod ssh;
 mod tcp;

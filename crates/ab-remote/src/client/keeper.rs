@@ -2,6 +2,7 @@
 //! [state machine](super::link) says.
 
 use std::future::pending;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -35,7 +36,8 @@ enum Told {
 pub(crate) struct Keeper {
     told: mpsc::UnboundedSender<Told>,
     current: watch::Receiver<Option<Arc<Session>>>,
-    given_up: watch::Receiver<bool>,
+    /// Why nobody tries to connect, while nobody does.
+    given_up: watch::Receiver<Option<Error>>,
     task: JoinHandle<()>,
 }
 
@@ -43,7 +45,7 @@ impl Keeper {
     pub(crate) fn start(settings: Arc<Settings>, hub: StatusHub) -> Self {
         let (told, hears) = mpsc::unbounded_channel();
         let (sets, current) = watch::channel(None);
-        let (gives_up, given_up) = watch::channel(false);
+        let (gives_up, given_up) = watch::channel(None);
         let link = Link::new(settings.reconnection);
         let keeping = Keeping {
             settings,
@@ -72,12 +74,15 @@ impl Keeper {
         self.current.clone()
     }
 
-    /// Waits until there is no connection and nobody tries to make one.
-    pub(crate) fn given_up(&self) -> impl Future<Output = ()> + use<> {
+    /// Waits until there is no connection and nobody tries to make one: why not.
+    pub(crate) fn given_up(&self) -> impl Future<Output = Error> + use<> {
         let mut given_up = self.given_up.clone();
         async move {
-            // A link that is gone tries nothing either.
-            let _ = given_up.wait_for(|given_up| *given_up).await;
+            match given_up.wait_for(Option::is_some).await {
+                Ok(why) => why.clone().unwrap_or_else(lost),
+                // A link that is gone tries nothing either.
+                Err(_) => ended(),
+            }
         }
     }
 
@@ -111,7 +116,7 @@ struct Keeping {
     link: Link,
     hears: mpsc::UnboundedReceiver<Told>,
     current: watch::Sender<Option<Arc<Session>>>,
-    given_up: watch::Sender<bool>,
+    given_up: watch::Sender<Option<Error>>,
     connection: Option<(Generation, Arc<Session>, oneshot::Receiver<Gone>)>,
     attempt: Option<(Generation, Attempt)>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -229,8 +234,11 @@ impl Keeping {
         for effect in self.link.apply(input) {
             self.perform(effect);
         }
-        let idle = matches!(self.link.status(), Status::Disconnected | Status::Destroyed);
-        self.given_up.send_replace(idle);
+        self.given_up.send_replace(match self.link.status() {
+            Status::Disconnected => Some(self.reason.clone().unwrap_or_else(lost)),
+            Status::Destroyed => Some(ended()),
+            Status::Connecting | Status::Connected | Status::Reconnecting => None,
+        });
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -290,8 +298,11 @@ fn number() -> u128 {
     let mut bytes = [0; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => u128::from_be_bytes(bytes),
-        // Two connections of one number share a book, which then knows less.
-        Err(_) => 0,
+        // As good as what a map's order is made of.
+        Err(_) => {
+            let random = || u128::from(RandomState::new().build_hasher().finish());
+            (random() << 64) | random()
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! output is read on from where it was, without a byte lost or repeated. What was on its way to its
 //! standard input at that moment may have arrived or not.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,16 +20,19 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::carrier::{HalfChannel, Unopened};
+use super::deadline;
 use super::lines::Line;
 use super::remote::Shared;
 use super::session::{Later, Session};
-use crate::inbox::Inbox;
+use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::wire;
 use crate::wire::call::CallNumber;
 use crate::wire::frame::{FromProcess, INPUT_ROOM, MAX_FRAME, SUBSYSTEM, ToProcess, framed};
 
 /// Bytes of output that may be on their way or wait for a reader.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
+/// Pieces without a byte, which tell of a loss, that may wait for a reader.
+const LOSSES: u64 = 1024;
 /// How long it may take to let go in good order.
 const PARTING: Duration = Duration::from_secs(10);
 /// Input of one frame, at most.
@@ -122,24 +126,45 @@ struct Began {
 struct Channel {
     session: Arc<Session>,
     half: Option<HalfChannel>,
-    inbox: Arc<Inbox>,
+    mail: Arc<Mail>,
 }
 
-/// Takes what arrives, so that whoever reads it may take its time: no more comes than there is room
-/// for.
-struct Mail(Arc<Inbox>);
+/// Takes what arrives, so that whoever reads it may take its time. No more comes than there is room
+/// for, from a server that keeps to it; from any other no more is taken than that could be.
+struct Mail {
+    inbox: Inbox,
+    gauge: Arc<Gauge>,
+    flooded: AtomicBool,
+}
+
+impl Mail {
+    fn new() -> Self {
+        let gauge = Arc::<Gauge>::default();
+        let inbox = Inbox::new(gauge.clone());
+        Self { inbox, gauge, flooded: AtomicBool::new(false) }
+    }
+
+    /// More came than there can be room for: nothing is taken any more.
+    fn flood(&self) {
+        self.flooded.store(true, Ordering::Release);
+        self.inbox.close();
+    }
+}
 
 impl Line for Mail {
     fn data(&self, bytes: &[u8]) {
-        self.0.push(bytes);
+        match self.gauge.unread() > MAX_UNREAD {
+            true => self.flood(),
+            false => self.inbox.push(bytes),
+        }
     }
 
     fn refused(&self) {
-        self.0.end();
+        self.inbox.end();
     }
 
     fn over(&self) {
-        self.0.end();
+        self.inbox.end();
     }
 }
 
@@ -175,18 +200,13 @@ impl Channel {
                     Ok((channel, Began { id, input }))
                 }
                 Heard::Frame(FromProcess::Refused(error)) => Err(error),
-                Heard::Frame(_) | Heard::End => {
+                Heard::Frame(_) | Heard::Flood | Heard::End => {
                     Err(unsure(session.lost(verb), starts.then_some(Effect::Unknown), ticket))
                 }
             }
         };
-        let begun = match timeout(session.patience, beginning).await {
-            Ok(begun) => begun,
-            Err(_) => {
-                let error = session.late(verb, call.request, starts);
-                Err(error)
-            }
-        };
+        let begun = deadline::within(session.patience, beginning).await;
+        let begun = begun.unwrap_or_else(|| Err(session.late(verb, call.request, starts)));
         begun.map_err(|error| match (error.command(), command) {
             (None, Some(command)) => error.with_command(command),
             _ => error,
@@ -202,9 +222,9 @@ impl Channel {
             }
         };
         let half = session.carrier.open().await.map_err(refused)?;
-        let inbox = Arc::new(Inbox::new(Arc::default()));
-        session.lines.add(half.id(), Arc::new(Mail(inbox.clone())));
-        let channel = Self { session: session.clone(), half: Some(half), inbox };
+        let mail = Arc::new(Mail::new());
+        session.lines.add(half.id(), mail.clone());
+        let channel = Self { session: session.clone(), half: Some(half), mail };
         if let Some(half) = &channel.half {
             half.request_subsystem(SUBSYSTEM).await.map_err(refused)?;
         }
@@ -218,8 +238,9 @@ impl Channel {
     }
 
     async fn hear(&self) -> Heard {
-        match self.inbox.packet(MAX_FRAME).await {
+        match self.mail.inbox.packet(MAX_FRAME).await {
             Ok(Some(packet)) => wire::decode(packet).map_or(Heard::End, Heard::Frame),
+            Ok(None) if self.mail.flooded.load(Ordering::Acquire) => Heard::Flood,
             Ok(None) | Err(_) => Heard::End,
         }
     }
@@ -227,6 +248,8 @@ impl Channel {
 
 enum Heard {
     Frame(FromProcess),
+    /// More than there is room for.
+    Flood,
     /// The channel is over, or may as well be.
     End,
 }
@@ -238,7 +261,7 @@ impl Channel {
             let mut heard = self.say(framed(&ToProcess::LetGo)).await;
             while heard {
                 heard = match self.hear().await {
-                    Heard::Frame(FromProcess::Over) | Heard::End => false,
+                    Heard::Frame(FromProcess::Over) | Heard::Flood | Heard::End => false,
                     Heard::Frame(_) => true,
                 };
             }
@@ -290,6 +313,11 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
             };
             match attend(&channel, &mut held, &mut ends).await {
                 Left::Lost if held.lifetime == Lifetime::Detached => {}
+                Left::Lost if channel.session.is_over() => {
+                    let why = channel.session.lost(Verb::Exec);
+                    return lost(ending.take(), why.with_effect(Effect::Unknown, None));
+                }
+                Left::Lost => return,
                 Left::LetGo if held.lifetime == Lifetime::Detached => {
                     let left = stdin.iter_mut().flat_map(|pieces| {
                         std::iter::from_fn(|| pieces.try_recv().ok()).collect::<Vec<_>>()
@@ -300,18 +328,16 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                     channel.leave().await;
                     return;
                 }
-                Left::Lost if channel.session.is_over() => {
-                    if let Some(ending) = ending.take() {
-                        let lost = channel.session.lost(Verb::Exec);
-                        ending.lose(lost.with_effect(Effect::Unknown, None));
-                    }
-                    return;
-                }
-                Left::Over | Left::LetGo | Left::Lost => return,
+                Left::Over | Left::LetGo => return,
             }
-            channel = match again(&shared, &channel, &held, &mut leash).await {
-                Some(channel) => channel,
-                None => return,
+            let next = tokio::select! {
+                next = again(&shared, &channel, &held) => next,
+                // Nobody holds the process any more.
+                _ = &mut leash => return,
+            };
+            channel = match next {
+                Ok(channel) => channel,
+                Err(error) => return lost(ending.take(), error),
             };
         }
     };
@@ -327,25 +353,24 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
     }
 }
 
-/// Follows the process again, on the next connection that there is.
-async fn again(
-    shared: &Arc<Shared>,
-    last: &Channel,
-    held: &Held,
-    leash: &mut oneshot::Receiver<()>,
-) -> Option<Channel> {
+/// The process is not heard of any more, for this reason.
+fn lost(ending: Option<EndingSetter>, why: Error) {
+    if let Some(ending) = ending {
+        ending.lose(why);
+    }
+}
+
+/// Follows the process again, on the next connection that there is; or why that cannot be.
+async fn again(shared: &Arc<Shared>, last: &Channel, held: &Held) -> Result<Channel> {
     let mut over = last.session.clone();
     loop {
-        let session = tokio::select! {
-            session = shared.next_session(&over) => session?,
-            _ = &mut *leash => return None,
-        };
+        let session = shared.next_session(&over).await?;
         let attach = Begin::Attach { id: held.id.clone(), from: held.next };
         match Channel::begin(&session, attach).await {
-            Ok((channel, _)) => return Some(channel),
+            Ok((channel, _)) => return Ok(channel),
             Err(error) if error.kind() == Kind::Disconnected => over = session,
             // The server has another table of processes, or lost this one.
-            Err(_) => return None,
+            Err(error) => return Err(error),
         }
     }
 }
@@ -367,12 +392,19 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let (arrived, mut waiting) = mpsc::unbounded_channel::<Output>();
     let ending = &mut *ends.ending;
     let next = &mut held.next;
-    // No more arrives than there is room for.
+    let (space, losses) = (&AtomicU64::new(OUTPUT_ROOM), &AtomicU64::new(LOSSES));
     let listening = async move {
         loop {
             match channel.hear().await {
                 Heard::Frame(FromProcess::Output(output)) => {
-                    let _ = arrived.send(output);
+                    let (left, takes) = match output.bytes.len() as u64 {
+                        0 => (losses, 1),
+                        length => (space, length),
+                    };
+                    match take(left, takes) {
+                        true => drop(arrived.send(output)),
+                        false => channel.mail.flood(),
+                    }
                 }
                 Heard::Frame(FromProcess::Room(bytes)) => {
                     room.add_permits(usize::try_from(bytes.min(INPUT_ROOM)).unwrap_or(0));
@@ -383,6 +415,10 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                     (Some(_), None) => {}
                 },
                 Heard::Frame(FromProcess::Over) => return Left::Over,
+                Heard::Flood => {
+                    lost(ending.take(), flooded(&channel.session));
+                    return Left::Over;
+                }
                 Heard::Frame(FromProcess::Began { .. } | FromProcess::Refused(_)) | Heard::End => {
                     return Left::Lost;
                 }
@@ -396,8 +432,12 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
             *next = piece.next();
             // Whoever wants to hear no more does not keep the process waiting.
             let _ = output.send(piece).await;
-            if length > 0 {
-                let _ = channel.say(framed(&ToProcess::Room(length))).await;
+            match length {
+                0 => drop(losses.fetch_add(1, Ordering::Relaxed)),
+                length => {
+                    space.fetch_add(length, Ordering::Relaxed);
+                    let _ = channel.say(framed(&ToProcess::Room(length))).await;
+                }
             }
         }
     };
@@ -460,5 +500,40 @@ async fn feed(channel: &Channel, room: &Semaphore, mut piece: Bytes) {
         let Ok(permit) = room.acquire_many(length).await else { return };
         permit.forget();
         let _ = channel.say(framed(&ToProcess::Input(part))).await;
+    }
+}
+
+/// Takes so much of what is left; `false` if that is less.
+fn take(left: &AtomicU64, amount: u64) -> bool {
+    let less = |left: u64| left.checked_sub(amount);
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+}
+
+fn flooded(session: &Session) -> Error {
+    let message = format!(
+        "{} sent more output than the {OUTPUT_ROOM} bytes that it was given room for",
+        session.who
+    );
+    Error::new(Code::ExecError, Kind::Io, message).with_verb(Verb::Exec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn mail_that_nobody_reads_is_bounded() {
+        let mail = Mail::new();
+        let piece = vec![0; 1024 * 1024];
+        for _ in 0..=MAX_UNREAD / piece.len() {
+            mail.data(&piece);
+        }
+        // All of that may be there, and not a byte more.
+        assert!(!mail.flooded.load(Ordering::Acquire));
+        mail.data(&[0]);
+        assert!(mail.flooded.load(Ordering::Acquire));
+        mail.data(&piece);
+        assert_eq!(mail.gauge.unread(), 0);
+        assert_eq!(mail.inbox.packet(MAX_FRAME).await, Ok(None));
     }
 }

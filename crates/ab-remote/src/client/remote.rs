@@ -23,6 +23,7 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use super::deadline::{self, Motion};
 use super::keeper::Keeper;
 use super::ours;
 use super::process::Processes;
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     keeper: OnceLock<Keeper>,
     /// Calls that may be under way.
     turns: Semaphore,
+    motion: Motion,
     /// What the server was when it was last met.
     met: Mutex<Option<Capabilities>>,
     pub(crate) processes: Processes,
@@ -57,6 +59,7 @@ impl Remote {
             hub: StatusHub::new(Status::Disconnected),
             keeper: OnceLock::new(),
             turns,
+            motion: Motion::default(),
             met: Mutex::default(),
             processes: Processes::default(),
         };
@@ -67,12 +70,24 @@ impl Remote {
         &self.shared.settings
     }
 
+    /// Makes a call, which has one deadline for everything that it waits for.
+    async fn timed<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        deadline::call(self.shared.settings.operation_timeout, &self.shared.motion, call).await
+    }
+
     /// The connection, and a turn to use it.
     async fn turn(&self, verb: Verb) -> Result<Turn<'_>> {
-        // Nobody closes it.
-        let Ok(permit) = self.shared.turns.acquire().await else {
-            return Err(Error::destroyed(verb));
+        let Settings { operation_timeout, max_operations, .. } = *self.shared.settings;
+        let permit = deadline::turn(operation_timeout, self.shared.turns.acquire()).await;
+        let Some(permit) = permit else {
+            let message = format!(
+                "its turn did not come within {operation_timeout:?}: \
+                 {max_operations} calls are under way"
+            );
+            return Err(Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb));
         };
+        // Nobody closes it.
+        let Ok(permit) = permit else { return Err(Error::destroyed(verb)) };
         let session = self.shared.session(verb).await?;
         Ok(Turn { session, _permit: permit })
     }
@@ -84,32 +99,33 @@ struct Turn<'a> {
 }
 
 impl Shared {
-    /// The connection, which is waited for as long as a call may take.
+    /// The connection, which is waited for as long as the call may take.
     pub(crate) async fn session(&self, verb: Verb) -> Result<Arc<Session>> {
-        self.session_within(verb, self.settings.operation_timeout).await
-    }
-
-    async fn session_within(&self, verb: Verb, patience: Duration) -> Result<Arc<Session>> {
-        if self.hub.current() == Status::Destroyed {
-            return Err(Error::destroyed(verb));
-        }
-        let keeper = self.keeper();
-        if let Some(session) = keeper.current() {
+        if let Some(session) = self.current(verb)? {
             return Ok(session);
         }
-        let session = match timeout(patience, keeper.wanted(verb)).await {
-            Ok(session) => session?,
-            Err(_) => {
-                let message = format!("there was no connection within {patience:?}");
-                return Err(Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb));
-            }
-        };
+        let patience = self.settings.operation_timeout;
+        let wanted = deadline::within(patience, self.keeper().wanted(verb)).await;
+        self.met_by(wanted.unwrap_or_else(|| Err(unconnected(verb, patience))))
+    }
+
+    /// The connection, if there is one.
+    fn current(&self, verb: Verb) -> Result<Option<Arc<Session>>> {
+        match self.hub.current() {
+            Status::Destroyed => Err(Error::destroyed(verb)),
+            _ => Ok(self.keeper().current()),
+        }
+    }
+
+    fn met_by(&self, made: Result<Arc<Session>>) -> Result<Arc<Session>> {
+        let session = made?;
         *self.met() = Some(capabilities(&session));
         Ok(session)
     }
 
-    /// A connection other than one that is over, as long as somebody tries to make one.
-    pub(crate) async fn next_session(&self, last: &Arc<Session>) -> Option<Arc<Session>> {
+    /// A connection other than one that is over, as long as somebody tries to make one; or why
+    /// nobody does.
+    pub(crate) async fn next_session(&self, last: &Arc<Session>) -> Result<Arc<Session>> {
         let mut watch = self.keeper().watch();
         let given_up = self.keeper().given_up();
         let other = watch.wait_for(|current| {
@@ -118,8 +134,11 @@ impl Shared {
         });
         tokio::select! {
             biased;
-            other = other => other.ok()?.clone(),
-            () = given_up => None,
+            other = other => match other {
+                Ok(session) => session.clone().ok_or_else(|| last.lost(Verb::Connect)),
+                Err(_) => Err(last.lost(Verb::Connect)),
+            },
+            why = given_up => Err(why),
         }
     }
 
@@ -130,6 +149,11 @@ impl Shared {
     fn met(&self) -> MutexGuard<'_, Option<Capabilities>> {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn unconnected(verb: Verb, patience: Duration) -> Error {
+    let message = format!("there was no connection within {patience:?}");
+    Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb)
 }
 
 /// What the server can do.
@@ -166,145 +190,197 @@ impl fmt::Debug for Remote {
 #[async_trait]
 impl Driver for Remote {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
-        let turn = self.turn(Verb::Stat).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::stat(&turn.session, ours, path, options).await,
-            Speech::Plain(plain) => plain.stat(&turn.session, path, options).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Stat).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::stat(&turn.session, ours, path, options).await,
+                Speech::Plain(plain) => plain.stat(&turn.session, path, options).await,
+            }
+        })
+        .await
     }
 
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
-        let turn = self.turn(Verb::List).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::list(&turn.session, ours, path, options).await,
-            Speech::Plain(plain) => plain.list(&turn.session, path, options).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::List).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::list(&turn.session, ours, path, options).await,
+                Speech::Plain(plain) => plain.list(&turn.session, path, options).await,
+            }
+        })
+        .await
     }
 
     async fn search(&self, query: &Query) -> Result<Found> {
-        let turn = self.turn(Verb::Search).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::search(&turn.session, ours, query).await,
-            Speech::Plain(_) => {
-                drop(turn);
-                ab_core::search::over(self, query).await
+        self.timed(async {
+            let turn = self.turn(Verb::Search).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::search(&turn.session, ours, query).await,
+                Speech::Plain(_) => {
+                    drop(turn);
+                    ab_core::search::over(self, query).await
+                }
             }
-        }
+        })
+        .await
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
-        let turn = self.turn(Verb::Read).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::read(&turn.session, ours, path, options).await,
-            Speech::Plain(plain) => plain.read(&turn.session, path, options).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Read).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::read(&turn.session, ours, path, options).await,
+                Speech::Plain(plain) => plain.read(&turn.session, path, options).await,
+            }
+        })
+        .await
     }
 
     async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
-        let turn = self.turn(Verb::Write).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::write(&turn.session, ours, path, content, options).await,
-            Speech::Plain(plain) => plain.write(&turn.session, path, content, options).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Write).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => {
+                    ours::write(&turn.session, ours, path, content, options).await
+                }
+                Speech::Plain(plain) => plain.write(&turn.session, path, content, options).await,
+            }
+        })
+        .await
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
-        let turn = self.turn(Verb::Open).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::open(&turn.session, ours, path, options).await,
-            Speech::Plain(plain) => plain.open(&turn.session, path, options).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Open).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::open(&turn.session, ours, path, options).await,
+                Speech::Plain(plain) => plain.open(&turn.session, path, options).await,
+            }
+        })
+        .await
     }
 
     async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
-        let turn = self.turn(Verb::SetAttributes).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::set_attributes(&turn.session, ours, path, attributes).await,
-            Speech::Plain(plain) => plain.set_attributes(&turn.session, path, attributes).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::SetAttributes).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => {
+                    ours::set_attributes(&turn.session, ours, path, attributes).await
+                }
+                Speech::Plain(plain) => plain.set_attributes(&turn.session, path, attributes).await,
+            }
+        })
+        .await
     }
 
     async fn read_link(&self, path: &WsPath) -> Result<String> {
-        let turn = self.turn(Verb::ReadLink).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::read_link(&turn.session, ours, path).await,
-            Speech::Plain(plain) => plain.read_link(&turn.session, path).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::ReadLink).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::read_link(&turn.session, ours, path).await,
+                Speech::Plain(plain) => plain.read_link(&turn.session, path).await,
+            }
+        })
+        .await
     }
 
     async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
-        let turn = self.turn(Verb::Symlink).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::symlink(&turn.session, ours, path, target).await,
-            Speech::Plain(plain) => plain.symlink(&turn.session, path, target).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Symlink).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::symlink(&turn.session, ours, path, target).await,
+                Speech::Plain(plain) => plain.symlink(&turn.session, path, target).await,
+            }
+        })
+        .await
     }
 
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
-        let turn = self.turn(Verb::Mkdir).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::create_dir(&turn.session, ours, path).await,
-            Speech::Plain(plain) => plain.create_dir(&turn.session, path).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Mkdir).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::create_dir(&turn.session, ours, path).await,
+                Speech::Plain(plain) => plain.create_dir(&turn.session, path).await,
+            }
+        })
+        .await
     }
 
     async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
-        let turn = self.turn(Verb::Delete).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::remove(&turn.session, ours, path, options).await,
-            Speech::Plain(plain) => plain.remove(&turn.session, path, options).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Delete).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::remove(&turn.session, ours, path, options).await,
+                Speech::Plain(plain) => plain.remove(&turn.session, path, options).await,
+            }
+        })
+        .await
     }
 
     async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
-        let turn = self.turn(Verb::Rename).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::rename(&turn.session, ours, from, to, options).await,
-            Speech::Plain(plain) => plain.rename(&turn.session, from, to, options).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Rename).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::rename(&turn.session, ours, from, to, options).await,
+                Speech::Plain(plain) => plain.rename(&turn.session, from, to, options).await,
+            }
+        })
+        .await
     }
 
     async fn space(&self) -> Result<Space> {
-        let turn = self.turn(Verb::Space).await?;
-        match &turn.session.speech {
-            Speech::Ours(_) => ours::space(&turn.session).await,
-            Speech::Plain(plain) => plain.space(&turn.session).await,
-        }
+        self.timed(async {
+            let turn = self.turn(Verb::Space).await?;
+            match &turn.session.speech {
+                Speech::Ours(_) => ours::space(&turn.session).await,
+                Speech::Plain(plain) => plain.space(&turn.session).await,
+            }
+        })
+        .await
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
-        let session = self.shared.session(Verb::Exec).await?;
-        match &session.speech {
-            Speech::Ours(ours) if !ours.info.capabilities.exec => {
-                Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
-                    .with_command(request.command.line()))
+        self.timed(async {
+            let session = self.shared.session(Verb::Exec).await?;
+            match &session.speech {
+                Speech::Ours(ours) if !ours.info.capabilities.exec => {
+                    Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
+                        .with_command(request.command.line()))
+                }
+                Speech::Ours(ours) => ours::exec(&self.shared, &session, ours, request).await,
+                Speech::Plain(plain) => {
+                    let started = plain.exec(&self.shared, &session, request).await;
+                    // Whether it runs commands may be known only now.
+                    *self.shared.met() = Some(plain.capabilities());
+                    started
+                }
             }
-            Speech::Ours(ours) => ours::exec(&self.shared, &session, ours, request).await,
-            Speech::Plain(plain) => {
-                let started = plain.exec(&self.shared, &session, request).await;
-                // Whether it runs commands may be known only now.
-                *self.shared.met() = Some(plain.capabilities());
-                started
-            }
-        }
+        })
+        .await
     }
 
     async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        let turn = self.turn(Verb::Processes).await?;
-        match &turn.session.speech {
-            Speech::Ours(ours) => ours::processes(&turn.session, ours).await,
-            Speech::Plain(_) => {
-                Err(super::plain::keeps_nothing(&turn.session.who, Verb::Processes))
+        self.timed(async {
+            let turn = self.turn(Verb::Processes).await?;
+            match &turn.session.speech {
+                Speech::Ours(ours) => ours::processes(&turn.session, ours).await,
+                Speech::Plain(_) => {
+                    Err(super::plain::keeps_nothing(&turn.session.who, Verb::Processes))
+                }
             }
-        }
+        })
+        .await
     }
 
     async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
-        let session = self.shared.session(Verb::Attach).await?;
-        match &session.speech {
-            Speech::Ours(ours) => ours::attach(&self.shared, &session, ours, id, from).await,
-            Speech::Plain(_) => Err(super::plain::keeps_nothing(&session.who, Verb::Attach)),
-        }
+        self.timed(async {
+            let session = self.shared.session(Verb::Attach).await?;
+            match &session.speech {
+                Speech::Ours(ours) => ours::attach(&self.shared, &session, ours, id, from).await,
+                Speech::Plain(_) => Err(super::plain::keeps_nothing(&session.who, Verb::Attach)),
+            }
+        })
+        .await
     }
 
     fn info(&self) -> Info {
@@ -316,17 +392,20 @@ impl Driver for Remote {
     }
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {
-        let Turn { session, _permit: permit } = self.turn(Verb::Exec).await?;
-        match &session.speech {
-            Speech::Ours(_) => ours::effective_policy(&session).await,
-            Speech::Plain(plain) => {
-                // Files do not wait for what is asked about commands.
-                drop(permit);
-                let policy = plain.effective_policy(&session).await;
-                *self.shared.met() = Some(plain.capabilities());
-                policy
+        self.timed(async {
+            let Turn { session, _permit: permit } = self.turn(Verb::Exec).await?;
+            match &session.speech {
+                Speech::Ours(_) => ours::effective_policy(&session).await,
+                Speech::Plain(plain) => {
+                    // Files do not wait for what is asked about commands.
+                    drop(permit);
+                    let policy = plain.effective_policy(&session).await;
+                    *self.shared.met() = Some(plain.capabilities());
+                    policy
+                }
             }
-        }
+        })
+        .await
     }
 
     fn status(&self) -> &StatusHub {
@@ -334,19 +413,27 @@ impl Driver for Remote {
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
-        let Some(call) = CallNumber::parse(ticket) else { return Ok(Effect::Unknown) };
-        let turn = self.turn(Verb::Connect).await?;
-        match &turn.session.speech {
-            Speech::Ours(_) => ours::outcome(&turn.session, call).await,
-            Speech::Plain(_) => Ok(Effect::Unknown),
-        }
+        self.timed(async {
+            let Some(call) = CallNumber::parse(ticket) else { return Ok(Effect::Unknown) };
+            let turn = self.turn(Verb::Connect).await?;
+            match &turn.session.speech {
+                Speech::Ours(_) => ours::outcome(&turn.session, call).await,
+                Speech::Plain(_) => Ok(Effect::Unknown),
+            }
+        })
+        .await
     }
 
     async fn connect(&self) -> Result<()> {
         // An attempt has its own time, and calls may be given less.
         let Settings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
         let patience = operation_timeout.max(connect_timeout.saturating_mul(2));
-        self.shared.session_within(Verb::Connect, patience).await.map(drop)
+        if self.shared.current(Verb::Connect)?.is_some() {
+            return Ok(());
+        }
+        let wanted = timeout(patience, self.shared.keeper().wanted(Verb::Connect)).await;
+        let made = wanted.unwrap_or_else(|_| Err(unconnected(Verb::Connect, patience)));
+        self.shared.met_by(made).map(drop)
     }
 
     async fn close(&self) -> Result<()> {

@@ -10,9 +10,10 @@ use ab_core::{Code, Effect, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout_at;
 
 use super::carrier::{Carrier, HalfChannel};
+use super::deadline;
 use super::dial::Dialled;
 use super::lines::Lines;
 use super::plain::Plain;
@@ -142,18 +143,33 @@ impl Session {
         wire::decode(body).map_err(|_| self.nonsense(verb))
     }
 
-    /// The answer to a call that may come in parts.
+    /// The answer to a call that may come in parts, of which no more are taken than it can need.
     pub(crate) async fn call_in_parts<T: wire::Wire>(&self, verb: Verb, call: &Call) -> Result<T> {
+        let most = call.longest_answer();
         let mut part: Part = self.call(verb, call).await?;
         if part.more.is_some() {
             let mut whole = bytes::BytesMut::from(&part.bytes[..]);
             while let Some(handle) = part.more {
+                if part.bytes.is_empty() || whole.len() >= most {
+                    let wrong = match part.bytes.is_empty() {
+                        true => "with a part that holds nothing".to_owned(),
+                        false => format!("with more than {most} bytes, which no such answer has"),
+                    };
+                    self.forget(handle);
+                    return Err(self.wrong(verb, &wrong));
+                }
                 part = self.call(verb, &Call::More { handle }).await?;
                 whole.extend_from_slice(&part.bytes);
             }
             part.bytes = whole.freeze();
         }
         wire::decode(part.bytes).map_err(|_| self.nonsense(verb))
+    }
+
+    /// Closes a handle that nobody will use.
+    fn forget(&self, handle: call::Handle) {
+        let request = Request::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
+        self.later(Later::Packet(request.encode(self.requests.number())));
     }
 
     /// The bytes of the answer to a call. Whoever goes away before it is there calls it off.
@@ -165,9 +181,12 @@ impl Session {
             return Err(Error::new(verb.failure_code(), Kind::Invalid, message).with_verb(verb));
         }
         let mut leaving = Leaving { session: self, number, waits: true };
-        let reply = timeout(self.patience, self.requests.ask(number, packet)).await;
-        let Ok(reply) = reply else { return Err(self.late(verb, number, call.modifies())) };
+        let reply = deadline::within(self.patience, self.requests.ask(number, packet)).await;
+        let Some(reply) = reply else { return Err(self.late(verb, number, call.modifies())) };
         leaving.waits = false;
+        if matches!(call, Call::More { .. }) {
+            deadline::moved();
+        }
         match reply {
             Ok(Reply::Extended(body)) => Ok(body),
             Ok(Reply::Status(status)) => Err(self.refusal(verb, status)),
@@ -176,14 +195,18 @@ impl Session {
         }
     }
 
-    /// Asks by one of SFTP's own requests.
+    /// Asks by one of SFTP's own requests, of which a call may take many.
     pub(crate) async fn ask(&self, verb: Verb, request: &Request) -> Result<Reply> {
         let number = self.requests.number();
         let asking = self.requests.ask(number, request.encode(number));
         let modifies = request.modifies();
-        match timeout(self.patience, asking).await {
-            Ok(reply) => reply.map_err(|unanswered| self.unanswered(verb, unanswered, modifies)),
-            Err(_) => Err(self.late(verb, number, modifies)),
+        match deadline::within(self.patience, asking).await {
+            Some(Ok(reply)) => {
+                deadline::moved();
+                Ok(reply)
+            }
+            Some(Err(unanswered)) => Err(self.unanswered(verb, unanswered, modifies)),
+            None => Err(self.late(verb, number, modifies)),
         }
     }
 
@@ -249,7 +272,12 @@ impl Session {
     }
 
     pub(crate) fn nonsense(&self, verb: Verb) -> Error {
-        let message = format!("{} answered with something that makes no sense", self.who);
+        self.wrong(verb, "with something that makes no sense")
+    }
+
+    /// The server answered as no server of ours does.
+    fn wrong(&self, verb: Verb, how: &str) -> Error {
+        let message = format!("{} answered {how}", self.who);
         Error::new(verb.failure_code(), Kind::Io, message).with_verb(verb)
     }
 

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::{Commons, SentAway, Settings, Tasks, lock};
 use crate::command::{self, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, HELD_WINDOW, Inbox, MAX_UNREAD, WINDOW};
+use crate::ledger::Caller;
 use crate::outlet::Outlet;
 use crate::process;
 use crate::sftp::{self, Allowance, LinkOrder};
@@ -93,6 +94,7 @@ pub(super) struct Connection {
     login: watch::Sender<bool>,
     gauge: Arc<Gauge>,
     allowance: Arc<Allowance>,
+    caller: Arc<Caller>,
     lines: HashMap<ChannelId, Line>,
     /// Channels that this end closed first.
     closed: usize,
@@ -154,6 +156,7 @@ impl Connection {
             login,
             gauge: Arc::default(),
             allowance: Arc::default(),
+            caller: Arc::default(),
             lines: HashMap::new(),
             closed: 0,
             sent_away,
@@ -205,14 +208,14 @@ impl Connection {
                     backend,
                     self.allowance.clone(),
                     links,
-                    self.commons.ledger.clone(),
+                    (self.commons.ledger.clone(), self.caller.clone()),
                     self.commons.staging.clone(),
                 );
                 tasks.files.spawn(sftp::serve(session, inbox.clone(), outlet))
             }
             What::Process => {
-                let ledger = self.commons.ledger.clone();
-                tasks.commands.spawn(process::serve(backend, ledger, inbox.clone(), outlet))
+                let caller = self.caller.clone();
+                tasks.commands.spawn(process::serve(backend, caller, inbox.clone(), outlet))
             }
         };
         drop(tasks);

@@ -151,7 +151,9 @@ pub(super) async fn perform(session: &Session, call: Call) -> Done {
 
 /// From now on failures are told exactly, and calls are entered in the book of the connection.
 fn hello(session: &Session, connection: u128) -> Done {
-    let seat = session.ledger.seat(connection);
+    let Some(seat) = session.ledger.introduce(&session.caller, connection) else {
+        return Err(Refusal::new(FAILURE, "the number in this hello is not this connection's"));
+    };
     if session.seat.set((connection, seat)).is_err() {
         return Err(Refusal::new(FAILURE, "hello was said already"));
     }

@@ -19,7 +19,7 @@ pub(super) const MAX_HANDLES: usize = 1000;
 /// Directory entries that one connection may have listed and not yet read.
 pub(super) const MAX_LISTED: usize = 200_000;
 /// Bytes of answers that one connection may have asked for and not yet taken.
-pub(super) const MAX_ANSWERS: usize = 128 * 1024 * 1024;
+pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_ANSWER;
 
 /// What the handles of all channels of a connection may come to.
 #[derive(Debug, Default)]

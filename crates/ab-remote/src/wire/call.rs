@@ -11,6 +11,7 @@ use ab_core::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
+use ab_core::path::MAX_PATH_BYTES;
 use ab_core::search::Query;
 use ab_core::{Ticket, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -21,6 +22,14 @@ use crate::sftp::packet::Fields;
 /// The extension's name and its version.
 pub const NAME: &str = "call@agent-backend";
 pub const VERSION: &str = "1";
+
+/// The longest answer in [parts](Part), and the most of such answers that a server keeps for one
+/// connection.
+pub const MAX_ANSWER: usize = 128 * 1024 * 1024;
+/// What an entry of a listing takes at most: a path and what is known of it.
+const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
+/// What there may be in an answer beside its entries: what could not be read, for the most part.
+const BESIDE: usize = 8 * 1024 * 1024;
 
 /// A number that an SFTP handle is.
 pub type Handle = u32;
@@ -175,6 +184,17 @@ pub struct Part {
 }
 
 impl Call {
+    /// Bytes of the longest answer in [parts](Part) that this can have.
+    pub fn longest_answer(&self) -> usize {
+        match self {
+            Call::List { options, .. } => {
+                let entries = options.limit.saturating_mul(MAX_ENTRY);
+                entries.saturating_add(BESIDE).min(MAX_ANSWER)
+            }
+            _ => MAX_ANSWER,
+        }
+    }
+
     /// Whether the workspace may be another one afterwards.
     pub fn modifies(&self) -> bool {
         match self {

@@ -2,9 +2,10 @@
 //!
 //! The channel runs the subsystem [`SUBSYSTEM`]. Each side sends frames: a length, then the frame.
 //! The client says first what is to run, or which process it wants to follow, and how many bytes of
-//! output it has room for; the server sends no more than that until it is given more. So a reader
-//! that takes its time holds up its own process and nothing else. Closing the channel lets go of the
-//! process: one that is owned ends.
+//! output it has room for; the server sends no more than that until it is given more, or the process
+//! is lost to that client. So a reader that takes its time holds up its own process and nothing else.
+//! A command is run in the name of the connection that its channel is on, and of no other. Closing
+//! the channel lets go of the process: one that is owned ends.
 
 use ab_core::Error;
 use ab_core::process::{Control, ExecRequest, Exit, Output, ProcessId};

@@ -43,8 +43,9 @@ async fn a_wrong_token_is_refused_for_good() {
 #[tokio::test]
 async fn what_is_no_daemon_is_told_from_one() {
     for (door, what) in [
-        (Door::Page(502), "HTTP status 502 [a page came back"),
-        (Door::Page(302), "HTTP status 302 [it points elsewhere"),
+        (Door::Page(502), "HTTP 502 with a page instead of upgrading to a websocket: 'elsewhere'"),
+        (Door::Page(502), "[a page came back"),
+        (Door::Page(302), "[it points elsewhere"),
         (Door::Says("hello"), "does not speak SSH"),
         (Door::HangsUp, "cannot open ws://127.0.0.1"),
     ] {
@@ -77,9 +78,12 @@ async fn garbage_is_told_from_a_websocket() {
         (b"\0\x01\x02\r\n\r\n", "does not speak as a websocket does"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>",
-            "HTTP status 200 [a page came back",
+            "HTTP 200 with a page instead of upgrading to a websocket [a page came back",
         ),
-        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404 [look at the path"),
+        (
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+            "HTTP 404 instead of upgrading to a websocket [look at the path",
+        ),
         (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "does not speak as a websocket does"),
     ] {
         let address = answering(answer).await;
@@ -89,11 +93,34 @@ async fn garbage_is_told_from_a_websocket() {
 }
 
 #[tokio::test]
+async fn a_page_in_the_way_is_quoted() {
+    let address = answering(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 74\r\n\r\n\
+          <html><head><title>Welcome to\n\x1b[31m the Hotel</title></head><body></body></html>",
+    )
+    .await;
+    let said = lost(&at(WebSocket::new(&format!("ws://{address}/ssh")).unwrap())).await;
+    let expect = format!(
+        "cannot open ws://{address}/ssh: {address} answered HTTP 200 with text/html instead of \
+         upgrading to a websocket: 'Welcome to [31m the Hotel' ["
+    );
+    assert!(said.starts_with(&expect), "{said}");
+    for what in ["proxy", "captive portal", "path", "/ssh"] {
+        assert!(said.contains(what), "{said}");
+    }
+    // One that repeats what it was told is not quoted.
+    let address = answering(b"HTTP/1.1 200 OK\r\n\r\nAuthorization: Bearer secret").await;
+    let mut socket = WebSocket::new(&format!("ws://{address}/ssh")).unwrap();
+    socket.token = Some("secret".into());
+    assert!(lost(&at(socket)).await.contains("HTTP 200"));
+}
+
+#[tokio::test]
 async fn nobody_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let url = format!("ws://{address}/ssh?token=secret");
+    let url = format!("ws://{address}/ssh?tenant=secret");
     let said = lost(&at(WebSocket::new(&url).unwrap())).await;
     assert!(said.starts_with(&format!("cannot reach {address}: connection refused")), "{said}");
     let said = lost(&Settings::parse("ssh://ada@no-such-host.invalid").unwrap()).await;
@@ -145,6 +172,29 @@ async fn a_proxy_is_gone_through() {
     let said = lost(&at(socket.clone())).await;
     let who = format!("cannot reach {} by the proxy {closed}: ", daemon.address);
     assert!(said.starts_with(&who) && said.contains("503"), "{said}");
+
+    // A page instead, whether it says no or, as a captive portal does, yes.
+    for (answer, status) in [
+        (
+            &b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/html\r\nContent-Length: 31\r\n\r\n\
+              <title>Blocked by ACME</title>\n more"[..],
+            403,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 31\r\n\r\n\
+              <title>Blocked by ACME</title>\n more",
+            200,
+        ),
+    ] {
+        let portal = answering(answer).await;
+        socket.proxy = Some(Proxy::parse(&format!("http://{portal}")).unwrap());
+        let said = lost(&at(socket.clone())).await;
+        let what = format!(
+            "by the proxy {portal}: the proxy answered HTTP {status} with text/html instead of \
+             connecting: 'Blocked by ACME' [a page came back"
+        );
+        assert!(said.contains(&what), "{said}");
+    }
 
     let other = answering(b"SSH-2.0-x\r\n\r\n").await;
     socket.proxy = Some(Proxy::parse(&format!("http://{other}")).unwrap());

@@ -404,12 +404,51 @@ async fn an_owned_process_ends_with_its_connection() {
     assert_eq!(within(process.wait()).await, None);
     let why = process.ending().why_lost().unwrap();
     assert_eq!((why.code(), why.effect()), (Code::ConnectionClosed, Some(Effect::Unknown)));
+    // Whoever only waits for a command is told the same.
+    let backend = ground.backend.clone();
+    let running = tokio::spawn(async move { backend.exec("echo > here; sleep 1000").await });
+    within(async {
+        while !ground.local.exists("here").await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    ground.relay.cut();
+    let error = within(running).await.unwrap().unwrap_err();
+    assert_eq!((error.code(), error.effect()), (Code::ConnectionClosed, Some(Effect::Unknown)));
     within(async {
         while ground.relay.server().connections() > 1 {
             tokio::task::yield_now().await;
         }
     })
     .await;
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn followers_are_told_when_the_link_is_given_up() {
+    let ground = Ground::new(|settings| settings.reconnection.max_retries = 2);
+    let request = talking(&ground.backend, "echo begin; read word; echo $word");
+    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut follower = within(ground.backend.attach(&process.id, 0)).await.unwrap();
+    for follower in [&mut process, &mut follower] {
+        until_said(follower, &mut Vec::new(), "begin\n").await;
+    }
+    ground.relay.refuse(2);
+    ground.relay.cut();
+    for follower in [&mut process, &mut follower] {
+        assert_eq!(within(follower.wait()).await, None);
+        assert_eq!(within(follower.output.recv()).await, None);
+        let why = follower.ending().why_lost().unwrap();
+        assert_eq!((why.code(), why.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+        assert!(why.message().contains("nobody is there"), "{why}");
+    }
+    assert_eq!(ground.backend.status(), Disconnected);
+    // The process knows nothing of that, and the next call begins anew.
+    let mut again = within(ground.backend.attach(&process.id, 0)).await.unwrap();
+    again.stdin.clone().unwrap().send("word\n".into()).await.unwrap();
+    until_said(&mut again, &mut Vec::new(), "begin\nword\n").await;
+    assert_eq!(within(again.wait()).await.unwrap().code, Some(0));
     ground.end().await;
 }
 

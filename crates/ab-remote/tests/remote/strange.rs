@@ -4,10 +4,13 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ab_core::{Backend, Code, Kind, Status};
+use ab_core::options::ListOptions;
+use ab_core::process::{Channel as Side, Command, Exit, Output, ProcessId};
+use ab_core::{Backend, Code, ExecOptions, Kind, Status};
 use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
 use ab_remote::sftp::packet::Fields;
-use ab_remote::wire::call::{self, Call, Welcome};
+use ab_remote::wire::call::{self, Call, Part, Welcome};
+use ab_remote::wire::frame::{self, FromProcess, SUBSYSTEM};
 use ab_remote::wire::{self, Wire};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -22,11 +25,17 @@ use crate::stage::within;
 /// bodies. Answers what it sends.
 type Script = fn(&[(u32, Call)]) -> Option<Vec<u8>>;
 
+/// What a server says of a process once it was asked for one.
+type Talk = fn() -> Vec<FromProcess>;
+
 /// A server that speaks SSH and SFTP well enough to be believed, and then does as it is told.
 #[derive(Clone)]
 struct Strange {
     script: Script,
+    talk: Talk,
     version: &'static str,
+    /// The channel of a process, once there is one, and whether all was said on it.
+    process: Option<(ChannelId, bool)>,
     unread: Arc<Mutex<BytesMut>>,
     calls: Arc<Mutex<Vec<(u32, Call)>>>,
 }
@@ -57,9 +66,10 @@ impl Handler for Strange {
     async fn subsystem_request(
         &mut self,
         channel: ChannelId,
-        _: &str,
+        name: &str,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        self.process = (name == SUBSYSTEM).then_some((channel, false));
         session.channel_success(channel)
     }
 
@@ -69,6 +79,16 @@ impl Handler for Strange {
         data: &[u8],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
+        if let Some((process, said_all)) = &mut self.process
+            && *process == channel
+        {
+            if !std::mem::replace(said_all, true) {
+                for said in (self.talk)() {
+                    session.data(channel, frame::framed(&said))?;
+                }
+            }
+            return Ok(());
+        }
         self.unread.lock().unwrap().extend_from_slice(data);
         while let Some(packet) = self.packet() {
             if let Some(answer) = self.answer(packet) {
@@ -95,11 +115,16 @@ impl Strange {
             Bytes::from_static(self.version.as_bytes()).put(&mut body);
             return Some(framed(2, 3, &body));
         }
+        if kind == 4 {
+            // Something was closed; nobody waits for the answer.
+            return None;
+        }
         let name = fields.string().unwrap();
         assert_eq!(name, call::NAME.as_bytes());
         let call: Call = wire::decode(fields.rest()).unwrap();
         if let Call::Hello { .. } = call {
-            let info = agent_backend::memory().info();
+            let mut info = agent_backend::memory().info();
+            (info.capabilities.exec, info.capabilities.detached) = (true, true);
             return Some(reply(number, &Welcome { incarnation: 1, info }));
         }
         let mut calls = self.calls.lock().unwrap();
@@ -138,8 +163,13 @@ impl Connector for Strange {
 }
 
 async fn backend(script: Script, patience: Duration) -> Backend {
-    let version = call::VERSION;
-    let server = Strange { script, version, unread: Arc::default(), calls: Arc::default() };
+    talking(script, Vec::new, patience).await
+}
+
+async fn talking(script: Script, talk: Talk, patience: Duration) -> Backend {
+    let (version, process) = (call::VERSION, None);
+    let (unread, calls) = Default::default();
+    let server = Strange { script, talk, version, process, unread, calls };
     let mut settings = Settings::new(Endpoint::Stream(Arc::new(server)));
     settings.operation_timeout = patience;
     settings.reconnection.enabled = false;
@@ -201,4 +231,90 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
     assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
     assert_eq!(backend.status(), Status::Connected);
     within(backend.destroy()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_not_taken() {
+    let backend = backend(
+        |calls| {
+            let part = Part { more: Some(1), bytes: vec![0; 1024 * 1024].into() };
+            Some(reply(calls.last()?.0, &part))
+        },
+        PATIENCE,
+    )
+    .await;
+    let options = ListOptions { limit: 10, ..ListOptions::default() };
+    let error = within(backend.list(".", options)).await.unwrap_err();
+    assert_eq!((error.code(), error.kind()), (Code::LsFailed, Kind::Io));
+    assert!(error.message().contains("answered with more than"), "{error}");
+    assert_eq!(backend.status(), Status::Connected);
+    within(backend.destroy()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
+    let backend = backend(
+        |calls| Some(reply(calls.last()?.0, &Part { more: Some(1), bytes: Bytes::new() })),
+        PATIENCE,
+    )
+    .await;
+    let error = within(backend.list(".", ListOptions::default())).await.unwrap_err();
+    assert!(error.message().contains("a part that holds nothing"), "{error}");
+    within(backend.destroy()).await.unwrap();
+}
+
+/// A process that says so many pieces of so many bytes, at once and whether there is room or not,
+/// and has then ended well.
+fn flood(pieces: u64, length: u64) -> Vec<FromProcess> {
+    let mut said = vec![FromProcess::Began { id: ProcessId::new("p"), input: false }];
+    said.extend((0..pieces).map(|piece| {
+        let bytes = Bytes::from(vec![b'x'; usize::try_from(length).unwrap()]);
+        let (sequence, channel) = (piece * length, Side::Stdout);
+        FromProcess::Output(Output { sequence, channel, bytes, lost: 0 })
+    }));
+    said.push(FromProcess::Ended(Some(Exit { code: Some(0), ..Exit::default() })));
+    said.push(FromProcess::Over);
+    said
+}
+
+#[tokio::test]
+async fn output_that_there_is_no_room_for_loses_its_process() {
+    // One that keeps to its room, and two that do not.
+    let talks: [(Talk, bool); 3] = [
+        (|| flood(16, 64 * 1024), true),
+        (|| flood(200, 64 * 1024), false),
+        (|| flood(5000, 0), false),
+    ];
+    for (talk, keeps_to_it) in talks {
+        for detached in [false, true] {
+            let backend = talking(|_| None, talk, PATIENCE).await;
+            let command = Command::Shell("x".to_owned());
+            let request = backend.request(command, ExecOptions::default()).unwrap();
+            let mut process = within(async {
+                match detached {
+                    true => backend.start(request).await,
+                    false => backend.spawn(request).await,
+                }
+            })
+            .await
+            .unwrap();
+            // Nobody reads before it is known how it ended.
+            let exit = within(process.wait()).await;
+            let mut read = 0;
+            while let Some(output) = within(process.output.recv()).await {
+                read += output.bytes.len();
+            }
+            match keeps_to_it {
+                true => assert_eq!((exit.unwrap().code, read), (Some(0), 16 * 64 * 1024)),
+                false => {
+                    assert_eq!(exit, None);
+                    let why = process.ending().why_lost().unwrap();
+                    assert!(why.message().contains("more output than"), "{why}");
+                    assert!(read < 100 * 64 * 1024, "{read}");
+                }
+            }
+            assert_eq!(backend.status(), Status::Connected);
+            within(backend.destroy()).await.unwrap();
+        }
+    }
 }

@@ -1,17 +1,23 @@
 //! A connection through a proxy, by HTTP's `CONNECT`.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::failure::{DialError, Patience, lower};
+use super::page::{self, LOOKED_AT, Page};
 use super::tcp;
 use crate::client::address::Host;
 use crate::client::endpoint::Proxy;
 
-/// Longest answer that is read.
+/// Longest head of an answer that is read.
 const MAX_ANSWER: usize = 16 * 1024;
+/// How long a page is waited for that a proxy may have sent with a refusal.
+const PAGE_TIME: Duration = Duration::from_secs(2);
 
 /// Connects to `host` by way of the proxy.
 pub(super) async fn connect(
@@ -30,14 +36,19 @@ pub(super) async fn connect(
         DialError::lost("reach", &who, lower(&error.to_string())).with_source(error)
     })?;
     match status(&answer) {
-        Some(200..=299) => Ok(stream),
+        Some(200..=299) if !is_page(&answer) => Ok(stream),
         Some(407) => Err(DialError::denied(format!(
             "cannot reach {who}: the proxy does not know us (HTTP status 407)"
         ))
         .with_hint("give it a user and a password: http://user:password@proxy:port")),
         Some(status) => {
-            let why = format!("the proxy answers with HTTP status {status}");
-            Err(DialError::lost("reach", &who, why))
+            let body = patience.spend("reach", &who, body(&mut stream, &answer)).await?;
+            let content_type = header(&answer, "content-type").map(str::as_bytes);
+            let page = Page { status, content_type, body: &body };
+            let secret = proxy.credentials.iter().map(|(_, password)| password.reveal());
+            let why = page.describe("the proxy", "connecting", secret);
+            let error = DialError::lost("reach", &who, why);
+            Err(if page.is_html() { error.with_hint(page::PROXY_HINT) } else { error })
         }
         None => Err(DialError::lost("reach", &who, "the proxy does not speak HTTP")),
     }
@@ -70,6 +81,34 @@ async fn answer(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
         }
     }
     Ok(answer)
+}
+
+/// As much of what follows a refusal as comes without much waiting.
+async fn body(stream: &mut TcpStream, head: &[u8]) -> Vec<u8> {
+    let length = header(head, "content-length").and_then(|length| length.parse().ok());
+    let most = length.map_or(LOOKED_AT, |length: usize| length.min(LOOKED_AT));
+    let mut body = Vec::new();
+    let reading = async {
+        let mut rest = stream.take(most as u64);
+        while let Ok(1..) = rest.read_buf(&mut body).await {}
+    };
+    // What did not come is not quoted.
+    let _ = timeout(PAGE_TIME, reading).await;
+    body
+}
+
+/// Whether an answer that says yes has a page with it, as that of a captive portal has.
+fn is_page(head: &[u8]) -> bool {
+    let html = header(head, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
+    html && header(head, "content-length").is_some_and(|length| length != "0")
+}
+
+/// The value of a header of an answer.
+fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    let lines = std::str::from_utf8(head).ok()?.split("\r\n").skip(1);
+    let mut fields = lines.filter_map(|line| line.split_once(':'));
+    let (_, value) = fields.find(|(key, _)| key.trim().eq_ignore_ascii_case(name))?;
+    Some(value.trim())
 }
 
 fn status(answer: &[u8]) -> Option<u16> {

@@ -1,7 +1,7 @@
 //! A daemon's WebSocket, opened and looked at until it is known that SSH is behind it.
 
 use futures_util::StreamExt;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
@@ -10,9 +10,11 @@ use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::failure::{DialError, Patience, lower};
+use super::page::{self, Page};
 use super::{proxy, tcp, tls};
 use crate::client::address::{Cover, invalid};
 use crate::client::endpoint::{Stream, WebSocket};
+use crate::client::secret::Secret;
 use crate::websocket::{Codec, FrameStream, Payload};
 
 /// Buffers of the connection, and the largest message that is taken.
@@ -20,8 +22,6 @@ const BUFFER: usize = 64 * 1024;
 const LARGEST: usize = 1024 * 1024;
 /// How a daemon sends callers away that do not know its token.
 const UNAUTHORIZED: u16 = 4001;
-/// How much of a page is looked at.
-const PAGE: usize = 512;
 
 pub(super) type Socket = FrameStream<WebSocketStream<Box<dyn Stream>>, Message>;
 
@@ -36,7 +36,7 @@ pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Soc
         .max_frame_size(Some(LARGEST));
     let opening = client_async_with_config(request, stream, Some(config));
     let opened = patience.spend("open", &who, opening).await?;
-    let (mut socket, _) = opened.map_err(|error| unopened(&who, error))?;
+    let (mut socket, _) = opened.map_err(|error| unopened(&who, endpoint, error))?;
     // A daemon says who it is, or sends us away, before anything else.
     let unread = loop {
         let first = patience.spend("open", &who, socket.next()).await?;
@@ -54,7 +54,7 @@ pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Soc
             Some(Ok(Message::Text(_))) => {
                 return Err(DialError::lost("open", &who, "it does not speak SSH"));
             }
-            Some(Err(error)) => return Err(unopened(&who, error)),
+            Some(Err(error)) => return Err(unopened(&who, endpoint, error)),
             Some(Ok(Message::Close(None))) | None => {
                 return Err(DialError::lost("open", &who, "it hung up"));
             }
@@ -117,9 +117,9 @@ fn unknown(who: &str, endpoint: &WebSocket) -> DialError {
     DialError::denied(format!("cannot open {who}: the daemon does not know this token{none}"))
 }
 
-fn unopened(who: &str, error: SocketError) -> DialError {
+fn unopened(who: &str, endpoint: &WebSocket, error: SocketError) -> DialError {
     match error {
-        SocketError::Http(response) => unwelcome(who, &response),
+        SocketError::Http(response) => unwelcome(who, endpoint, &response),
         SocketError::Io(error) => {
             DialError::lost("open", who, lower(&error.to_string())).with_source(error)
         }
@@ -135,21 +135,31 @@ fn unopened(who: &str, error: SocketError) -> DialError {
     }
 }
 
-/// An answer by HTTP that is no WebSocket.
-fn unwelcome(who: &str, response: &Response) -> DialError {
+/// An answer by HTTP that is no WebSocket. Of its body only what came with its head is known.
+fn unwelcome(who: &str, endpoint: &WebSocket, response: &Response) -> DialError {
     let status = response.status();
-    let why = format!("it answers with HTTP status {}", status.as_u16());
+    let page = Page {
+        status: status.as_u16(),
+        content_type: response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes),
+        body: response.body().as_deref().unwrap_or_default(),
+    };
+    let host = endpoint.address.host().to_string();
+    let why = page.describe(&host, "upgrading to a websocket", secrets(endpoint));
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return DialError::denied(format!("cannot open {who}: {why}"))
             .with_hint("give the token, or the headers that whatever is in front wants");
     }
-    let body = response.body().as_deref().unwrap_or_default();
-    let start = String::from_utf8_lossy(&body[..body.len().min(PAGE)]).to_ascii_lowercase();
-    let page = start.contains("<html") || start.contains("<!doctype");
-    let hint = match (status.is_redirection(), page) {
+    let hint = match (status.is_redirection(), page.is_html()) {
         (true, _) => "it points elsewhere: use the URL that it points to",
-        (false, true) => "a page came back: is a proxy or another program at this address?",
+        (false, true) => page::HINT,
         (false, false) => "look at the path of the URL: a daemon has its websocket at /ssh",
     };
     DialError::lost("open", who, why).with_hint(hint)
+}
+
+/// What was said in the request and is not for everybody, should a page repeat it.
+fn secrets(endpoint: &WebSocket) -> impl Iterator<Item = &str> {
+    let token = endpoint.token.iter().map(Secret::reveal);
+    let headers = endpoint.headers.map().values().filter_map(|value| value.to_str().ok());
+    token.chain(headers).chain(endpoint.address.query())
 }
