@@ -18,9 +18,10 @@ pub(super) async fn tell(
     backend: &Backend,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let info = backend.info();
     let trip = round_trip(backend).await?;
     let policy = backend.effective_policy().await;
+    // Only now it is known of every server whether it runs commands.
+    let info = backend.info();
     let all = abilities(info.capabilities);
     let ours = info.capabilities.jail;
     match terminal.format() {
@@ -73,9 +74,10 @@ fn shown(url: &str) -> &str {
 }
 
 /// Every ability by name, whether it is there, and what its lack means.
-fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 8] {
+fn abilities(has: Capabilities) -> [(&'static str, bool, &'static str); 9] {
     [
         ("exec", has.exec, "no commands can be run"),
+        ("detached", has.detached, "a command ends with the connection that started it"),
         ("search", has.search, "files are fetched to be searched"),
         ("links", has.links, "no symbolic links"),
         ("modes", has.modes, "no permission bits"),

@@ -25,6 +25,7 @@ use super::line::{self, Line, Scene};
 use super::markers::{Event, Identity, Markers};
 use super::spot::Final;
 use crate::client::carrier::{HalfChannel, Unopened};
+use crate::client::deadline;
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};
 
@@ -101,8 +102,8 @@ impl Plain {
             word,
         };
         let line = line::line(&request.command, &scene)?;
-        let permit = timeout(session.patience, self.commands.clone().acquire_owned()).await;
-        let Ok(Ok(permit)) = permit else {
+        let turn = self.commands.clone().acquire_owned();
+        let Some(Ok(permit)) = deadline::within(session.patience, turn).await else {
             let message = format!("{} commands run already", super::COMMANDS);
             return Err(Error::new(Code::ExecError, Kind::Unavailable, message)
                 .with_verb(Verb::Exec)
