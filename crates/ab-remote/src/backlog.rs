@@ -5,8 +5,9 @@
 //! windows it granted, so a buffer of about that size keeps this end listening. It is enough that
 //! one of the two always listens.
 //!
-//! The buffer is emptied whenever the stream is read, written or flushed; the loop reads whenever it
-//! does nothing else.
+//! The buffer is emptied when the stream is read, which the loop does whenever it does nothing else.
+//! A flush before that is postponed once: the loop flushes the first of several messages before it
+//! looks for the others, and whoever waits for all of them would be woken by the first.
 
 use std::io;
 use std::pin::Pin;
@@ -18,6 +19,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Bytes that wait for the socket; beyond them the writer waits. Twice what common clients grant.
 pub(crate) const MAX_BACKLOG: usize = 4 * 1024 * 1024;
 
+/// Bytes that are gathered to be sent together.
+const GATHERED: usize = 128 * 1024;
+/// Bytes that are not worth a journey of their own.
+const SMALL: usize = 4 * 1024;
+
 #[derive(Debug)]
 pub(crate) struct Backlog<S> {
     inner: S,
@@ -26,6 +32,8 @@ pub(crate) struct Backlog<S> {
     limit: usize,
     /// What was written may be in a buffer of the stream itself.
     unflushed: bool,
+    /// A flush has not been done.
+    postponed: bool,
 }
 
 impl<S> Backlog<S> {
@@ -34,7 +42,7 @@ impl<S> Backlog<S> {
     }
 
     pub(crate) fn with_limit(inner: S, limit: usize) -> Self {
-        Self { inner, waiting: BytesMut::new(), limit, unflushed: false }
+        Self { inner, waiting: BytesMut::new(), limit, unflushed: false, postponed: false }
     }
 }
 
@@ -49,6 +57,7 @@ impl<S: AsyncWrite + Unpin> Backlog<S> {
             self.waiting.advance(sent);
             self.unflushed = true;
         }
+        self.postponed = false;
         // An idle connection keeps no memory for what it once had to say.
         self.waiting = BytesMut::new();
         if self.unflushed {
@@ -79,6 +88,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Backlog<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        let gathered = this.waiting.len();
+        let room = GATHERED.min(this.limit).saturating_sub(gathered);
+        if room > 0 && (gathered > 0 || bytes.len() < SMALL) {
+            let taken = bytes.len().min(room);
+            this.waiting.extend_from_slice(&bytes[..taken]);
+            if taken == room
+                && let Poll::Ready(Err(error)) = this.poll_empty(cx)
+            {
+                return Poll::Ready(Err(error));
+            }
+            return Poll::Ready(Ok(taken));
+        }
         if !this.waiting.is_empty()
             && let Poll::Ready(Err(error)) = this.poll_empty(cx)
         {
@@ -100,7 +121,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Backlog<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut().poll_empty(cx) {
+        let this = self.get_mut();
+        if !this.postponed && this.waiting.len() < GATHERED {
+            this.postponed = true;
+            return Poll::Ready(Ok(()));
+        }
+        match this.poll_empty(cx) {
             // The next read goes on with it.
             Poll::Pending => Poll::Ready(Ok(())),
             done => done,
@@ -119,6 +145,30 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
+
+    #[tokio::test]
+    async fn what_is_said_in_one_breath_goes_together() {
+        let (near, mut far) = duplex(1024 * 1024);
+        let mut stream = Backlog::new(near);
+        let mut heard = [0; 64];
+        stream.write_all(b"one").await.unwrap();
+        stream.flush().await.unwrap();
+        assert!(futures_util::FutureExt::now_or_never(far.read(&mut heard)).is_none());
+        stream.write_all(b" two").await.unwrap();
+        // Nobody is kept waiting by a writer that does not read.
+        stream.flush().await.unwrap();
+        assert_eq!(far.read(&mut heard).await.unwrap(), 7);
+        stream.write_all(b"three").await.unwrap();
+        stream.flush().await.unwrap();
+        assert!(futures_util::FutureExt::now_or_never(stream.read(&mut [0])).is_none());
+        assert_eq!(far.read(&mut heard).await.unwrap(), 5);
+        // A large piece takes a small one along, and goes without a flush.
+        let mut large = vec![0; 2 * GATHERED];
+        stream.write_all(b"four").await.unwrap();
+        stream.write_all(&large).await.unwrap();
+        far.read_exact(&mut large).await.unwrap();
+        assert!(large.starts_with(b"four"));
+    }
 
     #[tokio::test]
     async fn a_writer_waits_only_when_the_buffer_is_full() {

@@ -67,14 +67,14 @@ impl<S> Cuttable<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Cuttable<S> {
-    /// Writes the last words. A peer that is gone does not hear them.
+    /// Writes the last words, after which there are none. A peer that is gone does not hear them.
     fn poll_parted(&mut self, cx: &mut Context<'_>, words: &Bytes) -> Poll<io::Result<()>> {
         let rest = self.parting.get_or_insert_with(|| words.clone());
         while !rest.is_empty() {
             let written = ready!(Pin::new(&mut self.inner).poll_write(cx, rest))?;
             rest.advance(written.max(1).min(rest.len()));
         }
-        Pin::new(&mut self.inner).poll_flush(cx)
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }
 

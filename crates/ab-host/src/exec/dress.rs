@@ -105,6 +105,7 @@ impl Wardrobe {
             path: &path,
             home: &home,
             cwd: &home,
+            shell: &standing.shell.to_string_lossy(),
             term: if terminal == Terminal::Controlling { "xterm-256color" } else { "dumb" },
             tmpdir: lent.as_ref().and_then(|lent| lent.temporary.path.to_str()),
             process: cookie,

@@ -23,6 +23,8 @@ pub(crate) struct Base<'a> {
     pub(crate) home: &'a str,
     /// The working directory as the child sees it.
     pub(crate) cwd: &'a str,
+    /// The shell that runs commands. One that is not told so looks itself up among the users.
+    pub(crate) shell: &'a str,
     pub(crate) term: &'a str,
     pub(crate) tmpdir: Option<&'a str>,
     /// The id in the process table; the caller cannot change it.
@@ -38,10 +40,15 @@ pub(crate) fn assemble(
         ("PATH", base.path),
         ("HOME", base.home),
         ("PWD", base.cwd),
-        ("LANG", "C.UTF-8"),
+        ("SHELL", base.shell),
+        ("LANG", "C"),
         ("TERM", base.term),
         (PROCESS_VARIABLE, base.process),
     ]);
+    if !given.contains_key("LANG") {
+        // All of C.UTF-8 is no different, and a dozen files to open for whoever starts.
+        whole.insert("LC_CTYPE", "C.UTF-8");
+    }
     if let Some(tmpdir) = base.tmpdir {
         whole.insert("TMPDIR", tmpdir);
     }
@@ -76,6 +83,7 @@ mod tests {
         path: "/usr/bin:/bin",
         home: "/tmp/home",
         cwd: "/workspace/src",
+        shell: "/bin/bash",
         term: "dumb",
         tmpdir: None,
         process: "p1",
@@ -98,9 +106,11 @@ mod tests {
             [
                 "AGENT_BACKEND_PROCESS=p1",
                 "HOME=/tmp/home",
-                "LANG=C.UTF-8",
+                "LANG=C",
+                "LC_CTYPE=C.UTF-8",
                 "PATH=/usr/bin:/bin",
                 "PWD=/workspace/src",
+                "SHELL=/bin/bash",
                 "TERM=dumb",
             ]
         );
@@ -108,7 +118,14 @@ mod tests {
             assemble(&Base { tmpdir: Some("/tmp"), ..BASE }, &given("HOME", "/else")).unwrap();
         assert_eq!(value(&whole, "TMPDIR").as_deref(), Some("/tmp"));
         assert_eq!(value(&whole, "HOME").as_deref(), Some("/else"));
-        assert_eq!(whole.len(), 7);
+        assert_eq!(whole.len(), 9);
+    }
+
+    #[test]
+    fn a_language_that_is_given_is_whole() {
+        let whole = assemble(&BASE, &given("LANG", "de_DE.ISO-8859-1")).unwrap();
+        assert_eq!(value(&whole, "LANG").as_deref(), Some("de_DE.ISO-8859-1"));
+        assert_eq!(value(&whole, "LC_CTYPE"), None);
     }
 
     #[test]
@@ -125,8 +142,8 @@ mod tests {
         let many = |count: usize, value: &str| -> BTreeMap<String, String> {
             (0..count).map(|n| (format!("V{n}"), value.to_owned())).collect()
         };
-        assert!(assemble(&BASE, &many(MAX_VARIABLES - 6, "")).is_ok());
-        let error = assemble(&BASE, &many(MAX_VARIABLES - 5, "")).unwrap_err();
+        assert!(assemble(&BASE, &many(MAX_VARIABLES - 8, "")).is_ok());
+        let error = assemble(&BASE, &many(MAX_VARIABLES - 7, "")).unwrap_err();
         assert!(error.message().contains("1001 environment variables"), "{error}");
         let longest = "x".repeat(MAX_VARIABLE_BYTES - 4);
         assert!(assemble(&BASE, &many(7, &longest)).is_ok());

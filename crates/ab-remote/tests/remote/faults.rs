@@ -221,6 +221,11 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
     let counters = ship.counters.clone();
     let drops = losses();
     drop((ship, backend, local, relay, last));
+    // A task that was ended lets go when it is looked at next.
+    let ended = Instant::now();
+    while !open_below(keep.path()).is_empty() && ended.elapsed() < PATIENCE {
+        sleep(Duration::from_millis(10)).await;
+    }
     assert_eq!(open_below(keep.path()), Vec::<String>::new(), "left open");
     let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Tally {
