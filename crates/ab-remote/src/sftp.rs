@@ -59,6 +59,10 @@ const OVERHEAD: usize = 512;
 /// Data up to this size travels in the packet of its header.
 const SMALL: usize = 16 * 1024;
 
+/// Whose turn it is to make a directory, of all channels of a server: looking whether something is
+/// there and making it are two calls, and clients use directories as locks.
+pub(crate) type Turn = tokio::sync::Mutex<()>;
+
 /// What the requests of a channel work on.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -75,6 +79,7 @@ pub(crate) struct Session {
     /// The connection's number and its place in the ledger, once a client of ours said hello.
     seat: OnceLock<(u128, Seat)>,
     staging: Staging,
+    making: Arc<Turn>,
     /// The calls that can be called off.
     calls: Mutex<HashMap<Id, AbortHandle>>,
 }
@@ -86,6 +91,7 @@ impl Session {
         links: LinkOrder,
         ledger: Arc<Ledger>,
         staging: Staging,
+        making: Arc<Turn>,
     ) -> Self {
         Self {
             views: backend.for_remote_views(),
@@ -98,6 +104,7 @@ impl Session {
             ledger,
             seat: OnceLock::new(),
             staging,
+            making,
             calls: Mutex::default(),
         }
     }

@@ -207,6 +207,7 @@ impl Connection {
                     links,
                     self.commons.ledger.clone(),
                     self.commons.staging.clone(),
+                    self.commons.making.clone(),
                 );
                 tasks.files.spawn(sftp::serve(session, inbox.clone(), outlet))
             }

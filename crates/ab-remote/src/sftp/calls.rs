@@ -63,10 +63,12 @@ pub(super) async fn perform(session: &Session, call: Call) -> Done {
         Call::List { path, options } => {
             let (backend, path) = place(session, &path)?;
             let options = ListOptions { limit: options.limit.min(MAX_LISTED), ..options };
+            let _turn = session.allowance.listing().await?;
             let listing = backend.list(&path, options).await?;
             in_parts(session, wire::encode(&listing))
         }
         Call::Search(query) => {
+            let _turn = session.allowance.search().await?;
             let found = session.views.search(&bounded(*query)).await?;
             in_parts(session, wire::encode(&found))
         }

@@ -117,7 +117,6 @@ async fn what_cannot_be_is_said() {
         ("rmdir file\n", "Failure"),
         ("mkdir full\n", "Failure"),
         ("ls missing\n", "not found"),
-        ("chmod 4755 file\n", "Failure"),
         ("chown 12 file\n", "ownership"),
         ("ln file hard\n", "does not support"),
     ] {
