@@ -8,6 +8,7 @@
 
 mod attributes;
 mod beyond;
+mod budget;
 mod calls;
 pub mod extended;
 mod files;
@@ -32,9 +33,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use attributes::Attributes;
+pub(crate) use budget::BUDGET;
+use budget::{Budget, Taken};
 pub(crate) use handles::Allowance;
 use handles::{Handle, Handles};
 use order::Flights;
@@ -52,8 +54,6 @@ use crate::wire;
 
 /// Requests of one channel that are worked on at a time.
 const MAX_TOGETHER: usize = 64;
-/// Bytes that the requests of one channel may take, with their answers, until those are sent.
-pub(crate) const BUDGET: usize = 6 * 1024 * 1024;
 /// What a request takes beside its data.
 const OVERHEAD: usize = 512;
 /// Data up to this size travels in the packet of its header.
@@ -141,7 +141,7 @@ impl Session {
 struct Reply {
     head: Bytes,
     body: Bytes,
-    _permit: OwnedSemaphorePermit,
+    _permit: Taken,
 }
 
 /// Answers on their way from one half of a task to the other.
@@ -239,7 +239,7 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
 }
 
 async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended {
-    let budget = Arc::new(Semaphore::new(BUDGET));
+    let budget = Budget::new(session.allowance.purse());
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut flights = Flights::default();
     let mut greeted = false;
@@ -262,7 +262,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
         let (id, job) = match packet::decode(packet) {
             Ok(Incoming::Init { .. }) if !greeted => {
                 greeted = true;
-                let permit = take(&budget, OVERHEAD).await;
+                let permit = budget.take(OVERHEAD).await;
                 let head = perform::greeting().finish(packet::VERSION);
                 replies.push([Reply { head, body: Bytes::new(), _permit: permit }]);
                 continue;
@@ -278,7 +278,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
             Err(Malformed { id: None, what }) => break Ended::Garbage(what),
         };
         let cost = (job.cost() + length + OVERHEAD).min(BUDGET);
-        let permit = take(&budget, cost);
+        let permit = budget.take(cost);
         tokio::pin!(permit);
         let mut held = None;
         let permit = loop {
@@ -310,7 +310,7 @@ async fn fly(
     session: Arc<Session>,
     id: Id,
     job: Job,
-    permit: OwnedSemaphorePermit,
+    permit: Taken,
     flight: u64,
 ) -> (u64, Option<u32>, Reply) {
     let lane = job.lane();
@@ -342,21 +342,7 @@ async fn fly(
     (flight, lane, reply(id, outcome, exact, permit))
 }
 
-async fn take(budget: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {
-    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    match budget.clone().acquire_many_owned(bytes).await {
-        Ok(permit) => permit,
-        // Nobody closes the budget; waiting is right if somebody did.
-        Err(_) => std::future::pending().await,
-    }
-}
-
-fn reply(
-    id: Id,
-    outcome: Result<Outcome, Refusal>,
-    exact: bool,
-    permit: OwnedSemaphorePermit,
-) -> Reply {
+fn reply(id: Id, outcome: Result<Outcome, Refusal>, exact: bool, permit: Taken) -> Reply {
     let (head, body) = match outcome {
         Ok(Outcome::Done) => (Answer::status(status::OK, "").finish(id), Bytes::new()),
         Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),

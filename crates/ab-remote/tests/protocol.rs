@@ -505,3 +505,34 @@ async fn what_is_refused_changes_nothing() {
     assert_eq!(room.status(), NO_SUCH_FILE);
     assert_eq!(sftp.extended("statvfs@openssh.com", &string(b"/")).await.kind, EXTENDED_REPLY);
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_name_that_is_no_text_is_missed_aloud() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (directory, backend) = local();
+    fs::write(directory.path().join("plain"), "x").unwrap();
+    let strange = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    fs::write(directory.path().join(strange), "x").unwrap();
+    let server = open_server(backend);
+    let (handle, _serving) = connect(&server).await;
+    let mut sftp = Sftp::new(&handle).await;
+    let dir = sftp.ask(11, &string(b"/")).await.fields().string().unwrap();
+    let answer = sftp.ask(12, &string(&dir)).await;
+    let mut fields = answer.fields();
+    assert_eq!((answer.kind, fields.u32()), (NAME, Ok(2)));
+    assert_eq!(fields.string().unwrap(), "plain");
+    fields.string().unwrap();
+    for _ in 0..6 {
+        fields.u32().unwrap();
+    }
+    // A file, so that clients that copy a directory try it.
+    let shown = "caf\u{fffd}";
+    assert_eq!(fields.string().unwrap(), shown);
+    fields.string().unwrap();
+    assert_eq!((fields.u32(), fields.u32()), (Ok(4), Ok(0o100_000)));
+    assert!(fields.is_empty());
+    let open = [string(shown.as_bytes()), vec![0, 0, 0, 1, 0, 0, 0, 0]].concat();
+    assert_eq!(sftp.ask(3, &open).await.status(), NO_SUCH_FILE);
+    assert_eq!(sftp.ask(12, &string(&dir)).await.status(), EOF);
+}

@@ -76,7 +76,7 @@ pub(super) async fn perform(session: &Session, call: Call) -> Done {
         Call::Read { path, options } => read(session, &path, options).await,
         Call::Stage { size } => {
             let share = session.allowance.handle()?;
-            let open = Open::Staged(session.staging.stage(size).await?);
+            let open = Open::Staged(session.staging.stage(&session.allowance.staging, size).await?);
             let handle = Handle { path: WsPath::root(), open, _share: share };
             answered(&session.handles.add(handle))
         }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ab_core::metadata::Entry;
+use ab_core::metadata::{Entry, FileKind, Problem};
 use ab_core::options::{
     Access, Attributes as Wanted, Creation, Detail, Existing, Links, ListOptions, OpenOptions,
     Overwrite, Placement, RemoveOptions, RenameOptions, StatOptions,
@@ -22,6 +22,9 @@ use super::{Attributes, Outcome, Session};
 /// Bits that new files and directories do not get, whatever a client asks for: most ask for
 /// everything and rely on the server's umask.
 const UMASK: u32 = 0o022;
+
+/// What a name that is no text is shown as: a file without permissions.
+const STRANGER: u32 = 0o100_000;
 
 type Done = Result<Outcome, Refusal>;
 
@@ -46,10 +49,10 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
                 let options = OpenOptions { access: Access::Write, ..OpenOptions::default() };
                 backend.open(path, options).await?.set_len(size).await?;
             }
-            match wanted {
-                Some(wanted) => drop(backend.set_attributes(path, wanted).await?),
-                None if attributes.size.is_none() => drop(backend.stat(path).await?),
-                None => {}
+            if let Some(wanted) = wanted {
+                backend.set_attributes(path, wanted).await?;
+            } else if attributes.size.is_none() {
+                backend.stat(path).await?;
             }
             Ok(Outcome::Done)
         }
@@ -239,18 +242,25 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
         let listing = session.backend.list(&super::paths::shown(path), options).await?;
         let share = session.allowance.entries(listing.entries.len())?;
         let cut = listing.truncated.is_some();
+        let strangers = strangers(&listing.problems).into_iter();
         let entries = listing.entries.into_iter();
-        *directory = Directory::Reading { entries, cut, _share: share };
+        *directory = Directory::Reading { entries, strangers, cut, _share: share };
     }
-    let Directory::Reading { entries, cut, .. } = &mut *directory else {
+    let Directory::Reading { entries, strangers, cut, .. } = &mut *directory else {
         return Err(Refusal::end());
     };
     let mut answer = Answer::names(0);
     let mut count = 0;
     let now = seconds(SystemTime::now());
     while answer.len() < NAMES_SIZE - 1024 {
-        let Some(entry) = entries.next() else { break };
-        count += u32::from(add_name(&mut answer, &entry, now));
+        if let Some(entry) = entries.next() {
+            count += u32::from(add_name(&mut answer, &entry, now));
+        } else if let Some(name) = strangers.next() {
+            add_stranger(&mut answer, &name);
+            count += 1;
+        } else {
+            break;
+        }
     }
     if count > 0 {
         answer.set_count(count);
@@ -265,6 +275,21 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
         }
         false => Err(Refusal::end()),
     }
+}
+
+/// The names that are no text, as near as text can be.
+fn strangers(problems: &[Problem]) -> Vec<String> {
+    let unnamed = problems.iter().filter(|problem| problem.error.kind() == Kind::InvalidPath);
+    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    unnamed.map(|problem| name(&problem.path)).collect()
+}
+
+/// Whoever copies a directory is to try to open this, and to be told that it cannot be done: what is
+/// not listed would be missing without a word. So it is shown as a file.
+fn add_stranger(answer: &mut Answer, name: &str) {
+    let attributes = Attributes { mode: Some(STRANGER), ..Attributes::default() };
+    let times = Times { modified: 0, now: 0 };
+    answer.name(name, &long_name(name, FileKind::File, 0, 0, times), &attributes);
 }
 
 fn add_name(answer: &mut Answer, entry: &Entry, now: u32) -> bool {
@@ -284,8 +309,6 @@ fn add_name(answer: &mut Answer, entry: &Entry, now: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::FileKind;
-
     use super::*;
 
     #[test]

@@ -11,7 +11,8 @@ use ab_core::metadata::Entry;
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit};
 
-use super::staging::Stage;
+use super::budget::Purse;
+use super::staging::{Stage, StagingShare};
 use super::status::{FAILURE, Refusal};
 
 /// Files and directories that one connection may hold open.
@@ -35,13 +36,17 @@ pub(crate) struct Allowance {
     answers: AtomicUsize,
     listings: Semaphore,
     searches: Semaphore,
+    purse: Purse,
+    /// Room for contents that are being put together.
+    pub(super) staging: StagingShare,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
         let (handles, listed, answers) = Default::default();
         let (listings, searches) = (Semaphore::new(MAX_LISTINGS), Semaphore::new(MAX_SEARCHES));
-        Self { handles, listed, answers, listings, searches }
+        let (purse, staging) = Default::default();
+        Self { handles, listed, answers, listings, searches, purse, staging }
     }
 }
 
@@ -76,6 +81,11 @@ impl Allowance {
             });
         taken.ok()?;
         Some(Share { allowance: self.clone(), what, amount })
+    }
+
+    /// What the requests of all channels take together.
+    pub(super) fn purse(&self) -> &Purse {
+        &self.purse
     }
 
     /// A turn to make a listing, to be kept until the share of it was taken.
@@ -144,7 +154,13 @@ pub(super) enum Open {
 #[derive(Debug)]
 pub(super) enum Directory {
     Unread,
-    Reading { entries: vec::IntoIter<Entry>, cut: bool, _share: Share },
+    Reading {
+        entries: vec::IntoIter<Entry>,
+        /// Names that are no text.
+        strangers: vec::IntoIter<String>,
+        cut: bool,
+        _share: Share,
+    },
     Done,
 }
 
