@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 
 /// Window of a channel while all is well: as much may be on its way.
 pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
+/// Window of a channel before anything was sent on it; what is not read of many channels is little.
+pub(crate) const FIRST_WINDOW: u32 = 1024 * 1024;
 /// Unread bytes of a channel from which on it is held back. Half a window has just come when new
 /// window is granted; whoever keeps up with that is not held back.
 pub(crate) const HOLD_BACK: usize = 3 * 1024 * 1024;
