@@ -1,10 +1,15 @@
 //! SFTP packet by packet: what clients may say beside what OpenSSH's do.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::Backend;
+use ab_core::effective::Control;
+use ab_core::guard::{Entry, Refusal};
+use ab_core::{Assembly, Backend, Call, Guard, Guards, Memory, Outcome, Verb};
 use ab_remote::sftp::packet::{MAX_DATA, flags};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::client::{
     ATTRS, EXTENDED_REPLY, HANDLE, NAME, STATUS, Sftp, connect, open_server, packet, read_body,
@@ -415,43 +420,42 @@ async fn a_directory_is_made_by_one_client() {
 /// Counts the listings that are made, and lets none of them go on.
 #[derive(Debug)]
 struct Listings {
-    begun: std::sync::atomic::AtomicUsize,
-    go: tokio::sync::Semaphore,
+    begun: AtomicUsize,
+    go: Semaphore,
 }
 
-impl ab_core::Guard for Listings {
-    fn enter<'a>(&'a self, call: &'a ab_core::Call<'a>) -> ab_core::guard::Entry<'a> {
-        if call.verb != ab_core::Verb::List {
-            return ab_core::guard::Entry::PASS;
+impl Guard for Listings {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+        if call.verb != Verb::List {
+            return Entry::PASS;
         }
-        ab_core::guard::Entry::Waits(Box::pin(async {
-            self.begun.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        Entry::Waits(Box::pin(async {
+            self.begun.fetch_add(1, Ordering::AcqRel);
             drop(self.go.acquire().await);
             Ok(())
         }))
     }
 
-    fn grow(&self, _: &ab_core::Call<'_>, _: u64) -> ab_core::Result<()> {
+    fn grow(&self, _: &Call<'_>, _: u64) -> ab_core::Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &ab_core::guard::Refusal<'_>) {}
+    fn refused(&self, _: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<ab_core::effective::Control> {
+    fn controls(&self) -> Option<Control> {
         None
     }
 
-    fn exit(&self, _: &ab_core::Call<'_>, _: &ab_core::Outcome<'_>) {}
+    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
 }
 
 #[tokio::test]
 async fn few_listings_are_made_at_a_time() {
     const ASKED: u32 = 40;
-    let listings =
-        std::sync::Arc::new(Listings { begun: 0.into(), go: tokio::sync::Semaphore::new(0) });
-    let guards = ab_core::Guards { limits: vec![listings.clone()], ..Default::default() };
-    let memory = std::sync::Arc::new(ab_core::Memory::new());
-    let assembly = ab_core::Assembly { guards, ..Default::default() };
+    let listings = Arc::new(Listings { begun: 0.into(), go: Semaphore::new(0) });
+    let guards = Guards { limits: vec![listings.clone()], ..Default::default() };
+    let memory = Arc::new(Memory::new());
+    let assembly = Assembly { guards, ..Default::default() };
     let backend = Backend::assemble(memory, assembly);
     backend.write("file", "x").await.unwrap();
     let server = open_server(backend);
@@ -466,7 +470,7 @@ async fn few_listings_are_made_at_a_time() {
     }
     // Requests are begun in order: when this one is answered, the others were.
     assert_eq!(sftp.ask(17, &string(b"file")).await.kind, ATTRS);
-    let begun = listings.begun.load(std::sync::atomic::Ordering::Acquire);
+    let begun = listings.begun.load(Ordering::Acquire);
     assert!((1..=2).contains(&begun), "{begun} listings at once");
     listings.go.add_permits(1);
     for _ in 0..ASKED {
