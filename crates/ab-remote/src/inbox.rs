@@ -1,9 +1,10 @@
 //! Bytes that a client sent and nobody has taken yet.
 //!
 //! russh grants a client new window as soon as data arrives, whether anybody reads it or not. So
-//! the connection keeps a [`Gauge`] of all that is unread; while that is high the window it grants
-//! is two bytes at a time, which holds the client back without stopping to read from it: signals,
-//! window adjustments and the end of the connection still arrive.
+//! each channel knows how much of it is unread, and the connection keeps a [`Gauge`] of all that is;
+//! while a channel has too much, it is granted two bytes at a time, which holds it back without
+//! stopping to read from the client: other channels, signals, window adjustments and the end of the
+//! connection still arrive. [`Valve`](crate::valve::Valve) is how.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,20 +14,28 @@ use tokio::sync::Notify;
 
 /// Window of a channel while all is well: as much may be on its way.
 pub(crate) const WINDOW: u32 = 4 * 1024 * 1024;
-/// Unread bytes of a connection from which on it is held back. Half a window has just come when
-/// new window is granted; whoever keeps up with that is not held back.
+/// Window of a channel before anything was sent on it; what is not read of many channels is little.
+pub(crate) const FIRST_WINDOW: u32 = 1024 * 1024;
+/// Unread bytes of a channel from which on it is held back. Half a window has just come when new
+/// window is granted; whoever keeps up with that is not held back.
 pub(crate) const HOLD_BACK: usize = 3 * 1024 * 1024;
-/// Window that a client that is held back is given. Half of it must be more than nothing, or it
-/// would never be renewed.
-pub(crate) const HELD_WINDOW: u32 = 2;
+/// Unread bytes of a connection from which on all its channels are held back. The nearer that is,
+/// the earlier each of them is.
+pub(crate) const HOLD_ALL: usize = 24 * 1024 * 1024;
+/// The part of what is left to a connection that one channel may have.
+const PART: usize = 4;
 /// Unread bytes of a connection that it does not survive: several full windows.
 pub(crate) const MAX_UNREAD: usize = 64 * 1024 * 1024;
+
+/// Whether a channel has too much unread, of so much of the whole connection.
+pub(crate) fn is_held(own: usize, all: usize) -> bool {
+    own > HOLD_BACK.min(HOLD_ALL.saturating_sub(all) / PART)
+}
 
 /// How much of a connection's input is unread.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     unread: AtomicUsize,
-    room: Notify,
 }
 
 impl Gauge {
@@ -34,19 +43,8 @@ impl Gauge {
         self.unread.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_high(&self) -> bool {
-        self.unread() > HOLD_BACK
-    }
-
-    /// Waits until less is unread.
-    pub(crate) async fn room(&self) {
-        loop {
-            let room = self.room.notified();
-            if !self.is_high() {
-                return;
-            }
-            room.await;
-        }
+    pub(crate) fn is_full(&self) -> bool {
+        self.unread() > HOLD_ALL
     }
 
     fn add(&self, bytes: usize) {
@@ -54,10 +52,7 @@ impl Gauge {
     }
 
     fn take(&self, bytes: usize) {
-        let before = self.unread.fetch_sub(bytes, Ordering::AcqRel);
-        if before > HOLD_BACK && before - bytes <= HOLD_BACK {
-            self.room.notify_waiters();
-        }
+        self.unread.fetch_sub(bytes, Ordering::AcqRel);
     }
 }
 
@@ -66,6 +61,7 @@ impl Gauge {
 pub(crate) struct Inbox {
     state: Mutex<State>,
     arrived: Notify,
+    taken: Notify,
     gauge: Arc<Gauge>,
 }
 
@@ -85,7 +81,23 @@ pub(crate) struct TooLong {
 
 impl Inbox {
     pub(crate) fn new(gauge: Arc<Gauge>) -> Self {
-        Self { state: Mutex::default(), arrived: Notify::new(), gauge }
+        Self { state: Mutex::default(), arrived: Notify::new(), taken: Notify::new(), gauge }
+    }
+
+    /// Whether more is unread than may be.
+    pub(crate) fn is_held(&self) -> bool {
+        is_held(self.lock().unread.len(), self.gauge.unread())
+    }
+
+    /// Waits until something was taken and less is unread.
+    pub(crate) async fn room(&self) {
+        loop {
+            let taken = self.taken.notified();
+            if !self.is_held() {
+                return;
+            }
+            taken.await;
+        }
     }
 
     pub(crate) fn push(&self, bytes: &[u8]) {
@@ -172,6 +184,7 @@ impl Inbox {
             state.unread = BytesMut::new();
         }
         self.gauge.take(length);
+        self.taken.notify_waiters();
         bytes
     }
 
@@ -216,13 +229,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_connection_waits_for_its_readers() {
+    async fn a_full_channel_waits_for_its_reader() {
         let gauge = Arc::new(Gauge::default());
-        let inbox = Inbox::new(gauge.clone());
+        let [inbox, other] = [(); 2].map(|()| Inbox::new(gauge.clone()));
+        other.push(&[1]);
         inbox.push(&vec![1; HOLD_BACK + 1]);
-        assert!(gauge.is_high());
-        let (taken, ()) = tokio::join!(inbox.bytes(1), gauge.room());
+        assert!(inbox.is_held() && !other.is_held());
+        let (taken, ()) = tokio::join!(inbox.bytes(1), inbox.room());
         assert_eq!(taken, Some(Bytes::from_static(&[1])));
-        assert!(!gauge.is_high());
+        assert!(!inbox.is_held());
+    }
+
+    #[test]
+    fn channels_that_are_held_back_are_few_bytes_together() {
+        let gauge = Arc::new(Gauge::default());
+        let inboxes = [(); 64].map(|()| Inbox::new(gauge.clone()));
+        for inbox in &inboxes {
+            while !inbox.is_held() {
+                inbox.push(&[1; 64 * 1024]);
+            }
+        }
+        assert!(gauge.unread() <= HOLD_ALL + 64 * 64 * 1024, "{} bytes", gauge.unread());
+        assert!(!gauge.is_full() || gauge.unread() < MAX_UNREAD / 2);
     }
 }

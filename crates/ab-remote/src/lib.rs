@@ -21,6 +21,7 @@ mod process;
 pub mod server;
 pub mod sftp;
 mod signal;
+mod valve;
 pub mod websocket;
 pub mod wire;
 

@@ -17,8 +17,8 @@ pub const MAX_CONNECTIONS: usize = 1024;
 /// Connections of one listener that have not said who they are. One more takes the place of the one
 /// that has been here longest, so that silent clients keep nobody else out.
 pub const MAX_UNAUTHENTICATED: usize = 64;
-/// How long to wait when the system has no more sockets to give.
-const EXHAUSTED: Duration = Duration::from_millis(100);
+/// How long to wait when there are no connections to be had for a while.
+const RESPITE: Duration = Duration::from_millis(100);
 
 /// Hears how a connection ended.
 pub type Observer = Arc<dyn Fn(SocketAddr, &Ended) + Send + Sync>;
@@ -71,12 +71,14 @@ pub async fn listen(listener: TcpListener, server: Server, listening: Listening)
         };
         let (stream, peer, place) = match accepted {
             Ok(accepted) => accepted,
-            Err(error) if is_of_one_connection(&error) => continue,
-            Err(error) if is_exhaustion(&error) => {
-                tokio::time::sleep(EXHAUSTED).await;
-                continue;
-            }
-            Err(error) => return Err(error),
+            Err(error) => match mishap(&error) {
+                Mishap::OfOne => continue,
+                Mishap::Passing => {
+                    tokio::time::sleep(RESPITE).await;
+                    continue;
+                }
+                Mishap::Final => return Err(error),
+            },
         };
         let (server, told) = (server.clone(), listening.ended.clone());
         let (stranger, sent_away) = Strangers::admit(&strangers);
@@ -160,18 +162,53 @@ impl Drop for Stranger {
     }
 }
 
-/// Whether only the connection that was to be accepted is concerned.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::Interrupted
-    )
+/// What an error of a socket that listens means for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mishap {
+    /// Only the connection that was to be accepted is concerned.
+    OfOne,
+    /// It will pass: there may be sockets again once others are closed, or the network comes back.
+    Passing,
+    /// There is no such socket any more.
+    Final,
 }
 
-/// Whether there will be sockets again once others are closed: `EMFILE`, `ENFILE`, no memory.
-fn is_exhaustion(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(23 | 24)) || error.kind() == io::ErrorKind::OutOfMemory
+fn mishap(error: &io::Error) -> Mishap {
+    match (error.kind(), error.raw_os_error()) {
+        (
+            io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted,
+            _,
+        ) => Mishap::OfOne,
+        // `EBADF`, `EFAULT`, `EINVAL` and `ENOTSOCK`.
+        (_, Some(9 | 14 | 22 | 88)) => Mishap::Final,
+        _ => Mishap::Passing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_is_there_goes_on() {
+        for (errno, meaning) in [
+            (103, Mishap::OfOne),
+            (4, Mishap::OfOne),
+            (24, Mishap::Passing),
+            (23, Mishap::Passing),
+            (12, Mishap::Passing),
+            // A firewall's no, a broken handshake, a network that is down.
+            (1, Mishap::Passing),
+            (71, Mishap::Passing),
+            (100, Mishap::Passing),
+            (113, Mishap::Passing),
+            (9, Mishap::Final),
+            (88, Mishap::Final),
+        ] {
+            assert_eq!(mishap(&io::Error::from_raw_os_error(errno)), meaning, "{errno}");
+        }
+    }
 }

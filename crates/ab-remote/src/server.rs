@@ -22,7 +22,7 @@ use crate::backlog::Backlog;
 use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
 use crate::ledger::Ledger;
-use crate::sftp::Staging;
+use crate::sftp::{Staging, Turn};
 use connection::{Connection, Failure};
 use patience::Patient;
 
@@ -100,6 +100,7 @@ struct Shared {
 struct Commons {
     ledger: Arc<Ledger>,
     staging: Staging,
+    making: Arc<Turn>,
 }
 
 /// How a connection ended.
@@ -156,7 +157,11 @@ impl Server {
             settings: Arc::new(settings),
             open: watch::Sender::new(true),
             connections: watch::Sender::new(0),
-            commons: Commons { ledger: Arc::new(Ledger::new()), staging: Staging::default() },
+            commons: Commons {
+                ledger: Arc::new(Ledger::new()),
+                staging: Staging::default(),
+                making: Arc::default(),
+            },
         };
         Self { shared: Arc::new(shared) }
     }

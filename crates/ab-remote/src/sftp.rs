@@ -8,6 +8,7 @@
 
 mod attributes;
 mod beyond;
+mod budget;
 mod calls;
 pub mod extended;
 mod files;
@@ -32,9 +33,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use attributes::Attributes;
+pub(crate) use budget::BUDGET;
+use budget::{Budget, Taken};
 pub(crate) use handles::Allowance;
 use handles::{Handle, Handles};
 use order::Flights;
@@ -52,12 +54,14 @@ use crate::wire;
 
 /// Requests of one channel that are worked on at a time.
 const MAX_TOGETHER: usize = 64;
-/// Bytes that the requests of one channel may take, with their answers, until those are sent.
-pub(crate) const BUDGET: usize = 6 * 1024 * 1024;
 /// What a request takes beside its data.
 const OVERHEAD: usize = 512;
 /// Data up to this size travels in the packet of its header.
 const SMALL: usize = 16 * 1024;
+
+/// Whose turn it is to make a directory, of all channels of a server: looking whether something is
+/// there and making it are two calls, and clients use directories as locks.
+pub(crate) type Turn = tokio::sync::Mutex<()>;
 
 /// What the requests of a channel work on.
 #[derive(Debug)]
@@ -76,6 +80,7 @@ pub(crate) struct Session {
     /// The connection's number and its place in the ledger, once a client of ours said hello.
     seat: OnceLock<(u128, Seat)>,
     staging: Staging,
+    making: Arc<Turn>,
     /// The calls that can be called off.
     calls: Mutex<HashMap<Id, AbortHandle>>,
 }
@@ -87,6 +92,7 @@ impl Session {
         links: LinkOrder,
         (ledger, caller): (Arc<Ledger>, Arc<Caller>),
         staging: Staging,
+        making: Arc<Turn>,
     ) -> Self {
         Self {
             views: backend.for_remote_views(),
@@ -100,6 +106,7 @@ impl Session {
             caller,
             seat: OnceLock::new(),
             staging,
+            making,
             calls: Mutex::default(),
         }
     }
@@ -136,7 +143,7 @@ impl Session {
 struct Reply {
     head: Bytes,
     body: Bytes,
-    _permit: OwnedSemaphorePermit,
+    _permit: Taken,
 }
 
 /// Answers on their way from one half of a task to the other.
@@ -234,7 +241,7 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
 }
 
 async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended {
-    let budget = Arc::new(Semaphore::new(BUDGET));
+    let budget = Budget::new(session.allowance.purse());
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut flights = Flights::default();
     let mut greeted = false;
@@ -258,7 +265,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
         let (id, job) = match packet::decode(packet) {
             Ok(Incoming::Init { .. }) if !greeted => {
                 greeted = true;
-                let permit = take(&budget, OVERHEAD).await;
+                let permit = budget.take(OVERHEAD).await;
                 let head = perform::greeting().finish(packet::VERSION);
                 replies.push([Reply { head, body: Bytes::new(), _permit: permit }]);
                 continue;
@@ -274,7 +281,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
             Err(Malformed { id: None, what }) => break Ended::Garbage(what),
         };
         let cost = (job.cost() + length + OVERHEAD).min(BUDGET);
-        let permit = take(&budget, cost);
+        let permit = budget.take(cost);
         tokio::pin!(permit);
         let mut held = None;
         let permit = loop {
@@ -307,7 +314,7 @@ async fn fly(
     session: Arc<Session>,
     id: Id,
     job: Job,
-    permit: OwnedSemaphorePermit,
+    permit: Taken,
     flight: u64,
 ) -> (u64, Option<u32>, Reply) {
     let lane = job.lane();
@@ -339,21 +346,7 @@ async fn fly(
     (flight, lane, reply(id, outcome, exact, permit))
 }
 
-async fn take(budget: &Arc<Semaphore>, bytes: usize) -> OwnedSemaphorePermit {
-    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    match budget.clone().acquire_many_owned(bytes).await {
-        Ok(permit) => permit,
-        // Nobody closes the budget; waiting is right if somebody did.
-        Err(_) => std::future::pending().await,
-    }
-}
-
-fn reply(
-    id: Id,
-    outcome: Result<Outcome, Refusal>,
-    exact: bool,
-    permit: OwnedSemaphorePermit,
-) -> Reply {
+fn reply(id: Id, outcome: Result<Outcome, Refusal>, exact: bool, permit: Taken) -> Reply {
     let (head, body) = match outcome {
         Ok(Outcome::Done) => (Answer::status(status::OK, "").finish(id), Bytes::new()),
         Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),

@@ -488,3 +488,81 @@ async fn whoever_stops_waiting_ends_the_connection() {
     assert_eq!(server.connections(), 0);
     backend.destroy().await.unwrap();
 }
+
+/// A command that does not read its input is held back, and nobody else is.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_does_not_read_holds_up_nobody_else() {
+    const INPUT: usize = 40 * 1024 * 1024;
+    const PIECE: usize = 128 * 1024;
+    let (directory, backend, server) = local();
+    let (handle, _serving) = connect(&server).await;
+    let channel = within(handle.channel_open_session()).await.unwrap();
+    let line = "echo on; while [ ! -e go ]; do sleep 0.1; done; wc -c";
+    channel.exec(true, line).await.unwrap();
+    let (mut reader, writer) = channel.split();
+    while !matches!(within(reader.wait()).await, Some(ChannelMsg::Data { .. })) {}
+    let feeding = tokio::spawn(async move {
+        for _ in 0..INPUT / PIECE {
+            writer.data_bytes(vec![b'x'; PIECE]).await.unwrap();
+        }
+        writer.eof().await.unwrap();
+    });
+    // Far more than the windows that were granted before it was held back.
+    let mut sftp = Sftp::new(&handle).await;
+    let file = sftp.open("file", flags::WRITE | flags::CREATE).await;
+    for at in 0..INPUT / PIECE {
+        let offset = (at * PIECE) as u64;
+        assert_eq!(sftp.write(&file, offset, &vec![b'y'; PIECE]).await, 0, "{at}");
+    }
+    assert!(!feeding.is_finished());
+    fs::write(directory.path().join("go"), "").unwrap();
+    let mut said = Vec::new();
+    while let Some(message) = within(reader.wait()).await {
+        if let ChannelMsg::Data { data } = message {
+            said.extend_from_slice(&data);
+        }
+    }
+    assert_eq!(String::from_utf8(said).unwrap().trim(), INPUT.to_string());
+    within(feeding).await.unwrap();
+    backend.destroy().await.unwrap();
+}
+
+/// Variables wait for a command, but not without bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_are_bounded_by_their_bytes() {
+    let (_directory, backend, server) = local();
+    let (handle, _serving) = connect(&server).await;
+    let value = "x".repeat(60 * 1024);
+    let (mut channels, mut taken) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        let mut channel = within(handle.channel_open_session()).await.unwrap();
+        let mut fit = 0;
+        for number in 0..6 {
+            channel.set_env(true, format!("V{number}"), value.as_str()).await.unwrap();
+            match within(channel.wait()).await.unwrap() {
+                ChannelMsg::Success => fit += 1,
+                ChannelMsg::Failure => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        taken.push(fit);
+        channels.push(channel);
+    }
+    // 256 KiB on a channel, a mebibyte on the connection.
+    assert_eq!(taken, [4, 4, 4, 4, 1, 0, 0, 0]);
+    // Another value for one that is there takes no more room, and what runs makes room.
+    let mut channel = channels.remove(0);
+    channel.set_env(true, "V0", "short").await.unwrap();
+    assert!(matches!(within(channel.wait()).await, Some(ChannelMsg::Success)));
+    channel.exec(true, "echo $V0").await.unwrap();
+    let mut said = Vec::new();
+    while let Some(message) = within(channel.wait()).await {
+        if let ChannelMsg::Data { data } = message {
+            said.extend_from_slice(&data);
+        }
+    }
+    assert_eq!(said, b"short\n");
+    channels[5].set_env(true, "V0", value).await.unwrap();
+    assert!(matches!(within(channels[5].wait()).await, Some(ChannelMsg::Success)));
+    backend.destroy().await.unwrap();
+}

@@ -1,10 +1,15 @@
 //! SFTP packet by packet: what clients may say beside what OpenSSH's do.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::Backend;
+use ab_core::effective::Control;
+use ab_core::guard::{Entry, Refusal};
+use ab_core::{Assembly, Backend, Call, Guard, Guards, Memory, Outcome, Verb};
 use ab_remote::sftp::packet::{MAX_DATA, flags};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::client::{
     ATTRS, EXTENDED_REPLY, HANDLE, NAME, STATUS, Sftp, connect, open_server, packet, read_body,
@@ -391,4 +396,147 @@ async fn real_paths_have_no_links() {
         assert_eq!(fields.u32().unwrap(), 1);
         assert_eq!(fields.string().unwrap(), real, "{asked}");
     }
+}
+
+/// Clients use directories as locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_is_made_by_one_client() {
+    let (_directory, backend) = local();
+    let server = open_server(backend);
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let (handle, serving) = connect(&server).await;
+        clients.push((Sftp::new(&handle).await, handle, serving));
+    }
+    for round in 0..200 {
+        let body = [string(format!("lock-{round}").as_bytes()), vec![0; 4]].concat();
+        let asking = clients.iter_mut().map(|client| client.0.ask(14, &body));
+        let answers = futures_util::future::join_all(asking).await;
+        let made = answers.iter().filter(|answer| answer.status() == OK).count();
+        assert_eq!(made, 1, "round {round}: {answers:?}");
+    }
+}
+
+/// Counts the listings that are made, and lets none of them go on.
+#[derive(Debug)]
+struct Listings {
+    begun: AtomicUsize,
+    go: Semaphore,
+}
+
+impl Guard for Listings {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+        if call.verb != Verb::List {
+            return Entry::PASS;
+        }
+        Entry::Waits(Box::pin(async {
+            self.begun.fetch_add(1, Ordering::AcqRel);
+            drop(self.go.acquire().await);
+            Ok(())
+        }))
+    }
+
+    fn grow(&self, _: &Call<'_>, _: u64) -> ab_core::Result<()> {
+        Ok(())
+    }
+
+    fn refused(&self, _: &Refusal<'_>) {}
+
+    fn controls(&self) -> Option<Control> {
+        None
+    }
+
+    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
+}
+
+#[tokio::test]
+async fn few_listings_are_made_at_a_time() {
+    const ASKED: u32 = 40;
+    let listings = Arc::new(Listings { begun: 0.into(), go: Semaphore::new(0) });
+    let guards = Guards { limits: vec![listings.clone()], ..Default::default() };
+    let memory = Arc::new(Memory::new());
+    let assembly = Assembly { guards, ..Default::default() };
+    let backend = Backend::assemble(memory, assembly);
+    backend.write("file", "x").await.unwrap();
+    let server = open_server(backend);
+    let (handle, _serving) = connect(&server).await;
+    let mut sftp = Sftp::new(&handle).await;
+    let mut directories = Vec::new();
+    for _ in 0..ASKED {
+        directories.push(sftp.ask(11, &string(b"/")).await.fields().string().unwrap());
+    }
+    for directory in &directories {
+        sftp.send(12, &string(directory)).await;
+    }
+    // Requests are begun in order: when this one is answered, the others were.
+    assert_eq!(sftp.ask(17, &string(b"file")).await.kind, ATTRS);
+    let begun = listings.begun.load(Ordering::Acquire);
+    assert!((1..=2).contains(&begun), "{begun} listings at once");
+    listings.go.add_permits(1);
+    for _ in 0..ASKED {
+        assert_eq!(sftp.receive().await.unwrap().kind, NAME);
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_changes_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (directory, backend) = local();
+    backend.write("file", "0123456789").await.unwrap();
+    let server = open_server(backend.clone());
+    let (handle, _serving) = connect(&server).await;
+    let mut sftp = Sftp::new(&handle).await;
+    // Size zero, and an owner.
+    let both = [3u32, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let by_path = [string(b"file"), both.clone()].concat();
+    assert_eq!(sftp.ask(9, &by_path).await.status(), PERMISSION_DENIED);
+    let file = sftp.open("file", flags::WRITE).await;
+    assert_eq!(sftp.ask(10, &[string(&file), both].concat()).await.status(), PERMISSION_DENIED);
+    assert_eq!(backend.read("file").await.unwrap(), "0123456789");
+    // Of a mode only the permissions are taken, and the times beside it are.
+    let mode_and_times =
+        [12u32, 0o107_751, 1_000_000_000, 1_000_000_001].map(u32::to_be_bytes).concat();
+    assert_eq!(sftp.ask(9, &[string(b"file"), mode_and_times].concat()).await.status(), OK);
+    let found = fs::metadata(directory.path().join("file")).unwrap();
+    assert_eq!(found.permissions().mode(), 0o100_751);
+    let since = found.modified().unwrap().duration_since(std::time::SystemTime::UNIX_EPOCH);
+    assert_eq!(since.unwrap().as_secs(), 1_000_000_001);
+    // Asking for nothing is asking whether it is there.
+    let nothing = |path: &[u8]| [string(path), vec![0; 4]].concat();
+    assert_eq!(sftp.ask(9, &nothing(b"file")).await.status(), OK);
+    assert_eq!(sftp.ask(9, &nothing(b"missing")).await.status(), NO_SUCH_FILE);
+    let room = sftp.extended("statvfs@openssh.com", &string(b"no/such")).await;
+    assert_eq!(room.status(), NO_SUCH_FILE);
+    assert_eq!(sftp.extended("statvfs@openssh.com", &string(b"/")).await.kind, EXTENDED_REPLY);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_name_that_is_no_text_is_missed_aloud() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (directory, backend) = local();
+    fs::write(directory.path().join("plain"), "x").unwrap();
+    let strange = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    fs::write(directory.path().join(strange), "x").unwrap();
+    let server = open_server(backend);
+    let (handle, _serving) = connect(&server).await;
+    let mut sftp = Sftp::new(&handle).await;
+    let dir = sftp.ask(11, &string(b"/")).await.fields().string().unwrap();
+    let answer = sftp.ask(12, &string(&dir)).await;
+    let mut fields = answer.fields();
+    assert_eq!((answer.kind, fields.u32()), (NAME, Ok(2)));
+    assert_eq!(fields.string().unwrap(), "plain");
+    fields.string().unwrap();
+    for _ in 0..6 {
+        fields.u32().unwrap();
+    }
+    // A file, so that clients that copy a directory try it.
+    let shown = "caf\u{fffd}";
+    assert_eq!(fields.string().unwrap(), shown);
+    fields.string().unwrap();
+    assert_eq!((fields.u32(), fields.u32()), (Ok(4), Ok(0o100_000)));
+    assert!(fields.is_empty());
+    let open = [string(shown.as_bytes()), vec![0, 0, 0, 1, 0, 0, 0, 0]].concat();
+    assert_eq!(sftp.ask(3, &open).await.status(), NO_SUCH_FILE);
+    assert_eq!(sftp.ask(12, &string(&dir)).await.status(), EOF);
 }

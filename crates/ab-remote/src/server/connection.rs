@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ab_core::Backend;
 use ab_core::process::Control;
@@ -21,20 +21,25 @@ use tokio::time::timeout;
 
 use super::{Commons, SentAway, Settings, Tasks, lock};
 use crate::command::{self, Deaths, Run, Terminal};
-use crate::inbox::{Gauge, HELD_WINDOW, Inbox, MAX_UNREAD, WINDOW};
+use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::ledger::Caller;
 use crate::outlet::Outlet;
 use crate::process;
 use crate::sftp::{self, Allowance, LinkOrder};
 use crate::signal;
+use crate::valve::{HELD_WINDOW, Pace, Valve};
 use crate::wire::frame;
 
-/// How long a client that is held back waits for each of its packets.
+/// How long a channel that is held back waits with each of its packets, and all others with it.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Signals and sizes of a terminal that wait for a command.
 const CONTROLS: usize = 16;
 /// Variables that a client may give a command.
 const MAX_VARIABLES: usize = 256;
+/// Bytes of all of them, with their names.
+const MAX_ENVIRONMENT: usize = 256 * 1024;
+/// Bytes of the variables of all channels of a connection on which nothing runs yet.
+const MAX_ENVIRONMENTS: usize = 1024 * 1024;
 /// Longest command line.
 const MAX_LINE: usize = 1024 * 1024;
 /// What a client that asks for a shell gets.
@@ -93,6 +98,7 @@ pub(super) struct Connection {
     tasks: Tasks,
     login: watch::Sender<bool>,
     gauge: Arc<Gauge>,
+    valve: Valve,
     allowance: Arc<Allowance>,
     caller: Arc<Caller>,
     lines: HashMap<ChannelId, Line>,
@@ -128,7 +134,29 @@ impl Line {
 struct Idle {
     half: ChannelWriteHalf<Msg>,
     env: BTreeMap<String, String>,
+    /// Bytes of it.
+    env_size: usize,
     terminal: Option<Terminal>,
+}
+
+impl Idle {
+    /// Keeps a variable, of which the connection has room for so many bytes; `false` if that is too
+    /// little.
+    fn keep(&mut self, name: &str, value: &str, room: usize) -> bool {
+        let before = self.env.get(name).map_or(0, |value| name.len() + value.len());
+        let more = name.len() + value.len();
+        let size = self.env_size - before + more;
+        let known = self.env.contains_key(name);
+        if size > MAX_ENVIRONMENT
+            || more > room + before
+            || (!known && self.env.len() >= MAX_VARIABLES)
+        {
+            return false;
+        }
+        self.env.insert(name.to_owned(), value.to_owned());
+        self.env_size = size;
+        true
+    }
 }
 
 struct Busy {
@@ -155,6 +183,7 @@ impl Connection {
             tasks,
             login,
             gauge: Arc::default(),
+            valve: Valve::default(),
             allowance: Arc::default(),
             caller: Arc::default(),
             lines: HashMap::new(),
@@ -210,6 +239,7 @@ impl Connection {
                     links,
                     (self.commons.ledger.clone(), self.caller.clone()),
                     self.commons.staging.clone(),
+                    self.commons.making.clone(),
                 );
                 tasks.files.spawn(sftp::serve(session, inbox.clone(), outlet))
             }
@@ -221,6 +251,20 @@ impl Connection {
         drop(tasks);
         self.lines.insert(channel, Line::Busy(Busy { inbox, controls, task, restful }));
         true
+    }
+
+    /// How a channel is doing, among the others.
+    fn pace(&self, channel: ChannelId) -> Pace {
+        let is_held = |line: &Line| match line {
+            Line::Idle(_) => false,
+            Line::Busy(busy) => busy.inbox.is_held(),
+        };
+        match self.lines.get(&channel) {
+            _ if self.gauge.is_full() => Pace::Full,
+            Some(line) if is_held(line) => Pace::Held,
+            _ if self.lines.values().any(is_held) => Pace::AmongHeld,
+            _ => Pace::Free,
+        }
     }
 
     /// Who is refused may try again in any way; russh would offer a method only once.
@@ -328,7 +372,7 @@ impl Handler for Connection {
         let id = channel.id();
         // The half that reads is not used: what arrives is told to the methods below.
         let (_, half) = channel.split();
-        let idle = Idle { half, env: BTreeMap::new(), terminal: None };
+        let idle = Idle { half, env: BTreeMap::new(), env_size: 0, terminal: None };
         self.lines.insert(id, Line::Idle(Box::new(idle)));
         reply.accept().await;
         Ok(())
@@ -356,15 +400,16 @@ impl Handler for Connection {
         if self.gauge.unread() > MAX_UNREAD {
             return self.send_away(session, Failure::Flooded);
         }
-        if self.gauge.is_high() && data.len() <= HELD_WINDOW as usize {
+        if data.len() <= HELD_WINDOW as usize && busy.inbox.is_held() {
             // A trickle of packets of two bytes costs time, not memory.
-            let _ = timeout(PAUSE, self.gauge.room()).await;
+            let _ = timeout(PAUSE, busy.inbox.room()).await;
         }
         Ok(())
     }
 
-    fn adjust_window(&mut self, _channel: ChannelId, _current: u32) -> u32 {
-        if self.gauge.is_high() { HELD_WINDOW } else { WINDOW }
+    fn adjust_window(&mut self, channel: ChannelId, granted: u32) -> u32 {
+        let pace = self.pace(channel);
+        self.valve.next(channel.into(), granted, pace, Instant::now())
     }
 
     async fn pty_request(
@@ -406,14 +451,14 @@ impl Handler for Connection {
         value: &str,
         session: &mut Session,
     ) -> Done {
+        let size = |line: &Line| match line {
+            Line::Idle(idle) => idle.env_size,
+            Line::Busy(_) => 0,
+        };
+        let kept: usize = self.lines.values().map(size).sum();
+        let room = MAX_ENVIRONMENTS.saturating_sub(kept);
         let taken = ab_core::environment::check(name, value).is_ok()
-            && self.idle(channel).is_some_and(|idle| {
-                let room = idle.env.len() < MAX_VARIABLES;
-                if room {
-                    idle.env.insert(name.to_owned(), value.to_owned());
-                }
-                room
-            });
+            && self.idle(channel).is_some_and(|idle| idle.keep(name, value, room));
         answer(session, channel, taken)
     }
 

@@ -9,7 +9,7 @@ use russh::server::Config;
 use russh::{Limits, Preferred, SshId, cipher, compression, kex, mac};
 
 use super::Settings;
-use crate::inbox::WINDOW;
+use crate::inbox::FIRST_WINDOW;
 
 /// Longest packet, as the protocol's authors had it; larger ones are refused by some clients.
 const PACKET: u32 = 65_535;
@@ -65,7 +65,7 @@ pub(super) fn config(settings: &Settings) -> Config {
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![settings.host_key.key().clone()],
         limits: Limits::new(REKEY_BYTES, REKEY_BYTES, REKEY_TIME),
-        window_size: WINDOW,
+        window_size: FIRST_WINDOW,
         maximum_packet_size: PACKET,
         channel_buffer_size: UNUSED,
         event_buffer_size: OUTGOING,

@@ -52,7 +52,7 @@ pub(super) async fn perform(session: &Session, request: Extended) -> Done {
             Ok(Outcome::Done)
         }
         Extended::Statvfs { path } => {
-            backend.resolve(text(&path)?)?;
+            backend.stat(text(&path)?).await?;
             space(session).await
         }
         Extended::FstatVfs { handle } => {

@@ -63,10 +63,12 @@ pub(super) async fn perform(session: &Session, call: Call) -> Done {
         Call::List { path, options } => {
             let (backend, path) = place(session, &path)?;
             let options = ListOptions { limit: options.limit.min(MAX_LISTED), ..options };
+            let _turn = session.allowance.listing().await?;
             let listing = backend.list(&path, options).await?;
             in_parts(session, wire::encode(&listing))
         }
         Call::Search(query) => {
+            let _turn = session.allowance.search().await?;
             let found = session.views.search(&bounded(*query)).await?;
             in_parts(session, wire::encode(&found))
         }
@@ -74,7 +76,7 @@ pub(super) async fn perform(session: &Session, call: Call) -> Done {
         Call::Read { path, options } => read(session, &path, options).await,
         Call::Stage { size } => {
             let share = session.allowance.handle()?;
-            let open = Open::Staged(session.staging.stage(size).await?);
+            let open = Open::Staged(session.staging.stage(&session.allowance.staging, size).await?);
             let handle = Handle { path: WsPath::root(), open, _share: share };
             answered(&session.handles.add(handle))
         }

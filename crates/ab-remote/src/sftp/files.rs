@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ab_core::metadata::Entry;
+use ab_core::metadata::{Entry, FileKind, Problem};
 use ab_core::options::{
     Access, Attributes as Wanted, Creation, Detail, Existing, Links, ListOptions, OpenOptions,
     Overwrite, Placement, RemoveOptions, RenameOptions, StatOptions,
@@ -16,12 +16,15 @@ use super::long_name::{Times, long_name};
 use super::packet::{Answer, MAX_DATA, Request, flags};
 use super::paths::{link_text, real_path, shown, text};
 use super::perform::NAMES_SIZE;
-use super::status::{FAILURE, PERMISSION_DENIED, Refusal};
+use super::status::{FAILURE, PERMISSION_DENIED, Refusal, UNSUPPORTED};
 use super::{Attributes, Outcome, Session};
 
 /// Bits that new files and directories do not get, whatever a client asks for: most ask for
 /// everything and rely on the server's umask.
 const UMASK: u32 = 0o022;
+
+/// What a name that is no text is shown as: a file without permissions.
+const STRANGER: u32 = 0o100_000;
 
 type Done = Result<Outcome, Refusal>;
 
@@ -40,12 +43,16 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
         Request::Lstat { path } => stat(backend, text(&path)?, Links::Keep).await,
         Request::SetStat { path, attributes } => {
             let path = text(&path)?;
+            // Whatever can be refused is, before anything changes.
+            let wanted = wanted(backend, &attributes)?;
             if let Some(size) = attributes.size {
                 let options = OpenOptions { access: Access::Write, ..OpenOptions::default() };
                 backend.open(path, options).await?.set_len(size).await?;
             }
-            if let Some(wanted) = wanted(&attributes)? {
+            if let Some(wanted) = wanted {
                 backend.set_attributes(path, wanted).await?;
+            } else if attributes.size.is_none() {
+                backend.stat(path).await?;
             }
             Ok(Outcome::Done)
         }
@@ -66,7 +73,7 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
             backend.rm(path, RemoveOptions::default()).await?;
             Ok(Outcome::Done)
         }
-        Request::MakeDir { path, attributes } => make_dir(backend, text(&path)?, &attributes).await,
+        Request::MakeDir { path, attributes } => make_dir(session, text(&path)?, &attributes).await,
         Request::Rename { from, to } => {
             let options = RenameOptions { overwrite: Overwrite::Replace };
             backend.rename_with(text(&from)?, text(&to)?, options).await?;
@@ -112,10 +119,11 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
             Ok(Outcome::Packet(Answer::attributes(&Attributes::of(&file.stat().await?))))
         }
         (Open::File { file, .. }, Request::FsetStat { attributes, .. }) => {
+            let wanted = wanted(&session.backend, &attributes)?;
             if let Some(size) = attributes.size {
                 file.set_len(size).await?;
             }
-            if let Some(wanted) = wanted(&attributes)? {
+            if let Some(wanted) = wanted {
                 file.set_attributes(wanted).await?;
             }
             Ok(Outcome::Done)
@@ -180,24 +188,31 @@ async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> 
 }
 
 /// What is to be changed beside the size, if anything is.
-fn wanted(attributes: &Attributes) -> Result<Option<Wanted>, Refusal> {
+fn wanted(backend: &Backend, attributes: &Attributes) -> Result<Option<Wanted>, Refusal> {
     if attributes.owner.is_some() {
         return Err(Refusal::new(PERMISSION_DENIED, "owners cannot be changed here"));
     }
+    if attributes.mode.is_some() && !backend.info().capabilities.modes {
+        return Err(Refusal::new(UNSUPPORTED, "there are no permission bits here"));
+    }
     let (accessed, modified) = attributes.wanted_times();
-    // The bits above are the kind of file, which nobody means to change.
-    let mode = attributes.mode.map(|mode| mode & 0o7777);
+    // The bits above are the kind of file, which nobody means to change, and those that nobody
+    // gets: a copy with modes goes on without them.
+    let mode = attributes.mode.map(|mode| mode & 0o777);
     let wanted = Wanted { mode, accessed, modified };
     Ok((wanted != Wanted::default()).then_some(wanted))
 }
 
-async fn make_dir(backend: &Backend, path: &str, attributes: &Attributes) -> Done {
+async fn make_dir(session: &Session, path: &str, attributes: &Attributes) -> Done {
+    let backend = &session.backend;
+    let turn = session.making.lock().await;
     match backend.stat_with(path, StatOptions { links: Links::Keep }).await {
         Ok(_) => return Err(Refusal::new(FAILURE, "something is there already")),
         Err(error) if error.kind() == Kind::NotFound => {}
         Err(error) => return Err(error.into()),
     }
     backend.mkdir(path).await?;
+    drop(turn);
     let mode = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
     if let Some(mode) = mode.filter(|mode| *mode != 0o755)
         && backend.info().capabilities.modes
@@ -223,21 +238,29 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     let mut directory = directory.lock().await;
     if matches!(*directory, Directory::Unread) {
         let options = ListOptions { limit: MAX_LISTED, detail: Detail::Stat, depth: 1 };
+        let _turn = session.allowance.listing().await?;
         let listing = session.backend.list(&super::paths::shown(path), options).await?;
         let share = session.allowance.entries(listing.entries.len())?;
         let cut = listing.truncated.is_some();
+        let strangers = strangers(&listing.problems).into_iter();
         let entries = listing.entries.into_iter();
-        *directory = Directory::Reading { entries, cut, _share: share };
+        *directory = Directory::Reading { entries, strangers, cut, _share: share };
     }
-    let Directory::Reading { entries, cut, .. } = &mut *directory else {
+    let Directory::Reading { entries, strangers, cut, .. } = &mut *directory else {
         return Err(Refusal::end());
     };
     let mut answer = Answer::names(0);
     let mut count = 0;
     let now = seconds(SystemTime::now());
     while answer.len() < NAMES_SIZE - 1024 {
-        let Some(entry) = entries.next() else { break };
-        count += u32::from(add_name(&mut answer, &entry, now));
+        if let Some(entry) = entries.next() {
+            count += u32::from(add_name(&mut answer, &entry, now));
+        } else if let Some(name) = strangers.next() {
+            add_stranger(&mut answer, &name);
+            count += 1;
+        } else {
+            break;
+        }
     }
     if count > 0 {
         answer.set_count(count);
@@ -252,6 +275,21 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
         }
         false => Err(Refusal::end()),
     }
+}
+
+/// The names that are no text, as near as text can be.
+fn strangers(problems: &[Problem]) -> Vec<String> {
+    let unnamed = problems.iter().filter(|problem| problem.error.kind() == Kind::InvalidPath);
+    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    unnamed.map(|problem| name(&problem.path)).collect()
+}
+
+/// Whoever copies a directory is to try to open this, and to be told that it cannot be done: what is
+/// not listed would be missing without a word. So it is shown as a file.
+fn add_stranger(answer: &mut Answer, name: &str) {
+    let attributes = Attributes { mode: Some(STRANGER), ..Attributes::default() };
+    let times = Times { modified: 0, now: 0 };
+    answer.name(name, &long_name(name, FileKind::File, 0, 0, times), &attributes);
 }
 
 fn add_name(answer: &mut Answer, entry: &Entry, now: u32) -> bool {
@@ -271,8 +309,6 @@ fn add_name(answer: &mut Answer, entry: &Entry, now: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::FileKind;
-
     use super::*;
 
     #[test]
@@ -289,10 +325,11 @@ mod tests {
 
     #[test]
     fn asking_for_nothing_changes_nothing() {
-        assert_eq!(wanted(&Attributes::default()).unwrap(), None);
-        let mode = Attributes { mode: Some(0o100_644), ..Attributes::default() };
-        assert_eq!(wanted(&mode).unwrap().unwrap().mode, Some(0o644));
+        let backend = Backend::new(ab_core::Memory::new());
+        assert_eq!(wanted(&backend, &Attributes::default()).unwrap(), None);
+        let mode = Attributes { mode: Some(0o107_644), ..Attributes::default() };
+        assert_eq!(wanted(&backend, &mode).unwrap().unwrap().mode, Some(0o644));
         let owner = Attributes { owner: Some((0, 0)), ..Attributes::default() };
-        assert_eq!(wanted(&owner).unwrap_err().code, PERMISSION_DENIED);
+        assert_eq!(wanted(&backend, &owner).unwrap_err().code, PERMISSION_DENIED);
     }
 }

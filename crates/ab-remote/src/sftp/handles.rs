@@ -9,9 +9,10 @@ use ab_core::WsPath;
 use ab_core::driver::File;
 use ab_core::metadata::Entry;
 use bytes::Bytes;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit};
 
-use super::staging::Stage;
+use super::budget::Purse;
+use super::staging::{Stage, StagingShare};
 use super::status::{FAILURE, Refusal};
 
 /// Files and directories that one connection may hold open.
@@ -21,12 +22,32 @@ pub(super) const MAX_LISTED: usize = 200_000;
 /// Bytes of answers that one connection may have asked for and not yet taken.
 pub(super) const MAX_ANSWERS: usize = crate::wire::call::MAX_ANSWER;
 
+/// Listings of one connection that are made at a time: how long one is, is known only when it is
+/// there.
+const MAX_LISTINGS: usize = 2;
+/// Searches of one connection at a time, for the same reason.
+const MAX_SEARCHES: usize = 4;
+
 /// What the handles of all channels of a connection may come to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Allowance {
     handles: AtomicUsize,
     listed: AtomicUsize,
     answers: AtomicUsize,
+    listings: Semaphore,
+    searches: Semaphore,
+    purse: Purse,
+    /// Room for contents that are being put together.
+    pub(super) staging: StagingShare,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        let (handles, listed, answers) = Default::default();
+        let (listings, searches) = (Semaphore::new(MAX_LISTINGS), Semaphore::new(MAX_SEARCHES));
+        let (purse, staging) = Default::default();
+        Self { handles, listed, answers, listings, searches, purse, staging }
+    }
 }
 
 /// A part of an allowance, given back when it is dropped.
@@ -62,6 +83,21 @@ impl Allowance {
         Some(Share { allowance: self.clone(), what, amount })
     }
 
+    /// What the requests of all channels take together.
+    pub(super) fn purse(&self) -> &Purse {
+        &self.purse
+    }
+
+    /// A turn to make a listing, to be kept until the share of it was taken.
+    pub(super) async fn listing(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        turn(&self.listings).await
+    }
+
+    /// A turn to search, likewise.
+    pub(super) async fn search(&self) -> Result<SemaphorePermit<'_>, Refusal> {
+        turn(&self.searches).await
+    }
+
     pub(super) fn handle(self: &Arc<Self>) -> Result<Share, Refusal> {
         self.share(What::Handles, 1, MAX_HANDLES).ok_or_else(|| {
             Refusal::new(FAILURE, format!("more than {MAX_HANDLES} files and directories are open"))
@@ -80,6 +116,11 @@ impl Allowance {
             Refusal::new(FAILURE, message)
         })
     }
+}
+
+async fn turn(turns: &Semaphore) -> Result<SemaphorePermit<'_>, Refusal> {
+    // Nobody closes them.
+    turns.acquire().await.map_err(|_| Refusal::new(FAILURE, "the connection ended"))
 }
 
 impl Drop for Share {
@@ -113,7 +154,13 @@ pub(super) enum Open {
 #[derive(Debug)]
 pub(super) enum Directory {
     Unread,
-    Reading { entries: vec::IntoIter<Entry>, cut: bool, _share: Share },
+    Reading {
+        entries: vec::IntoIter<Entry>,
+        /// Names that are no text.
+        strangers: vec::IntoIter<String>,
+        cut: bool,
+        _share: Share,
+    },
     Done,
 }
 

@@ -1,13 +1,15 @@
 //! Room for contents that come in several packets before they are written as a whole.
 //!
-//! They are in memory until then, so all clients together have so much room and no more; whoever
-//! asks for some that is taken waits.
+//! They are in memory until then, so all clients together have so much room and no more, and one
+//! connection half of it; whoever asks for some that is taken waits for a while.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ab_core::{Code, Error, Kind};
 use bytes::{Bytes, BytesMut};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use super::status::{FAILURE, Refusal};
 
@@ -15,6 +17,10 @@ use super::status::{FAILURE, Refusal};
 pub const MAX_CONTENT: u64 = 256 * 1024 * 1024;
 /// Room for all of them together.
 const ROOM: usize = 512 * 1024 * 1024;
+/// Room of one connection: one content of any length.
+const SHARE: usize = ROOM / 2;
+/// How long to wait for room.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Room is counted in units of this size.
 const UNIT: u64 = 4096;
 
@@ -30,15 +36,25 @@ impl Default for Staging {
     }
 }
 
+/// The part of it that a connection may have.
+#[derive(Clone, Debug)]
+pub(super) struct StagingShare(Arc<Semaphore>);
+
+impl Default for StagingShare {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(SHARE / UNIT as usize)))
+    }
+}
+
 /// A content that is being put together.
 #[derive(Debug)]
 pub(super) struct Stage {
     bytes: Mutex<BytesMut>,
-    _room: OwnedSemaphorePermit,
+    _room: [OwnedSemaphorePermit; 2],
 }
 
 impl Staging {
-    pub(super) async fn stage(&self, size: u64) -> Result<Stage, Refusal> {
+    pub(super) async fn stage(&self, share: &StagingShare, size: u64) -> Result<Stage, Refusal> {
         if size > MAX_CONTENT {
             let message = format!("a content of {size} bytes is more than {MAX_CONTENT}");
             let error = Error::new(Code::TooLarge, Kind::TooLarge, message)
@@ -46,8 +62,22 @@ impl Staging {
             return Err(error.into());
         }
         let units = u32::try_from(size.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let room = self.room.clone().acquire_many_owned(units).await;
-        let room = room.map_err(|_| Refusal::new(FAILURE, "there is no room"))?;
+        let room = async {
+            // Its own first: whoever waits for that takes nothing from others.
+            let own = share.0.clone().acquire_many_owned(units).await?;
+            Ok([own, self.room.clone().acquire_many_owned(units).await?])
+        };
+        let room = match timeout(PATIENCE, room).await {
+            Ok(room) => {
+                room.map_err(|_: AcquireError| Refusal::new(FAILURE, "there is no room"))?
+            }
+            Err(_) => {
+                let message = format!("no room for a content of {size} bytes; others hold it");
+                let error = Error::new(Code::WriteFailed, Kind::Unavailable, message)
+                    .with_hint("try again, or open the file and write it in pieces");
+                return Err(error.into());
+            }
+        };
         let bytes = BytesMut::zeroed(usize::try_from(size).unwrap_or(usize::MAX));
         Ok(Stage { bytes: Mutex::new(bytes), _room: room })
     }
@@ -68,5 +98,28 @@ impl Stage {
     pub(super) fn take(&self) -> Bytes {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *bytes).freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_has_all_the_room_or_waits_for_ever() {
+        let staging = Staging::default();
+        let [greedy, another, third] = [(); 3].map(|()| StagingShare::default());
+        let first = staging.stage(&greedy, MAX_CONTENT).await.unwrap();
+        let refused = staging.stage(&greedy, 1).await.unwrap_err();
+        assert_eq!(refused.error.unwrap().kind(), Kind::Unavailable);
+        // What one connection is refused, another has.
+        let second = staging.stage(&another, MAX_CONTENT).await.unwrap();
+        let refused = staging.stage(&third, 1).await.unwrap_err();
+        assert!(refused.message.contains("no room"), "{refused:?}");
+        drop(first);
+        let (waiting, ()) = tokio::join!(staging.stage(&third, 1 + MAX_CONTENT / 2), async {
+            drop(second);
+        });
+        waiting.unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! `sftp`, `scp`, `rsync`, `sshfs`: files both ways.
 
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use ab_testkit::host;
 use tokio::time::timeout;
 
-use crate::stage::{Stage, finish, has, patiently_fed, text};
+use crate::stage::{Stage, finish, has, patiently_fed, text, within};
 
 /// Names that mean something to somebody, and are only names.
 const ODD: &[&str] = &[
@@ -117,7 +118,6 @@ async fn what_cannot_be_is_said() {
         ("rmdir file\n", "Failure"),
         ("mkdir full\n", "Failure"),
         ("ls missing\n", "not found"),
-        ("chmod 4755 file\n", "Failure"),
         ("chown 12 file\n", "ownership"),
         ("ln file hard\n", "does not support"),
     ] {
@@ -276,5 +276,61 @@ async fn slow_large_files_come_and_go() {
     assert_eq!(fs::metadata(stage.path("whole")).unwrap().len(), (WHOLE * MIB) as u64);
     assert_same_bytes(&stage.here("part"), &stage.path("part"));
     assert_same_bytes(&stage.here("part"), &stage.here("back"));
+    stage.end().await;
+}
+
+/// Bits that nobody gets are no failure, and a name that cannot be copied is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_say_what_they_leave_out() {
+    let stage = Stage::new().await;
+    fs::create_dir(stage.here("open")).unwrap();
+    fs::write(stage.here("open/tool"), "x").unwrap();
+    fs::set_permissions(stage.here("open/tool"), fs::Permissions::from_mode(0o4755)).unwrap();
+    fs::set_permissions(stage.here("open"), fs::Permissions::from_mode(0o1777)).unwrap();
+    let mut put = stage.program("scp");
+    let output = finish(put.args(["-rp", "open", "agent@127.0.0.1:open"])).await;
+    assert!(output.status.success(), "{output:?}");
+    for (name, mode) in [("open", 0o777), ("open/tool", 0o755)] {
+        let (mine, theirs) =
+            (fs::metadata(stage.here(name)).unwrap(), fs::metadata(stage.path(name)).unwrap());
+        assert_eq!((theirs.mode() & 0o7777, theirs.mtime()), (mode, mine.mtime()), "{name}");
+    }
+    let strange = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    fs::write(stage.path("open").join(strange), "x").unwrap();
+    for program in ["scp", "sftp"] {
+        let mut get = stage.program(program);
+        let output = finish(get.args(["-r", "agent@127.0.0.1:open", program])).await;
+        assert!(!output.status.success(), "{program}: {output:?}");
+        assert!(text(&output.stderr).contains("open/caf"), "{program}: {output:?}");
+        assert_eq!(fs::read_to_string(stage.here(program).join("tool")).unwrap(), "x");
+    }
+    stage.end().await;
+}
+
+/// Several programs over one connection: a command that does not read its input holds up no copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_does_not_read_holds_up_no_copy() {
+    const INPUT: usize = 40_000_000;
+    let stage = Stage::new().await;
+    fs::write(stage.here("large"), pattern(12_000_000)).unwrap();
+    let path = format!("ControlPath={}", stage.here("socket").display());
+    let mut master = stage.program("ssh");
+    master.args(["-o", &path, "-o", "ControlMaster=yes", "agent@127.0.0.1"]);
+    master.arg("touch on; while [ ! -e go ]; do sleep 0.1; done; wc -c");
+    let feeding = tokio::spawn(async move { patiently_fed(&mut master, &[7; INPUT]).await });
+    within(async {
+        while !stage.path("on").exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let mut put = stage.program("scp");
+    let output = finish(put.args(["-o", &path, "large", "agent@127.0.0.1:large"])).await;
+    assert!(output.status.success(), "{output:?}");
+    assert!(!feeding.is_finished());
+    assert_same_bytes(&stage.here("large"), &stage.path("large"));
+    fs::write(stage.path("go"), "").unwrap();
+    let output = within(feeding).await.unwrap();
+    assert_eq!(text(&output.stdout).trim(), INPUT.to_string(), "{output:?}");
     stage.end().await;
 }
