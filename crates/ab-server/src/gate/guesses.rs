@@ -38,8 +38,8 @@ impl Default for Guessing {
             limit: 20,
             first_wait: Duration::from_millis(250),
             longest_wait: Duration::from_secs(1),
-            waiting: 16,
-            all_waiting: 256,
+            waiting: 64,
+            all_waiting: 512,
             memory: Duration::from_secs(60),
         }
     }
