@@ -1,8 +1,10 @@
 //! `daemon`: the built binary, its flags, its port, its end.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ use crate::stage::{BINARY, Stage};
 pub(crate) struct Daemon {
     child: Child,
     errors: BufReader<ChildStderr>,
+    /// What it said before that.
+    pub(crate) warnings: String,
     /// The line that it said.
     pub(crate) notice: String,
     pub(crate) address: String,
@@ -30,24 +34,33 @@ impl Daemon {
     pub(crate) fn spawn(mut command: Command) -> Daemon {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
-        let (notice, address) = (String::new(), String::new());
+        let (warnings, notice, address) = (String::new(), String::new(), String::new());
         // From here on it is ended whatever happens.
-        let mut daemon = Daemon { child, errors, notice, address };
+        let mut daemon = Daemon { child, errors, warnings, notice, address };
         // A client that waits for it may be served, and logged, before it has said where it is.
-        let mut said = String::new();
         while !daemon.notice.contains("://") {
+            daemon.warnings.push_str(&daemon.notice);
             daemon.notice.clear();
             let length = daemon.errors.read_line(&mut daemon.notice).unwrap();
-            assert!(length > 0, "it ended without a word on where it listens: {said}");
-            said.push_str(&daemon.notice);
+            assert!(length > 0, "it ended without a word on where it listens: {}", daemon.warnings);
         }
         let address = daemon.notice.split("://").nth(1).unwrap();
         daemon.address = address.split(['/', '"']).next().unwrap().to_owned();
         daemon
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The status and the body of a request.
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let mut request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
         for (name, value) in headers {
@@ -206,7 +219,15 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--local-only", "--safety", "strict"]), "cannot be used"),
         (with(&["--local-only", "--auth-token", "t"]), "cannot be used"),
         (with(&["--ssh-users", "a:b"]), "--conventional-ssh"),
-        (with(&["--conventional-ssh", "--ssh-users", "a"]), "has no ':'"),
+        (with(&["--conventional-ssh", "--ssh-users", "a"]), "--ssh-users: 'a' has no password"),
+        (with(&["--conventional-ssh", "--ssh-users", ":p"]), "--ssh-users: entry 1 has no name"),
+        (with(&["--conventional-ssh", "--ssh-users", "a:b,"]), "--ssh-users: entry 2 has no name"),
+        (
+            with(&["--conventional-ssh", "--ssh-users", "a:b,a:c"]),
+            "--ssh-users: 'a' is there twice",
+        ),
+        (with(&["--conventional-ssh", "--ssh-users", "a:b,c"]), "--ssh-users: entry 2 has no pass"),
+        (with(&["--conventional-ssh", "--ssh-authorized-keys", file]), "there is no key for it"),
         (with(&["--conventional-ssh", "--ssh-port", "x"]), "--ssh-port"),
         (with(&["--conventional-ssh", "--ssh-public-key", "nonsense"]), "public keys"),
         (with(&["--conventional-ssh", "--ssh-authorized-keys", "missing"]), "missing"),
@@ -292,6 +313,54 @@ fn a_token_in_the_environment_is_not_overlooked() {
     command.args(["daemon", "--rootDir", ".", "--no-auth"]);
     command.env("AGENT_BACKEND_AUTH_TOKEN", "t");
     crate::stage::run(command, b"").expect_error(1, "a token in the environment");
+}
+
+#[test]
+fn a_token_that_is_no_text_is_refused_and_not_taken_for_none() {
+    let stage = Stage::new();
+    let odd = OsStr::from_bytes(b"\xff\xfe");
+    let host_key = stage.outside("host_key");
+    let host_key = host_key.to_str().unwrap();
+    let says = "the token in AGENT_BACKEND_AUTH_TOKEN is no UTF-8 text";
+    for (arguments, code) in [
+        (&["daemon", "--rootDir", ".", "--port", "0", "--ssh-host-key", host_key][..], 1),
+        (&["daemon", "--rootDir", ".", "--port", "0", "--no-auth"], 1),
+        (&["ssh-proxy", "ws://127.0.0.1:1/ssh"], 2),
+    ] {
+        // One that serves all the same ends by itself, and with another code.
+        let mut command = stage.command("timeout");
+        command.args(["60", BINARY]).args(arguments).env("AGENT_BACKEND_AUTH_TOKEN", odd);
+        crate::stage::run(command, b"").expect_error(code, says);
+    }
+    let file = stage.outside("token");
+    fs::write(&file, b"\xff\xfe\n").unwrap();
+    let file = file.to_str().unwrap();
+    let ran = stage.run(&["ssh-proxy", "--token-file", file, "ws://127.0.0.1:1/ssh"]);
+    ran.expect_error(2, &format!("the token in {file} is no UTF-8 text"));
+}
+
+#[test]
+fn as_many_files_may_be_open_as_the_host_allows_and_few_are_warned_of() {
+    let stage = Stage::new();
+    let limited = |limits: &str| {
+        let mut command = stage.command("sh");
+        command.args(["-c", &format!("{limits}; exec \"$@\""), "sh", BINARY, "daemon"]);
+        command.args(["--port", "0", "--rootDir", ".", "--isolation", "none"]);
+        command.arg("--ssh-host-key").arg(stage.outside("host_key"));
+        let daemon = Daemon::spawn(command);
+        let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.id())).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let soft = line.split_whitespace().nth(3).unwrap().to_owned();
+        let warnings = daemon.warnings.clone();
+        assert_eq!(daemon.end().0, 0);
+        (soft, warnings)
+    };
+    let (soft, warnings) = limited("ulimit -Sn 200; ulimit -Hn 2000");
+    assert_eq!((soft.as_str(), warnings.as_str()), ("2000", ""));
+    let (soft, warnings) = limited("ulimit -n 200");
+    assert_eq!(soft, "200");
+    assert!(warnings.contains("few files may be open"), "{warnings}");
+    assert!(warnings.contains("open_files=200") && warnings.contains("ulimit -n"), "{warnings}");
 }
 
 #[test]

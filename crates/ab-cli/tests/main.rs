@@ -9,6 +9,7 @@ mod daemon;
 mod elsewhere;
 mod escapes;
 mod executing;
+mod guessing;
 mod killed;
 mod mcp;
 mod outliving;

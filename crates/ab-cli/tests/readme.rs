@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::stage::{BINARY, Stage, command, run};
 
@@ -31,22 +31,50 @@ fn shell(directory: &Path, script: &str) -> Command {
     command
 }
 
-#[test]
-fn the_remote_example_works_when_pasted() {
-    let [on_the_host, from_anywhere, in_rust] = blocks("A workspace elsewhere").try_into().unwrap();
-    assert!(text("crates/agent-backend/examples/remote.rs").ends_with(&in_rust), "{in_rust}");
-
-    // Another port, which is free here.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let stage = Stage::new();
+/// A daemon as a block starts it, on a port that is free here, once it serves.
+fn started(stage: &Stage, block: &str, port: &str) -> Child {
     // The daemon in place of the shell, so that it can be ended.
-    let on_the_host = on_the_host.replace("3001", &port).replace("\nagent-", "\nexec agent-");
-    let mut daemon = shell(&stage.root(), &on_the_host);
+    let block = block.replace("3001", port).replace("\nagent-", "\nexec agent-");
+    let mut daemon = shell(&stage.root(), &block);
     daemon.env("HOME", stage.outside("")).stdin(Stdio::null()).stderr(Stdio::piped());
     let mut daemon = daemon.spawn().unwrap();
     let mut notice = String::new();
     BufReader::new(daemon.stderr.as_mut().unwrap()).read_line(&mut notice).unwrap();
     assert!(notice.contains("agent-backend serves"), "{notice}");
+    daemon
+}
+
+fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+}
+
+#[test]
+fn the_daemon_and_its_shell_work_when_pasted() {
+    let [_, over_http, by_ssh] = blocks("For an MCP client").try_into().unwrap();
+    let (port, stage) = (free_port(), Stage::new());
+    // The port that is taken when none is said.
+    let over_http = over_http.replace("agent-backend daemon", "agent-backend daemon --port 3001");
+    let mut daemon = started(&stage, &over_http, &port);
+    // What a person is asked once, and where the answer is kept.
+    let answers = format!(
+        "ssh -F none -o StrictHostKeyChecking=no -o UserKnownHostsFile={} ",
+        stage.outside("known_hosts").display()
+    );
+    let by_ssh = by_ssh.replace("3001", &port).replace("ssh -o", &format!("{answers} -o"));
+    let ran = run(shell(&stage.root(), &by_ssh), b"echo hello > made; exit 7\n");
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert_eq!(ran.code, 7, "{}", ran.err);
+    assert_eq!(stage.text("project/made"), "hello\n");
+}
+
+#[test]
+fn the_remote_example_works_when_pasted() {
+    let [on_the_host, from_anywhere, in_rust] = blocks("A workspace elsewhere").try_into().unwrap();
+    assert!(text("crates/agent-backend/examples/remote.rs").ends_with(&in_rust), "{in_rust}");
+
+    let (port, stage) = (free_port(), Stage::new());
+    let mut daemon = started(&stage, &on_the_host, &port);
 
     let ran = run(shell(&stage.root(), &from_anywhere.replace("3001", &port)), b"");
     daemon.kill().unwrap();

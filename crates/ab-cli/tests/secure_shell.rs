@@ -1,5 +1,8 @@
 //! The daemon's SSH, by OpenSSH's own programs: through `ssh-proxy`, and on a port of its own.
 
+mod logins;
+mod transfers;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -101,50 +104,6 @@ fn what_is_no_daemon_is_told() {
 }
 
 #[test]
-fn ssh_has_a_port_of_its_own_for_those_who_may() {
-    let stage = Stage::with(&[("in/a.txt", "inside\n"), ("b.txt", "outside\n")]);
-    let key = stage.outside("id");
-    let mut made = Command::new("ssh-keygen");
-    made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key);
-    assert!(made.status().unwrap().success());
-    let public = fs::read_to_string(key.with_extension("pub")).unwrap();
-    let flags = [
-        "--rootDir",
-        ".",
-        "--scopePath",
-        "in",
-        "--auth-token",
-        TOKEN,
-        "--safety",
-        "off",
-        "--conventional-ssh",
-        "--ssh-port",
-        "0",
-        "--ssh-users",
-        "ada:secret",
-        "--ssh-public-key",
-        &public,
-    ];
-    let daemon = Daemon::start(&stage, &flags);
-    let address = daemon.notice.split(" and on ").nth(1).unwrap().split(' ').next().unwrap();
-    let port = address.rsplit(':').next().unwrap().to_owned();
-    let by = |user: &str, key: Option<&std::path::Path>, line: &str| {
-        let mut command = client("ssh", &stage);
-        command.args(["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-p", &port]);
-        if let Some(key) = key {
-            command.arg("-i").arg(key);
-        }
-        command.args([&format!("{user}@127.0.0.1"), line]);
-        run(command, b"")
-    };
-    let ran = by("ada", Some(&key), "cat a.txt; ls -a ..");
-    assert!(ran.text().starts_with("inside\n") && !ran.text().contains("b.txt"), "{}", ran.text());
-    assert_eq!(by("ada", None, "true").code, 255);
-    assert_eq!(by("root", Some(&key), "true").code, 255);
-    assert_eq!(daemon.end().0, 0);
-}
-
-#[test]
 fn the_host_key_is_kept_and_private() {
     let stage = Stage::new();
     let fingerprint = |daemon: &Daemon| {
@@ -159,6 +118,40 @@ fn the_host_key_is_kept_and_private() {
     let second = Daemon::start(&stage, &["--rootDir", "."]);
     assert_eq!(fingerprint(&second), kept);
     assert_eq!(second.end().0, 0);
+}
+
+#[test]
+fn a_host_key_that_is_there_and_cannot_be_used_is_told_and_not_replaced() {
+    let stage = Stage::new();
+    let start = || {
+        // One that serves all the same, or waits for ever, ends by itself and with another code.
+        let mut command = stage.command("timeout");
+        command.args(["-s", "KILL", "60", BINARY, "daemon", "--rootDir", ".", "--port", "0"]);
+        command.arg("--ssh-host-key").arg(stage.outside("host_key"));
+        run(command, b"")
+    };
+    let path = stage.outside("host_key");
+    assert_eq!(Daemon::start(&stage, &["--rootDir", "."]).end().0, 0);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let open = start();
+    open.expect_error(1, "host_key: others may read it");
+    assert!(open.err.contains("chmod 600"), "{}", open.err);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(Daemon::start(&stage, &["--rootDir", "."]).end().0, 0);
+
+    fs::remove_file(&path).unwrap();
+    assert!(Command::new("mkfifo").args(["-m", "600"]).arg(&path).status().unwrap().success());
+    start().expect_error(1, "host_key: it is no regular file");
+}
+
+#[test]
+fn a_host_key_that_cannot_be_written_is_made_for_once() {
+    let stage = Stage::with(&[("file", "")]);
+    let mut command = stage.command(BINARY);
+    command.args(["daemon", "--rootDir", ".", "--port", "0", "--ssh-host-key", "file/key"]);
+    let daemon = Daemon::spawn(command);
+    assert!(daemon.warnings.contains("gone when the daemon ends"), "{}", daemon.warnings);
+    assert_eq!(daemon.end().0, 0);
 }
 
 #[test]

@@ -89,6 +89,10 @@ impl Users {
         Ok(count)
     }
 
+    fn have_passwords(&self) -> bool {
+        self.0.values().any(|credentials| credentials.password.is_some())
+    }
+
     fn knows_password(&self, name: &str, password: &str) -> bool {
         let known = self.0.get(name).and_then(|credentials| credentials.password.as_deref());
         // An unknown name takes as long as a known one.
@@ -112,7 +116,10 @@ impl Access {
     pub(crate) fn methods(&self) -> MethodSet {
         let kinds: &[MethodKind] = match self {
             Access::Any => &[MethodKind::None, MethodKind::Password, MethodKind::PublicKey],
-            Access::Users(_) => &[MethodKind::PublicKey, MethodKind::Password],
+            Access::Users(users) if users.have_passwords() => {
+                &[MethodKind::PublicKey, MethodKind::Password]
+            }
+            Access::Users(_) => &[MethodKind::PublicKey],
             Access::Nobody => &[],
         };
         MethodSet::from(kinds)
@@ -204,6 +211,17 @@ mod tests {
         assert!(!access.by_key("ada", &key, &Algorithm::Rsa { hash: None }));
         assert!(!Access::Nobody.by_key("ada", &key, &algorithm));
         assert!(Access::Any.by_key("eve", &other, &algorithm));
+    }
+
+    #[test]
+    fn passwords_are_asked_for_where_there_are_any() {
+        let mut users = Users::new();
+        users.authorized_keys("ada", KEY).unwrap();
+        let by_key = MethodSet::from(&[MethodKind::PublicKey][..]);
+        assert_eq!(Access::Users(users.clone()).methods(), by_key);
+        users.password("bob", "secret").unwrap();
+        let by_both = MethodSet::from(&[MethodKind::PublicKey, MethodKind::Password][..]);
+        assert_eq!(Access::Users(users).methods(), by_both);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
@@ -32,26 +32,23 @@ pub enum Origin {
 }
 
 impl HostKey {
-    /// The key in a file, which is made if it is not there. What is in the way of that is told by
-    /// [`origin`](Self::origin) and never fatal; a file that holds something else is left alone.
+    /// The key in a file, which is made if it is not there. That it cannot be written is told by
+    /// [`origin`](Self::origin) and not fatal. A file that is there and cannot be used is: with
+    /// another key in its place, clients would take this server for somebody else.
     pub fn load_or_make(path: &Path) -> io::Result<Self> {
-        match read(path) {
-            Ok(key) => return Ok(Self { key, origin: Origin::Loaded }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Self::ephemeral(format!("read {}: {error}", path.display())),
+        if let Some(key) = read(path)? {
+            return Ok(Self { key, origin: Origin::Loaded });
         }
         let key = make()?;
-        match store(path, &key) {
-            Ok(()) => Ok(Self { key, origin: Origin::Made }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match read(path) {
-                Ok(key) => Ok(Self { key, origin: Origin::Loaded }),
-                Err(error) => Self::ephemeral(format!("read {}: {error}", path.display())),
-            },
-            Err(error) => Ok(Self {
-                key,
-                origin: Origin::Ephemeral { why: format!("write {}: {error}", path.display()) },
-            }),
+        let Err(error) = store(path, &key) else { return Ok(Self { key, origin: Origin::Made }) };
+        // Another process may have been faster.
+        if error.kind() == io::ErrorKind::AlreadyExists
+            && let Some(key) = read(path)?
+        {
+            return Ok(Self { key, origin: Origin::Loaded });
         }
+        let why = format!("write {}: {error}", path.display());
+        Ok(Self { key, origin: Origin::Ephemeral { why } })
     }
 
     /// A key for this process only.
@@ -93,32 +90,62 @@ fn make() -> io::Result<PrivateKey> {
     PrivateKey::new(Ed25519Keypair::from_seed(&seed).into(), "agent-backend").map_err(other)
 }
 
-fn read(path: &Path) -> io::Result<PrivateKey> {
+/// The key in the file, if it is there.
+fn read(path: &Path) -> io::Result<Option<PrivateKey>> {
+    // Looked at before it is opened: what is no file may make us wait for somebody at its other end.
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
+        Err(error) if absent(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !about.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
     let file = File::open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(io::Error::other("others may read the key: its mode must be 600"));
+        return Err(io::Error::other("others may read it: its mode must be 600"));
     }
     let mut text = String::new();
     file.take(LONGEST_FILE).read_to_string(&mut text)?;
-    russh::keys::decode_secret_key(&text, None).map_err(other)
+    russh::keys::decode_secret_key(&text, None).map(Some).map_err(other)
+}
+
+/// Whether nothing is there, and nothing can be where something else is on the way.
+fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Writes the key whole or not at all, and never over another.
 fn store(path: &Path, key: &PrivateKey) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory)?;
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{}", std::process::id()));
     let text = key.to_openssh(LineEnding::LF).map_err(other)?;
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&draft)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+    let (draft, mut file) = draft(path)?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
         .and_then(|()| fs::hard_link(&draft, path));
     let _ = fs::remove_file(&draft);
     written
+}
+
+/// A new file beside `path`. One of the same name may have been left behind: then another is taken.
+fn draft(path: &Path) -> io::Result<(PathBuf, File)> {
+    const TRIES: usize = 16;
+    let mut last = None;
+    for _ in 0..TRIES {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{:016x}", u64::from_ne_bytes(random)));
+        let mut options = OpenOptions::new();
+        match options.write(true).create_new(true).mode(0o600).open(&name) {
+            Ok(file) => return Ok((name.into(), file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other(last.map(|error| error.to_string()).unwrap_or_default()))
 }
 
 fn other(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
@@ -145,23 +172,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_is_told_and_not_fatal() {
+    fn what_cannot_be_written_is_told_and_not_fatal() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let key = HostKey::load_or_make(&file.join("host")).unwrap();
+        assert!(matches!(key.origin(), Origin::Ephemeral { why } if why.contains("write")));
+    }
+
+    #[test]
+    fn what_is_there_and_no_key_of_ours_is_refused_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let garbage = directory.path().join("garbage");
         fs::write(&garbage, "no key").unwrap();
         fs::set_permissions(&garbage, fs::Permissions::from_mode(0o600)).unwrap();
-        let key = HostKey::load_or_make(&garbage).unwrap();
-        assert!(matches!(key.origin(), Origin::Ephemeral { why } if why.contains("read")));
+        HostKey::load_or_make(&garbage).unwrap_err();
         assert_eq!(fs::read_to_string(&garbage).unwrap(), "no key");
-
-        let below = garbage.join("host");
-        let key = HostKey::load_or_make(&below).unwrap();
-        assert!(matches!(key.origin(), Origin::Ephemeral { .. }), "{key:?}");
 
         let open = directory.path().join("open");
         HostKey::load_or_make(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
-        let key = HostKey::load_or_make(&open).unwrap();
-        assert!(matches!(key.origin(), Origin::Ephemeral { why } if why.contains("600")));
+        let error = HostKey::load_or_make(&open).unwrap_err();
+        assert!(error.to_string().contains("600"), "{error}");
+
+        let error = HostKey::load_or_make(directory.path()).unwrap_err();
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_behind_is_in_nobodys_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let left = directory.path().join(format!("host.{}", std::process::id()));
+        fs::write(&left, "half a key").unwrap();
+        let key = HostKey::load_or_make(&directory.path().join("host")).unwrap();
+        assert_eq!(key.origin(), &Origin::Made);
+        assert_eq!(fs::read_to_string(&left).unwrap(), "half a key");
     }
 }

@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tower::Service;
 
 use crate::port::Bounds;
+use crate::routes::Peer;
 use crate::tls::Tls;
 use crate::watched::{Watch, Watched};
 
@@ -39,7 +43,7 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
         let accepted = async {
             let place = room.clone().acquire_owned().await.ok()?;
             match listener.accept().await {
-                Ok((stream, _)) => Some((place, stream)),
+                Ok((stream, peer)) => Some((place, stream, Peer(peer.ip()))),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(BREATH).await;
@@ -51,10 +55,11 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
             accepted = accepted => accepted,
             () = closing.cancelled() => break,
         };
-        let Some((place, stream)) = accepted else { continue };
+        let Some((place, stream, peer)) = accepted else { continue };
         let (router, tls, closing) = (router.clone(), tls.clone(), closing.clone());
+        let answering = Answering { router, peer };
         tasks.spawn(async move {
-            connection(stream, router, tls, bounds, closing).await;
+            connection(stream, answering, tls, bounds, closing).await;
             drop(place);
         });
     }
@@ -65,9 +70,15 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
     }
 }
 
+/// What answers the requests of a connection.
+struct Answering {
+    router: Router,
+    peer: Peer,
+}
+
 async fn connection(
     stream: TcpStream,
-    router: Router,
+    answering: Answering,
     tls: Option<Tls>,
     bounds: Bounds,
     closing: CancellationToken,
@@ -76,9 +87,9 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let (stream, watch) = Watched::new(stream, bounds.stall);
     match tls {
-        None => requests(stream, watch, router, bounds, closing).await,
+        None => requests(stream, watch, answering, bounds, closing).await,
         Some(tls) => match timeout(bounds.patience, tls.0.accept(stream)).await {
-            Ok(Ok(stream)) => requests(stream, watch, router, bounds, closing).await,
+            Ok(Ok(stream)) => requests(stream, watch, answering, bounds, closing).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         },
@@ -88,19 +99,25 @@ async fn connection(
 async fn requests<S>(
     stream: S,
     watch: Watch,
-    router: Router,
+    answering: Answering,
     bounds: Bounds,
     closing: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let Answering { router, peer } = answering;
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        // It is ready at any time.
+        router.clone().call(request)
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.patience)
         .max_buf_size(LARGEST_HEAD)
         // Who has nothing more to ask may still wait for its answer; the watch sees who does not.
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut serving = std::pin::pin!(serving);
     let served = async {

@@ -5,11 +5,15 @@
 //! an address, `localhost`, or a name that was allowed; only who shows the token may use any name,
 //! since no foreign page knows it. A page may ask us only from our own origin or from one that was
 //! allowed, token or not; that holds for WebSocket upgrades too. Routes are closed to callers
-//! without the token unless they are on the short list of open ones.
+//! without the token unless they are on the short list of open ones. Who shows a wrong one is slowed
+//! down.
 
+mod guesses;
 mod origin;
 mod token;
 
+pub(crate) use guesses::Guesses;
+pub use guesses::Guessing;
 pub use origin::Origin;
 pub use token::Token;
 
@@ -39,6 +43,9 @@ pub struct Gate {
 pub(crate) enum Caller {
     /// Knows the token, or there is none.
     Trusted,
+    /// Shows a token, and not ours.
+    Wrong,
+    /// Shows none.
     Unknown,
 }
 
@@ -52,33 +59,33 @@ pub(crate) enum Page {
 }
 
 impl Gate {
-    pub(crate) fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(Caller, Page), Problem> {
+    pub(crate) fn admit(
+        &self,
+        caller: Caller,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Page, Problem> {
         let host = host(uri, headers)?;
         said_once(headers)?;
-        let caller = self.caller(uri, headers);
-        if caller == Caller::Unknown || self.token.is_none() {
+        if caller != Caller::Trusted || self.token.is_none() {
             self.known_host(&host)?;
         }
         let page = self.page(&host, headers)?;
-        if caller == Caller::Unknown && !OPEN.contains(&uri.path()) {
+        if caller != Caller::Trusted && !OPEN.contains(&uri.path()) {
             return Err(Problem::unauthorized());
         }
-        Ok((caller, page))
+        Ok(page)
     }
 
     /// For the question that a browser asks before a page's request, which carries no token yet.
-    pub(crate) fn admit_preflight(
-        &self,
-        uri: &Uri,
-        headers: &HeaderMap,
-    ) -> Result<(Caller, Page), Problem> {
+    pub(crate) fn admit_preflight(&self, uri: &Uri, headers: &HeaderMap) -> Result<Page, Problem> {
         let host = host(uri, headers)?;
         said_once(headers)?;
-        Ok((Caller::Unknown, self.page(&host, headers)?))
+        self.page(&host, headers)
     }
 
     /// Where a page may not show headers of its own, an upgrade may name the token in its query.
-    fn caller(&self, uri: &Uri, headers: &HeaderMap) -> Caller {
+    pub(crate) fn caller(&self, uri: &Uri, headers: &HeaderMap) -> Caller {
         let Some(token) = &self.token else { return Caller::Trusted };
         let by_query = match headers.contains_key(UPGRADE) {
             true => token::in_query(uri.query().unwrap_or_default()),
@@ -88,7 +95,8 @@ impl Gate {
         let by_header = header.and_then(token::in_header).map(<[u8]>::to_vec);
         match by_query.or(by_header) {
             Some(shown) if token.is(&shown) => Caller::Trusted,
-            _ => Caller::Unknown,
+            Some(_) => Caller::Wrong,
+            None => Caller::Unknown,
         }
     }
 
@@ -212,7 +220,8 @@ mod tests {
 
     /// The status that a request gets, 200 for one that is let in.
     fn status(gate: &Gate, uri: &str, pairs: &[(&str, &str)]) -> u16 {
-        match gate.admit(&uri.parse().unwrap(), &headers(pairs)) {
+        let (uri, headers) = (uri.parse().unwrap(), headers(pairs));
+        match gate.admit(gate.caller(&uri, &headers), &uri, &headers) {
             Ok(_) => 200,
             Err(problem) => problem.status().as_u16(),
         }
@@ -342,12 +351,14 @@ mod tests {
         let caller = |uri: &str, pairs: &[(&str, &str)]| {
             let mut all = vec![("host", "localhost"), ("upgrade", "websocket")];
             all.extend_from_slice(pairs);
-            gate.admit(&uri.parse().unwrap(), &headers(&all)).unwrap().0
+            gate.caller(&uri.parse().unwrap(), &headers(&all))
         };
         assert_eq!(caller("/ssh?token=a%20b%26c", &[]), Caller::Trusted);
         assert_eq!(caller("/ssh?x=1&token=a+b%26c", &[]), Caller::Trusted);
-        assert_eq!(caller("/ssh?token=wrong", &[]), Caller::Unknown);
+        assert_eq!(caller("/ssh?token=wrong", &[]), Caller::Wrong);
+        assert_eq!(caller("/ssh?token=", &[]), Caller::Wrong);
         assert_eq!(caller("/ssh?token=%zz", &[]), Caller::Unknown);
+        assert_eq!(caller("/ssh", &[("authorization", "Bearer x")]), Caller::Wrong);
         assert_eq!(caller("/ssh", &[("authorization", "Bearer a b&c")]), Caller::Trusted);
         assert_eq!(caller("/ssh", &[]), Caller::Unknown);
     }

@@ -14,7 +14,7 @@ mod tls;
 mod watched;
 mod wire;
 
-pub use gate::{Gate, Origin, Token};
+pub use gate::{Gate, Guessing, Origin, Token};
 pub use port::{Bounds, Port, Running};
 pub use routes::openapi;
 pub use routes::workspace::Served;

@@ -10,8 +10,14 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use crate::routes::Peer;
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_ID: usize = 128;
+
+/// A WebSocket that is closed with this code as soon as it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentAway(pub(crate) u16);
 
 /// The id is the caller's, if it brought a sane one. The query is never written: it may hold a
 /// token.
@@ -19,14 +25,24 @@ pub(crate) async fn logged(request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let id = brought(request.headers()).unwrap_or_else(made);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let peer = Peer::of(&request);
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     let shown = id.to_str().unwrap_or_default();
     let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    match status {
-        500.. => tracing::error!(request_id = shown, %method, path, status, micros, "request"),
-        401 | 403 => tracing::warn!(request_id = shown, %method, path, status, micros, "request"),
-        _ => tracing::info!(request_id = shown, %method, path, status, micros, "request"),
+    let closed = response.extensions().get::<SentAway>().map(|sent_away| sent_away.0);
+    // One set of words, whatever the level.
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                request_id = shown, %method, path, status, closed, micros, %peer, "request"
+            )
+        };
+    }
+    match (status, closed) {
+        (500.., _) => line!(error),
+        (401 | 403 | 429, _) | (_, Some(_)) => line!(warn),
+        _ => line!(info),
     }
     response.headers_mut().insert(REQUEST_ID, id);
     response

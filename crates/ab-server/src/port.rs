@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections::{self, Connections};
-use crate::gate::Gate;
+use crate::gate::{Gate, Guessing};
 use crate::routes;
 use crate::routes::workspace::Served;
 use crate::tls::Tls;
@@ -32,6 +32,8 @@ pub struct Bounds {
     pub last_answers: Duration,
     /// How long requests that are being answered may go on when the port closes.
     pub grace: Duration,
+    /// How callers are met that show wrong tokens.
+    pub guessing: Guessing,
 }
 
 impl Default for Bounds {
@@ -42,6 +44,7 @@ impl Default for Bounds {
             stall: Duration::from_secs(30),
             last_answers: Duration::from_secs(5),
             grace: Duration::from_secs(5),
+            guessing: Guessing::default(),
         }
     }
 }
@@ -80,7 +83,7 @@ impl Port {
         let address = listener.local_addr()?;
         let grace = self.bounds.grace;
         let closing = CancellationToken::new();
-        let router = routes::all(self.served.clone(), self.gate);
+        let router = routes::all(self.served.clone(), self.gate, self.bounds.guessing);
         let connections =
             Connections { router, tls: self.tls, bounds: self.bounds, closing: closing.clone() };
         let serving = tokio::spawn(connections::serve(connections, listener));

@@ -11,6 +11,8 @@ use utoipa::ToSchema;
 pub(crate) struct Problem {
     status: StatusCode,
     body: Refusal,
+    /// After how many seconds it is worth trying again, where that is known.
+    retry_after: Option<u64>,
 }
 
 /// Why a request was not let through
@@ -30,7 +32,13 @@ impl Problem {
         error: &'static str,
         message: impl Into<String>,
     ) -> Problem {
-        Problem { status, body: Refusal { error, message: message.into() } }
+        Problem { status, body: Refusal { error, message: message.into() }, retry_after: None }
+    }
+
+    pub(crate) fn too_many_guesses(retry_after: u64) -> Problem {
+        let message = format!("too many wrong tokens: come back in {retry_after} seconds");
+        let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "Too many requests", message);
+        Problem { retry_after: Some(retry_after), ..problem }
     }
 
     pub(crate) fn unauthorized() -> Problem {
@@ -50,6 +58,9 @@ impl IntoResponse for Problem {
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         response
     }

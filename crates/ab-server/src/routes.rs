@@ -8,6 +8,7 @@ mod mcp;
 mod ssh;
 pub(crate) mod workspace;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -20,7 +21,7 @@ use utoipa::openapi::OpenApi as Description;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::gate::{Gate, Page};
+use crate::gate::{Caller, Gate, Guesses, Guessing, Page};
 use crate::log;
 use crate::problem::{Problem, Refusal};
 use workspace::Served;
@@ -53,13 +54,14 @@ fn described() -> OpenApiRouter<Arc<Served>> {
 }
 
 /// Everything, ready to be served.
-pub(crate) fn all(served: Arc<Served>, gate: Arc<Gate>) -> Router {
+pub(crate) fn all(served: Arc<Served>, gate: Arc<Gate>, guessing: Guessing) -> Router {
     let (router, _) = described().split_for_parts();
+    let door = Arc::new(Door { gate, guesses: Guesses::new(guessing) });
     router
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .with_state(served)
-        .layer(from_fn_with_state(gate, checked))
+        .layer(from_fn_with_state(door, checked))
         .layer(from_fn(log::logged))
 }
 
@@ -72,7 +74,8 @@ pub(crate) fn all(served: Arc<Served>, gate: Arc<Gate>) -> Router {
         (status = OK, description = "The description, in OpenAPI", content_type = "application/json"),
         (status = BAD_REQUEST, description = "Headers that make no sense", body = Refusal),
         (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
-        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal)
+        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal),
+        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal)
     )
 )]
 async fn describe() -> Response {
@@ -89,16 +92,47 @@ async fn not_allowed() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", message)
 }
 
+/// Where a request is from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl Peer {
+    pub(crate) fn of(request: &Request) -> IpAddr {
+        // Every connection says where it is from.
+        let peer = request.extensions().get::<Peer>();
+        peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.to_canonical())
+    }
+}
+
+/// Who may ask, and who tried in vain.
+#[derive(Debug)]
+struct Door {
+    gate: Arc<Gate>,
+    guesses: Guesses,
+}
+
 /// The check. Pages that were allowed also get what their browser has to be told.
-async fn checked(State(gate): State<Arc<Gate>>, mut request: Request, next: Next) -> Response {
+async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+    let gate = &door.gate;
     let preflight = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    let caller = match preflight {
+        true => Caller::Unknown,
+        false => gate.caller(request.uri(), request.headers()),
+    };
+    // Whatever it is answered: by a difference it would learn whether it was right.
+    if caller == Caller::Wrong
+        && let Some(retry_after) = door.guesses.wrong(Peer::of(&request)).await
+        && request.uri().path() != ssh::PATH
+    {
+        return Problem::too_many_guesses(retry_after).into_response();
+    }
     let admitted = match preflight {
         true => gate.admit_preflight(request.uri(), request.headers()),
-        false => gate.admit(request.uri(), request.headers()),
+        false => gate.admit(caller, request.uri(), request.headers()),
     };
-    let (caller, page) = match admitted {
-        Ok(admitted) => admitted,
+    let page = match admitted {
+        Ok(page) => page,
         Err(problem) => return problem.into_response(),
     };
     let mut response = match (preflight, &page) {

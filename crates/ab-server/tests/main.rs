@@ -8,6 +8,7 @@ mod crowds;
 mod description;
 mod doors;
 mod encryption;
+mod guessing;
 mod remote;
 mod requests;
 mod secure_shell;

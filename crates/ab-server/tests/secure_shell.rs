@@ -2,22 +2,26 @@
 
 use ab_core::Backend;
 use ab_remote::{Access, HostKey, Server, Settings};
-use ab_server::{Gate, Running};
+use ab_server::{Bounds, Gate, Guessing, Running};
 use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::caller::{TOKEN, get, guarded, memory, open, serves};
+use crate::caller::{TOKEN, get, guarded, memory, open_within, serves};
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
 async fn port(gate: Gate) -> Running {
+    port_within(gate, Bounds::default()).await
+}
+
+async fn port_within(gate: Gate, bounds: Bounds) -> Running {
     let backend: Backend = memory().await;
     let key = HostKey::ephemeral("a test").unwrap();
     let ssh = Server::new(backend.clone(), Settings::new(key, Access::Any));
-    open(serves(&backend).with_ssh(ssh), gate).await
+    open_within(serves(&backend).with_ssh(ssh), gate, bounds).await
 }
 
 async fn connect(port: &Running, query: &str, headers: &[(&str, &str)]) -> Result<Socket, Error> {
@@ -74,6 +78,23 @@ async fn a_wrong_token_is_upgraded_and_sent_away() {
         let Message::Close(Some(frame)) = greeting(&mut socket).await else { panic!("let in") };
         assert_eq!((u16::from(frame.code), frame.reason.as_str()), (4001, "Unauthorized"));
     }
+}
+
+#[tokio::test]
+async fn many_wrong_tokens_are_sent_away_in_the_same_words() {
+    let (first_wait, longest_wait) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+    let guessing = Guessing { limit: 2, first_wait, longest_wait, ..Guessing::default() };
+    let port = port_within(guarded(), Bounds { guessing, ..Bounds::default() }).await;
+    for _ in 0..8 {
+        let mut socket = connect(&port, "?token=wrong", &[]).await.unwrap();
+        let frame = goodbye(&mut socket).await.unwrap();
+        assert_eq!((u16::from(frame.code), frame.reason.as_str()), (4001, "Unauthorized"));
+    }
+    // They were counted.
+    let wrong = [("authorization", "Bearer wrong")];
+    assert_eq!(get(port.address(), "/mcp", &wrong).await.status, 429);
+    let mut socket = connect(&port, &format!("?token={TOKEN}"), &[]).await.unwrap();
+    assert!(greeting(&mut socket).await.is_binary());
 }
 
 #[tokio::test]

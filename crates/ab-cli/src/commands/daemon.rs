@@ -4,6 +4,7 @@ mod access;
 mod footprint;
 mod logs;
 mod notice;
+mod open_files;
 mod sockets;
 mod ssh;
 
@@ -183,7 +184,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let tls = daemon.listening.tls()?;
     logs::start(daemon.log_format, &daemon.log_level);
     let mut signals = Signals::watch();
-    raise_open_files();
+    open_files::raise();
     let backend = daemon.open(daemon.commands.safety.into())?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
@@ -269,18 +270,5 @@ impl Listening {
         };
         let loaded = Tls::load(certificates, key);
         loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
-    }
-}
-
-/// Connections are files, and the usual limit is meant for a shell.
-fn raise_open_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    const ENOUGH: u64 = 65_536;
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
-    if limit.current.is_some_and(|current| current < wanted) {
-        // Where it cannot be raised, fewer connections fit.
-        let _ =
-            setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
     }
 }

@@ -18,7 +18,8 @@ Examples:
   sftp -o ProxyCommand='agent-backend ssh-proxy --token-file t wss://box.example/ssh' workspace
 
 The host name that ssh is given means nothing; it is what known_hosts will remember the key under.
-The token may also be in the environment, as AGENT_BACKEND_AUTH_TOKEN.";
+The token may also be in the environment, as AGENT_BACKEND_AUTH_TOKEN. With wss:// the certificates
+that the system trusts count; SSL_CERT_FILE names a file in PEM with others, in their place.";
 
 /// How long a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);

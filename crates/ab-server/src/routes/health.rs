@@ -46,7 +46,8 @@ struct Transports {
     responses(
         (status = OK, body = Health),
         (status = BAD_REQUEST, description = "Headers that make no sense", body = Refusal),
-        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal)
+        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal),
+        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal)
     )
 )]
 pub(crate) async fn show(
@@ -56,7 +57,7 @@ pub(crate) async fn show(
     let effective_policy = match caller {
         // A daemon that has just been started says that it is alive before it knows.
         Caller::Trusted => Some(served.in_force().map(EffectivePolicy::from)),
-        Caller::Unknown => None,
+        Caller::Wrong | Caller::Unknown => None,
     };
     Json(Health {
         status: "ok",

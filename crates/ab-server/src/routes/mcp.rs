@@ -38,6 +38,7 @@ use crate::problem::Refusal;
         (status = CONFLICT, description = "A call with this id is not answered yet in this session"),
         (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON"),
+        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed"),
         (status = SERVICE_UNAVAILABLE, description = "No room for another large body, for another large answer, or for another session")
     )
@@ -63,6 +64,7 @@ pub(crate) async fn call(State(served): State<Arc<Served>>, request: Request) ->
         (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
         (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
         (status = CONFLICT, description = "Somebody listens to this session already"),
+        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
@@ -83,6 +85,7 @@ pub(crate) async fn listen(State(served): State<Arc<Served>>, request: Request) 
         (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
+        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]

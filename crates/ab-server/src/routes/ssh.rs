@@ -21,7 +21,10 @@ use tokio::time::timeout;
 
 use super::workspace::Served;
 use crate::gate::Caller;
+use crate::log::SentAway;
 use crate::problem::{Problem, Refusal};
+
+pub(super) const PATH: &str = "/ssh";
 
 /// What the close frame of a caller without the token says.
 const UNAUTHORIZED: (u16, &str) = (4001, "Unauthorized");
@@ -71,7 +74,7 @@ pub(crate) async fn connect(
         Err(_) => return not_a_websocket(),
     };
     let sockets = served.sockets.clone();
-    upgrade
+    let mut response = upgrade
         .read_buffer_size(BUFFER)
         .write_buffer_size(BUFFER)
         .max_message_size(LARGEST)
@@ -80,10 +83,14 @@ pub(crate) async fn connect(
             sockets.track_future(async move {
                 match caller {
                     Caller::Trusted => carry(&ssh, socket).await,
-                    Caller::Unknown => part(socket, UNAUTHORIZED).await,
+                    Caller::Wrong | Caller::Unknown => part(socket, UNAUTHORIZED).await,
                 }
             })
-        })
+        });
+    if caller != Caller::Trusted {
+        response.extensions_mut().insert(SentAway(UNAUTHORIZED.0));
+    }
+    response
 }
 
 fn not_a_websocket() -> Response {

@@ -1,7 +1,8 @@
 //! SSH beside MCP: over WebSockets on the same port, and on a port of its own.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,10 @@ use crate::failure::Failure;
 
 /// Where a daemon that runs as a service keeps its key.
 const HOST_KEY: &str = "/var/lib/agentbe/ssh_host_ed25519_key";
-/// Whom clients know from before; good enough on this host only.
+/// Whom clients know from before, by a password that is good enough on this host only.
 const KNOWN_USER: &str = "root:agents";
+/// The same by a key, which is good enough anywhere.
+const KEY_USER: &str = "root";
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "SSH")]
@@ -28,7 +31,7 @@ pub(crate) struct Ssh {
     disable_ssh_ws: bool,
 
     /// The key by which clients know this server; made if it is not there, and kept in memory if it
-    /// cannot be written
+    /// cannot be written. One that is there must be a file of mode 600
     #[arg(long, value_name = "FILE", default_value = HOST_KEY)]
     ssh_host_key: PathBuf,
 
@@ -45,15 +48,19 @@ pub(crate) struct Ssh {
     #[arg(long, value_name = "PORT", default_value = "22", requires = "conventional_ssh")]
     ssh_port: u16,
 
-    /// Who may log in there, as name:password,name:password [default: root:agents, on loopback only]
+    /// Who may log in there, as name:password,name:password
+    ///
+    /// A password cannot hold a comma. The first may be a name alone: then it comes in by key only.
+    /// Without this flag it is root, by the keys that are given and no password; without keys
+    /// root:agents, on loopback only.
     #[arg(long, value_name = "USERS", requires = "conventional_ssh")]
     ssh_users: Option<String>,
 
-    /// A public key for the first of them, as in authorized_keys
+    /// A public key for the first of them, or for root, as in authorized_keys
     #[arg(long, value_name = "KEY", requires = "conventional_ssh")]
     ssh_public_key: Option<String>,
 
-    /// A file of public keys for the first of them
+    /// A file of public keys for the first of them, or for root
     #[arg(long, value_name = "FILE", requires = "conventional_ssh")]
     ssh_authorized_keys: Option<PathBuf>,
 }
@@ -76,9 +83,7 @@ impl Ssh {
             true => Some(self.users(host)?),
             false => None,
         };
-        let key = HostKey::load_or_make(&self.ssh_host_key).map_err(|error| {
-            Failure::input(format!("use the host key {}", self.ssh_host_key.display()), error)
-        })?;
+        let key = self.host_key()?;
         if let Origin::Ephemeral { why } = key.origin() {
             tracing::warn!(why, "the SSH host key is gone when the daemon ends");
         }
@@ -104,33 +109,38 @@ impl Ssh {
         Ok(Beside { socket, conventional, fingerprint })
     }
 
+    fn host_key(&self) -> Result<HostKey, Failure> {
+        let path = &self.ssh_host_key;
+        let unusable = |error| {
+            let failure = Failure::input(format!("use the SSH host key {}", path.display()), error);
+            failure
+                .with_hint("make it readable by its owner only (chmod 600), or name another file")
+        };
+        match HostKey::load_or_make(path) {
+            // That of the service, while somebody else tries something out: it was never ours.
+            Err(error)
+                if path == Path::new(HOST_KEY)
+                    && error.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                HostKey::ephemeral(format!("read {}: {error}", path.display())).map_err(unusable)
+            }
+            loaded => loaded.map_err(unusable),
+        }
+    }
+
     fn users(&self, host: IpAddr) -> Result<Users, Failure> {
         let keys = self.keys()?;
         let named = match &self.ssh_users {
             Some(named) => named.as_str(),
+            None if !keys.is_empty() => KEY_USER,
             None if host.is_loopback() => KNOWN_USER,
             None => {
                 let message = format!("{host} can be reached by others, and there are no users");
-                return Err(Failure::usage(message).with_hint("name them with --ssh-users"));
+                return Err(Failure::usage(message)
+                    .with_hint("name them with --ssh-users, or give --ssh-authorized-keys"));
             }
         };
-        let mut users = Users::new();
-        let refused = |why: &dyn std::fmt::Display| Failure::usage(format!("--ssh-users: {why}"));
-        for (number, pair) in named.split(',').enumerate() {
-            let Some((name, password)) = pair.split_once(':') else {
-                return Err(refused(&format!("'{pair}' has no ':'"))
-                    .with_hint("write --ssh-users name:password,name:password"));
-            };
-            users.password(name, password).map_err(|why| refused(&why))?;
-            if number == 0 {
-                for keys in &keys {
-                    users.authorized_keys(name, keys).map_err(|why| {
-                        Failure::usage(format!("the public keys for '{name}': {why}"))
-                    })?;
-                }
-            }
-        }
-        Ok(users)
+        named_users(named, &keys)
     }
 
     fn keys(&self) -> Result<Vec<String>, Failure> {
@@ -140,6 +150,48 @@ impl Ssh {
         }
         Ok(keys)
     }
+}
+
+/// Those of the flag; the keys are for the first. Passwords are never told.
+fn named_users(named: &str, keys: &[String]) -> Result<Users, Failure> {
+    let refused = |why: String| {
+        Failure::usage(format!("--ssh-users: {why}"))
+            .with_hint("write --ssh-users name:password,name:password, without commas in passwords")
+    };
+    let mut users = Users::new();
+    let mut names = BTreeSet::new();
+    for (number, entry) in named.split(',').enumerate() {
+        let (name, password) = match entry.split_once(':') {
+            Some((name, password)) => (name, Some(password)),
+            None => (entry, None),
+        };
+        if name.is_empty() {
+            return Err(refused(format!("entry {} has no name", number + 1)));
+        }
+        if !names.insert(name) {
+            return Err(refused(format!("'{name}' is there twice")));
+        }
+        if let Some(password) = password {
+            users.password(name, password).map_err(|why| refused(why.to_string()))?;
+        }
+        let mut known = 0;
+        for keys in keys.iter().filter(|_| number == 0) {
+            known += users
+                .authorized_keys(name, keys)
+                .map_err(|why| Failure::usage(format!("the public keys for '{name}': {why}")))?;
+        }
+        if password.is_none() && known == 0 {
+            return Err(match number {
+                0 => refused(format!("'{name}' has no password, and there is no key for it")),
+                // It may be the rest of a password.
+                _ => refused(format!(
+                    "entry {} has no password, and keys are for the first only",
+                    number + 1
+                )),
+            });
+        }
+    }
+    Ok(users)
 }
 
 impl Beside {

@@ -1,0 +1,255 @@
+//! Who shows wrong tokens, and how often: guessing is slowed down, and it is seen.
+//!
+//! Failures are counted by address. After a few of them every further wrong token waits for its
+//! answer, longer each time, and beyond a limit it is told to come back later. Whoever shows the
+//! right one is never kept waiting, from whatever address: others there must not lock it out. A
+//! request that shows no token guesses nothing and is not counted.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Addresses that are remembered. One more, and the one that was quiet the longest is forgotten.
+const REMEMBERED: usize = 1024;
+
+/// How wrong tokens are met. An address is one of IPv4, or the first half of one of IPv6.
+#[derive(Clone, Copy, Debug)]
+pub struct Guessing {
+    /// Wrong tokens of an address that are answered at once.
+    pub free: u32,
+    /// Those beyond this many are told to come back later.
+    pub limit: u32,
+    /// How long the first that waits does so; each further one waits twice as long as the last.
+    pub first_wait: Duration,
+    pub longest_wait: Duration,
+    /// How many of an address wait at a time; more are told to come back later at once.
+    pub waiting: u32,
+    /// How many of all addresses wait at a time.
+    pub all_waiting: u32,
+    /// After this much time without another its failures are forgotten.
+    pub memory: Duration,
+}
+
+impl Default for Guessing {
+    fn default() -> Self {
+        Self {
+            free: 5,
+            limit: 20,
+            first_wait: Duration::from_millis(250),
+            longest_wait: Duration::from_secs(1),
+            waiting: 64,
+            all_waiting: 512,
+            memory: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The failures of a port.
+#[derive(Debug)]
+pub(crate) struct Guesses {
+    settings: Guessing,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    addresses: HashMap<IpAddr, Failures>,
+    waiting: u32,
+}
+
+#[derive(Debug)]
+struct Failures {
+    count: u32,
+    last: Instant,
+    waiting: u32,
+}
+
+/// What is done about a wrong token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Verdict {
+    /// How many there were, with this one.
+    count: u32,
+    wait: Duration,
+    too_many: bool,
+}
+
+impl Guesses {
+    pub(crate) fn new(settings: Guessing) -> Guesses {
+        Guesses { settings, table: Mutex::default() }
+    }
+
+    /// Counts a wrong token, tells of it in the log, and waits as long as it has to. When it is to
+    /// come back later: after how many seconds.
+    pub(crate) async fn wrong(&self, peer: IpAddr) -> Option<u64> {
+        let peer = peer.to_canonical();
+        let verdict = self.note(peer, Instant::now());
+        // The first, and then whenever they have doubled.
+        if verdict.count.is_power_of_two() {
+            tracing::warn!(%peer, failures = verdict.count, "a wrong token");
+        }
+        if !verdict.wait.is_zero() {
+            let _place = Place { guesses: self, address: block(peer) };
+            tokio::time::sleep(verdict.wait).await;
+        }
+        verdict.too_many.then(|| self.settings.memory.as_secs().max(1))
+    }
+
+    /// Counts one, and takes a place for it if it has to wait.
+    fn note(&self, peer: IpAddr, now: Instant) -> Verdict {
+        let settings = &self.settings;
+        let mut table = self.lock();
+        let Table { addresses, waiting } = &mut *table;
+        let address = block(peer);
+        if addresses.len() >= REMEMBERED && !addresses.contains_key(&address) {
+            let quiet = addresses.iter().min_by_key(|(_, failures)| failures.last);
+            if let Some(quiet) = quiet.map(|(address, _)| *address) {
+                addresses.remove(&quiet);
+            }
+        }
+        let failures =
+            addresses.entry(address).or_insert(Failures { count: 0, last: now, waiting: 0 });
+        if now.saturating_duration_since(failures.last) >= settings.memory {
+            failures.count = 0;
+        }
+        failures.last = now;
+        failures.count = failures.count.saturating_add(1);
+        let count = failures.count;
+        let beyond = count > settings.limit;
+        if count <= settings.free {
+            return Verdict { count, wait: Duration::ZERO, too_many: beyond };
+        }
+        if failures.waiting >= settings.waiting || *waiting >= settings.all_waiting {
+            return Verdict { count, wait: Duration::ZERO, too_many: true };
+        }
+        let doubled = 1_u32.checked_shl(count - settings.free - 1).unwrap_or(u32::MAX);
+        let wait = settings.first_wait.saturating_mul(doubled).min(settings.longest_wait);
+        if !wait.is_zero() {
+            failures.waiting += 1;
+            *waiting += 1;
+        }
+        Verdict { count, wait, too_many: beyond }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one that waits, until its time is over or its caller has left.
+struct Place<'a> {
+    guesses: &'a Guesses,
+    address: IpAddr,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut table = self.guesses.lock();
+        table.waiting = table.waiting.saturating_sub(1);
+        // It may have been forgotten meanwhile, and even be known anew.
+        if let Some(failures) = table.addresses.get_mut(&self.address) {
+            failures.waiting = failures.waiting.saturating_sub(1);
+        }
+    }
+}
+
+/// What one caller can choose freely counts as one: a network of IPv6 is as good as an address.
+fn block(peer: IpAddr) -> IpAddr {
+    match peer {
+        IpAddr::V4(_) => peer,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn waits_grow_and_then_it_is_too_much() {
+        let guesses = Guesses::new(Guessing { free: 2, limit: 7, ..Guessing::default() });
+        let now = Instant::now();
+        let met = |_| {
+            let verdict = guesses.note(peer("10.0.0.1"), now);
+            (verdict.wait.as_millis(), verdict.too_many)
+        };
+        let expect = [
+            (0, false),
+            (0, false),
+            (250, false),
+            (500, false),
+            (1000, false),
+            (1000, false),
+            (1000, false),
+            (1000, true),
+            (1000, true),
+        ];
+        assert_eq!((0..9).map(met).collect::<Vec<_>>(), expect);
+        // Nobody else has to pay for it.
+        assert_eq!(guesses.note(peer("10.0.0.2"), now).wait, Duration::ZERO);
+    }
+
+    #[test]
+    fn failures_are_forgotten_in_silence_only() {
+        let settings = Guessing { free: 1, ..Guessing::default() };
+        let (guesses, start) = (Guesses::new(settings), Instant::now());
+        let count =
+            |seconds| guesses.note(peer("10.0.0.1"), start + Duration::from_secs(seconds)).count;
+        assert_eq!([count(0), count(59), count(118), count(178)], [1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn a_network_of_the_new_protocol_is_one_address() {
+        let (guesses, now) = (Guesses::new(Guessing::default()), Instant::now());
+        assert_eq!(guesses.note(peer("2001:db8:1:2::1"), now).count, 1);
+        assert_eq!(guesses.note(peer("2001:db8:1:2:ffff::9"), now).count, 2);
+        assert_eq!(guesses.note(peer("2001:db8:1:3::1"), now).count, 1);
+    }
+
+    #[test]
+    fn only_so_many_wait_and_are_remembered() {
+        let settings =
+            Guessing { free: 0, waiting: 2, all_waiting: 3, limit: 100, ..Guessing::default() };
+        let (guesses, now) = (Guesses::new(settings), Instant::now());
+        let met = |text| {
+            let verdict = guesses.note(peer(text), now);
+            (verdict.wait.is_zero(), verdict.too_many)
+        };
+        let (waits, sent_away) = ((false, false), (true, true));
+        assert_eq!([met("10.0.0.1"), met("10.0.0.1"), met("10.0.0.1")], [waits, waits, sent_away]);
+        assert_eq!([met("10.0.0.2"), met("10.0.0.2")], [waits, sent_away]);
+        // One that leaves makes room.
+        drop(Place { guesses: &guesses, address: peer("10.0.0.1") });
+        assert_eq!([met("10.0.0.1"), met("10.0.0.1")], [waits, sent_away]);
+        for number in 0..3 * u32::try_from(REMEMBERED).unwrap() {
+            guesses.note(std::net::Ipv4Addr::from_bits(number).into(), now);
+        }
+        assert_eq!(guesses.lock().addresses.len(), REMEMBERED);
+    }
+
+    #[tokio::test]
+    async fn a_caller_that_leaves_gives_its_place_back() {
+        let wait = Duration::from_secs(1000);
+        let settings =
+            Guessing { free: 0, first_wait: wait, longest_wait: wait, ..Guessing::default() };
+        let guesses = Guesses::new(settings);
+        {
+            let mut waiting = Box::pin(guesses.wrong(peer("::ffff:10.0.0.1")));
+            let polled = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(waiting.as_mut().poll(context).is_ready())
+            });
+            assert!(!polled.await);
+            assert_eq!(guesses.lock().waiting, 1);
+        }
+        let table = guesses.lock();
+        // It is known by its own address, not by that of the socket.
+        assert_eq!((table.waiting, table.addresses[&peer("10.0.0.1")].waiting), (0, 0));
+    }
+}
