@@ -238,11 +238,16 @@ impl RemoteFlags {
         }
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(USER_KNOWN_HOSTS));
         if self.accept_new_host_key {
-            let Some(store) = self.known_hosts.clone().or(own) else {
-                return Err(Failure::usage("there is no place to remember a host key in")
-                    .with_hint("name one with --known-hosts"));
+            // What is known without the flag counts with it too.
+            let files = match (&self.known_hosts, own) {
+                (Some(file), _) => vec![file.clone()],
+                (None, Some(own)) => vec![own, PathBuf::from(SYSTEM_KNOWN_HOSTS)],
+                (None, None) => {
+                    return Err(Failure::usage("there is no place to remember a host key in")
+                        .with_hint("name one with --known-hosts"));
+                }
             };
-            return Ok(Some(HostKeyCheck::TrustOnFirstUse(store)));
+            return Ok(Some(HostKeyCheck::AcceptNew(KnownHosts::in_files(files))));
         }
         Ok(match (&self.known_hosts, endpoint) {
             (Some(file), _) => Some(HostKeyCheck::KnownHosts(KnownHosts::in_files([file]))),
