@@ -39,7 +39,9 @@ Examples:
 One word is a line for the shell; several are a program and its arguments, without a shell.
 
 The exit code is the command's: 128 and the number of the signal that ended it, 124 when its time
-was up. A command that could not be started ends with 1 to 4, see agent-backend --help.";
+was up. A command that could not be started ends with 1 to 4, see agent-backend --help. With --attach,
+output that was not kept long enough is told on standard error; the exit code is then 4, unless the
+command failed by itself.";
 
 /// Run a command in the workspace, behind walls
 ///
@@ -491,7 +493,11 @@ async fn followed(
         Cause::Memory => terminal.note("the command needed more memory than its limit"),
         Cause::Dropped | Cause::Itself => {}
     }
-    Ok(passed_on(&exit))
+    Ok(match passed_on(&exit) {
+        // Whoever has not seen all of it must not believe so.
+        Exit::Success if ended.missing > 0 => Exit::Unavailable,
+        exit => exit,
+    })
 }
 
 fn tell_of_the_way(change: &StatusChange) {

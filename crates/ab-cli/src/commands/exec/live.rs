@@ -39,6 +39,8 @@ pub(super) struct Over {
     pub(super) left: Option<Exit>,
     pub(super) stdout: Shown,
     pub(super) stderr: Shown,
+    /// Bytes of its output that were not kept until somebody read them.
+    pub(super) missing: u64,
 }
 
 /// Shows what the command says until it has ended.
@@ -53,7 +55,7 @@ pub(super) async fn follow(
     }
     let mut signals = Signals::watch();
     let (stdout, stderr) = (Shown::default(), Shown::default());
-    let mut over = Over { exit: None, left: None, stdout, stderr };
+    let mut over = Over { exit: None, left: None, stdout, stderr, missing: 0 };
     let mut asked = 0;
     let mut patience = None;
     loop {
@@ -105,6 +107,10 @@ impl Over {
         bound: Option<u64>,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
+        if output.lost > 0 {
+            self.missing += output.lost;
+            terminal.note(&gap(output.lost));
+        }
         let shown = match output.channel {
             Channel::Stdout => &mut self.stdout,
             Channel::Stderr => &mut self.stderr,
@@ -126,6 +132,11 @@ impl Over {
             }
         }
     }
+}
+
+/// What is said where output is missing.
+fn gap(bytes: u64) -> String {
+    format!("{bytes} bytes of output are missing here: they were not kept until they were read")
 }
 
 /// How a process ends that minds a signal.
