@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::Problem;
 use ab_core::search::{Found, LineRole, Match};
-use ab_core::{Entry, Error, Listing, Stat};
+use ab_core::{Effect, Entry, Error, Listing, Stat, Ticket};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -16,6 +16,8 @@ pub(crate) fn error(error: &Error) -> Value {
         "message": error.to_string(),
         "path": error.path(),
         "hint": error.hint(),
+        "effect": error.effect().map(Effect::as_str),
+        "ticket": error.ticket().map(Ticket::as_str),
     })
 }
 
@@ -142,8 +144,12 @@ mod tests {
                 "message": "the path is empty",
                 "path": null,
                 "hint": null,
+                "effect": null,
+                "ticket": null,
             })
         );
+        let unsure = error(&bare.clone().with_effect(Effect::Unknown, Some(Ticket::new("t"))));
+        assert_eq!((&unsure["effect"], &unsure["ticket"]), (&json!("unknown"), &json!("t")));
         let full = error(&bare.with_path("a b").with_hint("use '.'"));
         assert_eq!((&full["path"], &full["hint"]), (&json!("a b"), &json!("use '.'")));
         assert_eq!(full["message"], "'a b': the path is empty");

@@ -121,6 +121,17 @@ impl RemoteFlags {
         self.connected(url, root).await.map_err(|failure| self.traced(failure))
     }
 
+    /// Why a connection that was lost could not be made again, and what to do about it.
+    pub(crate) fn lost(&self, why: Error) -> Failure {
+        let ssh = self.remote.clone().or_else(from_environment);
+        let way = match (ssh.is_some_and(|url| url.starts_with("ssh:")), &self.proxy) {
+            (true, _) => Way::Ssh,
+            (false, None) => Way::Daemon,
+            (false, Some(_)) => Way::Proxy,
+        };
+        self.traced(unreachable(why, way))
+    }
+
     async fn connected(&self, url: &str, root: Option<&Path>) -> Result<Backend, Failure> {
         let config = self.config(url, root)?;
         let way = match (&config.settings.endpoint, &self.proxy) {
@@ -238,11 +249,16 @@ impl RemoteFlags {
         }
         let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(USER_KNOWN_HOSTS));
         if self.accept_new_host_key {
-            let Some(store) = self.known_hosts.clone().or(own) else {
-                return Err(Failure::usage("there is no place to remember a host key in")
-                    .with_hint("name one with --known-hosts"));
+            // What is known without the flag counts with it too.
+            let files = match (&self.known_hosts, own) {
+                (Some(file), _) => vec![file.clone()],
+                (None, Some(own)) => vec![own, PathBuf::from(SYSTEM_KNOWN_HOSTS)],
+                (None, None) => {
+                    return Err(Failure::usage("there is no place to remember a host key in")
+                        .with_hint("name one with --known-hosts"));
+                }
             };
-            return Ok(Some(HostKeyCheck::TrustOnFirstUse(store)));
+            return Ok(Some(HostKeyCheck::AcceptNew(KnownHosts::in_files(files))));
         }
         Ok(match (&self.known_hosts, endpoint) {
             (Some(file), _) => Some(HostKeyCheck::KnownHosts(KnownHosts::in_files([file]))),
@@ -309,6 +325,8 @@ fn unreachable(error: Error, way: Way) -> Failure {
     let said = |words: &str| error.message().contains(words);
     let known = error.hint().map(str::to_owned);
     let hint = match (error.kind(), way) {
+        // No token makes up for that.
+        (Kind::Denied, _) if said("the certificate of") => return error.into(),
         // A key that is another one than it was is nothing to be waved through.
         (Kind::Denied, _) if said("host key") && known.is_some() && !said(NEW) => {
             return error.into();
@@ -349,6 +367,9 @@ fn out_of_reach(message: &str, way: Way) -> &'static str {
         Way::Daemon if said("does not speak as a websocket") => {
             "is that the port of an SSH server? it is reached by ssh://user@host:port"
         }
+        Way::Daemon | Way::Proxy if said("before the handshake was over") => {
+            "the daemon may have ended, or something on the way closes connections: try again"
+        }
         Way::Daemon => {
             "is a daemon running there? start one with: agent-backend daemon --rootDir DIR"
         }
@@ -370,5 +391,20 @@ mod tests {
             let hint = out_of_reach("cannot reach h: failed to lookup address information", way);
             assert_eq!(hint, "look at the name of the host in the URL");
         }
+    }
+
+    #[test]
+    fn a_new_key_is_accepted_only_where_strict_files_know_none() {
+        let ssh = agent_backend::RemoteConfig::parse("ssh://ada@box/srv").unwrap();
+        let files = |flags: &RemoteFlags| match flags.host_key_check(&ssh.settings.endpoint) {
+            Ok(Some(HostKeyCheck::KnownHosts(known) | HostKeyCheck::AcceptNew(known))) => {
+                known.files
+            }
+            other => panic!("{other:?}"),
+        };
+        let new = RemoteFlags { accept_new_host_key: true, ..RemoteFlags::default() };
+        let strict = files(&RemoteFlags::default());
+        assert_eq!(files(&new), strict);
+        assert_eq!((strict.len(), strict[1].to_str()), (2, Some(SYSTEM_KNOWN_HOSTS)));
     }
 }

@@ -71,6 +71,11 @@ impl WorkspaceFlags {
         Ok(self.elsewhere.url()?.is_some())
     }
 
+    /// What to say of a workspace elsewhere that cannot be reached any more.
+    pub(crate) fn out_of_reach(&self, why: Error) -> Failure {
+        self.elsewhere.lost(why)
+    }
+
     fn root(&self) -> Result<PathBuf, Failure> {
         let from_environment = || env::var_os(ROOT_VARIABLE).filter(|value| !value.is_empty());
         let root = self.root.clone().or_else(|| from_environment().map(PathBuf::from));

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ab_core::options::{Overwrite, RenameOptions};
@@ -25,9 +25,12 @@ const CALLS: u64 = 12;
 /// Lines of a file: enough that writing it takes a while.
 const LINES: usize = 10_000;
 
-/// A port that no other program is given by chance: below those that the system hands out.
+/// A port that no other program is given by chance: below those that the system hands out. Each time
+/// another one, because a test leaves its own for a moment when it kills its daemon.
 pub(crate) fn port() -> u16 {
-    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    let apart = 100 * (CALLS.fetch_add(1, Ordering::Relaxed) % 20);
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap() + apart;
     (first..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 

@@ -39,7 +39,9 @@ Examples:
 One word is a line for the shell; several are a program and its arguments, without a shell.
 
 The exit code is the command's: 128 and the number of the signal that ended it, 124 when its time
-was up. A command that could not be started ends with 1 to 4, see agent-backend --help.";
+was up. A command that could not be started ends with 1 to 4, see agent-backend --help. With --attach,
+output that was not kept long enough is told on standard error; the exit code is then 4, unless the
+command failed by itself.";
 
 /// Run a command in the workspace, behind walls
 ///
@@ -484,26 +486,43 @@ async fn followed(
             terminal.note("left without an answer: nobody said how the command ended");
             return Ok(exit);
         }
-        (None, None) => return Err(lost(exec, backend).await?),
+        (None, None) => return Err(lost(exec, backend, ended.why_lost).await?),
     };
     match exit.cause {
         Cause::Timeout => terminal.note("the command was ended: its time was up"),
         Cause::Memory => terminal.note("the command needed more memory than its limit"),
-        Cause::Dropped | Cause::Itself => {}
+        Cause::Dropped => terminal.note(&ended_for(&exit.stderr_tail)),
+        Cause::Itself => {}
     }
-    Ok(passed_on(&exit))
+    Ok(match passed_on(&exit) {
+        // Whoever has not seen all of it must not believe so.
+        Exit::Success if ended.missing > 0 => Exit::Unavailable,
+        exit => exit,
+    })
 }
+
+/// Why a command was ended that nobody told to. Whoever ended it says so at the end of its errors.
+fn ended_for(errors: &str) -> String {
+    match errors.lines().next_back().and_then(|line| line.strip_prefix("ended: ")) {
+        Some(why) => format!("the command was ended: {why}"),
+        None => "the command was ended: nobody held it any more".to_owned(),
+    }
+}
+
+/// Neither is told twice, because twice is not once.
+const CONNECTED_AGAIN: &str = "note: connected again; a signal or input from just before the loss \
+                               may not have arrived\n";
 
 fn tell_of_the_way(change: &StatusChange) {
     match change.to {
         Status::Reconnecting => talk("note: the connection was lost: trying again\n"),
-        Status::Connected => talk("note: connected again\n"),
+        Status::Connected => talk(CONNECTED_AGAIN),
         Status::Connecting | Status::Disconnected | Status::Destroyed => {}
     }
 }
 
 /// Why nobody knows how the command ended.
-async fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
+async fn lost(exec: &Exec, backend: &Backend, why: Option<Error>) -> Result<Failure, Failure> {
     if !exec.workspace.is_elsewhere()? {
         return Ok(Error::new(Code::ExecError, Kind::Io, "the command was lost").into());
     }
@@ -511,11 +530,15 @@ async fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
         let error = Error::new(Code::ConnectionClosed, Kind::Disconnected, message);
         Ok(Failure::from(error).with_hint(hint))
     };
+    // Something else than a connection that was lost: it says itself what it is.
+    let else_than_lost =
+        |kind| !matches!(kind, Kind::Disconnected | Kind::Timeout | Kind::NotFound);
+    if let Some(why) = why.filter(|why| else_than_lost(why.kind())) {
+        return Ok(exec.workspace.out_of_reach(why));
+    }
     let Some(id) = &exec.attach else {
-        return failed(
-            "the connection was lost while the command ran",
-            "it ends over there; one that should go on is started with --detach",
-        );
+        let hint = after_the_loss(backend.info().capabilities.detached);
+        return failed("the connection was lost while the command ran", hint);
     };
     // It is lost with all attempts to reach its daemon, or because its daemon knows nothing of it.
     let forgotten = backend.status() != Status::Disconnected && {
@@ -531,6 +554,17 @@ async fn lost(exec: &Exec, backend: &Backend) -> Result<Failure, Failure> {
             "the connection was lost while the command ran",
             "it goes on over there, unless its daemon has ended: follow it again with --attach",
         ),
+    }
+}
+
+/// What becomes of a command that was held, on a daemon or on a plain server.
+fn after_the_loss(daemon: bool) -> &'static str {
+    match daemon {
+        true => "it ends over there; one that should go on is started with --detach",
+        false => {
+            "it may go on over there until it reads or writes; a command that should surely go on, or \
+             surely end, needs an agent-backend daemon there"
+        }
     }
 }
 
@@ -587,5 +621,27 @@ fn cause(cause: Cause) -> &'static str {
         Cause::Timeout => "timeout",
         Cause::Memory => "memory",
         Cause::Dropped => "dropped",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_ended_a_command_says_why() {
+        let full = "ended: nobody read its output, and there is room for 64 MiB";
+        let told = "the command was ended: nobody read its output, and there is room for 64 MiB";
+        assert_eq!(ended_for(full), told);
+        for of_its_own in ["", "some error\n", "ended: \nmore"] {
+            assert_eq!(ended_for(of_its_own), "the command was ended: nobody held it any more");
+        }
+    }
+
+    #[test]
+    fn only_a_daemon_is_said_to_end_a_command_or_to_keep_it() {
+        assert!(after_the_loss(true).contains("--detach"));
+        let plain = after_the_loss(false);
+        assert!(plain.contains("may go on") && !plain.contains("--detach"), "{plain}");
     }
 }

@@ -142,3 +142,27 @@ fn a_command_can_be_left_running_and_followed_later() {
     stage.run(&["exec", "--attach", "x"]).expect_error(2, "ends with the program");
     assert_eq!(far.daemon.end().0, 0);
 }
+
+#[test]
+fn output_that_was_not_kept_is_told() {
+    let stage = Stage::new();
+    let far = bare(&stage);
+    // Somewhat more than is kept, and nobody reads it in time.
+    let (written, name) = (80_000_000_u64, "done");
+    for (end, code) in [("true", 4), ("exit 7", 7)] {
+        let line = format!("head -c {written} /dev/zero; echo > {name}; {end}");
+        let id = far.out(&stage, Way::Socket, &["exec", "--detach", "--", &line]);
+        while !stage.path(name).exists() {
+            std::thread::yield_now();
+        }
+        let ran = far.run(&stage, Way::Socket, &["exec", "--attach", id.trim()]);
+        assert_eq!(ran.code, code, "{}", ran.err);
+        let (_, told) = ran.err.split_once("note: ").unwrap_or_else(|| panic!("{}", ran.err));
+        let (missing, _) = told.split_once(" bytes of output are missing").unwrap();
+        let missing: u64 = missing.parse().unwrap();
+        assert!(missing > 0);
+        assert_eq!(ran.out.len() as u64 + missing, written);
+        std::fs::remove_file(stage.path(name)).unwrap();
+    }
+    assert_eq!(far.daemon.end().0, 0);
+}

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::commands::bare;
 use super::{Far, TOKEN, WAYS, Way};
+use crate::daemon::Daemon;
 use crate::killed::{daemon, port};
 use crate::mcp::Session;
 use crate::relay::Relay;
@@ -61,12 +62,44 @@ fn whoever_follows_a_command_is_told_that_its_daemon_was_restarted() {
     assert_eq!(output.status.code(), Some(4), "{said}");
     let expect = [
         "note: the connection was lost: trying again",
-        "note: connected again",
+        "note: connected again; a signal or input from just before the loss may not have arrived",
         "error: the daemon was restarted while the command ran, and does not know it any more",
         "hint: a daemon's commands end with it: start the command again",
     ];
     assert_eq!(said.lines().collect::<Vec<_>>(), expect);
     assert_eq!(served.end().0, 0);
+}
+
+#[test]
+fn whoever_follows_a_command_is_told_that_the_token_is_another() {
+    let stage = Stage::new();
+    let port = port();
+    let served = |token: &str| {
+        let mut command = stage.command(BINARY);
+        command.args(["daemon", "--rootDir", ".", "--port", &port.to_string(), "--ssh-host-key"]);
+        command.arg(stage.outside("host_key")).args(["--auth-token", token]);
+        Daemon::spawn(command)
+    };
+    let client = |words: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.args(["exec", "--remote", &format!("ws://127.0.0.1:{port}/ssh")]).args(words);
+        command.env("AGENT_BACKEND_AUTH_TOKEN", TOKEN);
+        command
+    };
+    let first = served(TOKEN);
+    let id = run(client(&["--detach", "--", "echo begun; sleep 100000"]), b"").text();
+    let mut command = client(&["--attach", id.trim()]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut begun = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut begun).unwrap();
+    drop(first);
+    let second = served("another-token-than-before");
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("the daemon does not know this token"), "{said}");
+    assert!(said.contains("hint: give its token with --token-file"), "{said}");
+    assert_eq!(second.end().0, 0);
 }
 
 #[test]

@@ -138,6 +138,11 @@ fn ssh_goes_through_the_proxy_inside_tls() {
     command.args(["ssh-proxy", &url]).env("SSL_CERT_FILE", &foreign);
     run(command, b"").expect_error(3, "the certificate of 127.0.0.1");
     let mut command = beside(&stage, BINARY);
+    command.args(["fs", "ls", "--remote", &url]).env("SSL_CERT_FILE", &foreign);
+    let ran = run(command, b"");
+    ran.expect_error(3, "the certificate of 127.0.0.1");
+    assert!(ran.err.contains("SSL_CERT_FILE") && !ran.err.contains("token"), "{}", ran.err);
+    let mut command = beside(&stage, BINARY);
     command.args(["ssh-proxy", &url]).env("SSL_CERT_FILE", &certificate);
     command.env("AGENT_BACKEND_AUTH_TOKEN", "wrong");
     run(command, b"").expect_error(3, "the daemon does not know this token");

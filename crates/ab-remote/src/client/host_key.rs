@@ -23,6 +23,9 @@ pub enum HostKeyCheck {
     /// Its key is the one it had the first time, which a file in the format of `known_hosts`
     /// remembers.
     TrustOnFirstUse(PathBuf),
+    /// Its key is in one of these places, or none of them knows the host: then its key is believed,
+    /// and the first of the files remembers it.
+    AcceptNew(KnownHosts),
     /// Any key will do: something else says who the host is.
     Unchecked,
 }
@@ -69,7 +72,7 @@ impl HostKeyCheck {
     /// The types of keys that a host is best asked for. Reads files.
     pub(crate) fn algorithms(&self, host: &Host) -> Result<Vec<Algorithm>> {
         let known = match self {
-            HostKeyCheck::KnownHosts(known) => known.load(),
+            HostKeyCheck::KnownHosts(known) | HostKeyCheck::AcceptNew(known) => known.load(),
             HostKeyCheck::TrustOnFirstUse(store) => KnownHosts::in_files([store]).load(),
             HostKeyCheck::Pin(_) | HostKeyCheck::Unchecked => return Ok(Vec::new()),
         };
@@ -91,6 +94,16 @@ impl HostKeyCheck {
             HostKeyCheck::TrustOnFirstUse(store) => {
                 let standing = learn(store, host, key);
                 (standing.map_err(|error| unreadable(host, error))?, Some(store))
+            }
+            HostKeyCheck::AcceptNew(known) => {
+                let lines = known.load().map_err(|error| unreadable(host, error))?;
+                let standing = match (lines.standing(host, key), known.files.first()) {
+                    (Standing::Unknown, Some(store)) => {
+                        learn(store, host, key).map_err(|error| unreadable(host, error))?
+                    }
+                    (standing, _) => standing,
+                };
+                (standing, known.files.first())
             }
         };
         match standing {
@@ -237,5 +250,33 @@ mod tests {
         let nowhere = HostKeyCheck::TrustOnFirstUse(store.join("below"));
         let error = judged(&nowhere, ONE).unwrap_err();
         assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
+    }
+
+    #[test]
+    fn a_new_key_is_accepted_only_where_nobody_knows_the_host() {
+        let directory = tempfile::tempdir().unwrap();
+        let (own, system) = (directory.path().join("own"), directory.path().join("system"));
+        let check = HostKeyCheck::AcceptNew(KnownHosts::in_files([&own, &system]));
+        for (text, what) in [
+            (format!("[box]:2222 {TWO}\n"), "has changed"),
+            (format!("@revoked * {ONE}\n"), "is revoked"),
+            (format!("@revoked box {ONE}\n"), "is revoked"),
+        ] {
+            std::fs::write(&system, text).unwrap();
+            let (message, _) = refusal(&check, ONE);
+            assert!(message.contains(what), "{message}");
+            assert!(!own.exists());
+        }
+        // What another file knows needs no line of ours.
+        std::fs::write(&system, format!("[box]:2222 {ONE}\n")).unwrap();
+        judged(&check, ONE).unwrap();
+        assert!(!own.exists());
+        std::fs::write(&system, format!("fox {TWO}\n")).unwrap();
+        judged(&check, ONE).unwrap();
+        assert_eq!(std::fs::read_to_string(&own).unwrap(), format!("[box]:2222 {ONE}\n"));
+        assert!(refusal(&check, TWO).0.contains("has changed"));
+        // There is no place to remember it in.
+        let (message, _) = refusal(&HostKeyCheck::AcceptNew(KnownHosts::default()), ONE);
+        assert!(message.contains("is not known"), "{message}");
     }
 }

@@ -118,13 +118,15 @@ impl Lines {
         }
     }
 
-    /// How a key stands to a host. One that is known for the host whatever its port is known.
+    /// How a key stands to a host. One that is known for the host whatever its port is known, and
+    /// one that is revoked for it is revoked.
     pub(crate) fn standing(&self, host: &Host, key: &PublicKey) -> Standing {
         let standing = self.standing_as(&host.known_as(), key);
-        if standing == Standing::Unknown && self.standing_as(host.name(), key) == Standing::Known {
-            return Standing::Known;
+        match self.standing_as(host.name(), key) {
+            revoked @ Standing::Revoked { .. } => revoked,
+            Standing::Known if standing == Standing::Unknown => Standing::Known,
+            _ => standing,
         }
-        standing
     }
 
     fn standing_as(&self, name: &str, key: &PublicKey) -> Standing {
@@ -166,6 +168,10 @@ pub(crate) fn learn(path: &Path, host: &Host, key: &PublicKey) -> io::Result<Sta
     if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
     }
+    match refuse_special(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut file =
         OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     // Two that meet a host for the first time at once must not believe two keys.
@@ -190,7 +196,17 @@ pub(crate) fn line(host: &Host, key: &PublicKey) -> String {
 }
 
 fn read(path: &Path) -> io::Result<String> {
+    refuse_special(path)?;
     limited(&File::open(path)?)
+}
+
+/// A pipe or a device may never say anything, or never end.
+fn refuse_special(path: &Path) -> io::Result<()> {
+    let kind = fs::metadata(path)?.file_type();
+    match kind.is_file() || kind.is_dir() || path == Path::new("/dev/null") {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
 }
 
 fn limited(file: &File) -> io::Result<String> {
@@ -359,5 +375,13 @@ mod tests {
         assert_eq!(known.load().unwrap().standing(&host, &key(ONE)), Standing::Known);
         let wrong = KnownHosts::in_files([directory.path()]).load().unwrap_err();
         assert!(wrong.to_string().starts_with("read "), "{wrong}");
+        assert!(KnownHosts::in_files(["/dev/null"]).load().unwrap().0.is_empty());
+        // Nobody writes to it, and nobody is waited for.
+        let pipe = directory.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let wrong = KnownHosts::in_files([&pipe]).load().unwrap_err();
+        assert!(wrong.to_string().ends_with("it is no regular file"), "{wrong}");
+        let wrong = learn(&pipe, &host, &key(ONE)).unwrap_err();
+        assert!(wrong.to_string().ends_with("it is no regular file"), "{wrong}");
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Each has a channel of its own and a task that carries its output, its input and its end. One that
 //! was started detached goes on when the connection is lost; as soon as there is another one its
-//! output is read on from where it was, without a byte lost or repeated. What was on its way to its
-//! standard input at that moment may have arrived or not.
+//! output is read on from where it was, without a byte lost or repeated. The end of its input and the
+//! size of its terminal are then told again. Signals and input are not, because twice is not once: those
+//! that were on their way at that moment may have arrived or not.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use ab_core::process::{
     Cause, Control, EndingSetter, ExecRequest, Exit, Feed, Lifetime, Output, Process, ProcessId,
-    Stdin,
+    Stdin, TerminalSize,
 };
 use ab_core::{Code, Effect, Error, Kind, Result, Verb};
 use bytes::Bytes;
@@ -104,7 +105,7 @@ pub(crate) async fn begin(
         (true, false) => Stdin::Closed,
     };
     let (process, feed) = Process::channel(began.id.clone(), stdin);
-    let held = Held { id: began.id, lifetime, next: from };
+    let held = Held { id: began.id, lifetime, next: from, wishes: Wishes::default() };
     shared.processes.spawn(carry(shared.clone(), line, held, feed));
     Ok(process)
 }
@@ -115,6 +116,16 @@ struct Held {
     lifetime: Lifetime,
     /// The number of the next byte of output.
     next: u64,
+    wishes: Wishes,
+}
+
+/// What is said once more on the next connection, should this one be lost.
+#[derive(Default)]
+struct Wishes {
+    size: Option<TerminalSize>,
+    input_ended: bool,
+    /// Input that nobody began to send.
+    unsent: Bytes,
 }
 
 struct Began {
@@ -319,11 +330,15 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 }
                 Left::Lost => return,
                 Left::LetGo if held.lifetime == Lifetime::Detached => {
+                    let unsent = std::mem::take(&mut held.wishes.unsent);
                     let left = stdin.iter_mut().flat_map(|pieces| {
                         std::iter::from_fn(|| pieces.try_recv().ok()).collect::<Vec<_>>()
                     });
-                    for piece in left.collect::<Vec<_>>() {
-                        let _ = channel.say(framed(&ToProcess::Input(piece))).await;
+                    for mut piece in std::iter::once(unsent).chain(left.collect::<Vec<_>>()) {
+                        while !piece.is_empty() {
+                            let part = piece.split_to(piece.len().min(PIECE));
+                            let _ = channel.say(framed(&ToProcess::Input(part))).await;
+                        }
                     }
                     channel.leave().await;
                     return;
@@ -392,6 +407,10 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let (arrived, mut waiting) = mpsc::unbounded_channel::<Output>();
     let ending = &mut *ends.ending;
     let next = &mut held.next;
+    let Wishes { size, input_ended, unsent } = &mut held.wishes;
+    if *input_ended {
+        no_more_input.notify_one();
+    }
     let (space, losses) = (&AtomicU64::new(OUTPUT_ROOM), &AtomicU64::new(LOSSES));
     let listening = async move {
         loop {
@@ -446,6 +465,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let stdin = &mut *ends.stdin;
     let feeding = async {
         loop {
+            feed(channel, room, unsent).await;
             let next = async {
                 match stdin.as_mut() {
                     Some(pieces) => pieces.recv().await,
@@ -455,7 +475,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
             tokio::select! {
                 biased;
                 piece = next => match piece {
-                    Some(piece) => feed(channel, room, piece).await,
+                    Some(piece) => *unsent = piece,
                     None => {
                         *stdin = None;
                         if owned {
@@ -472,13 +492,20 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     };
     let control = &mut *ends.control;
     let steering = async {
+        if let Some(size) = *size {
+            let _ = channel.say(framed(&ToProcess::Control(Control::Resize(size)))).await;
+        }
         while let Some(wish) = control.recv().await {
             match wish {
-                Control::EndInput => no_more_input.notify_one(),
-                Control::Signal(_) | Control::Resize(_) => {
-                    let _ = channel.say(framed(&ToProcess::Control(wish))).await;
+                Control::EndInput => {
+                    *input_ended = true;
+                    no_more_input.notify_one();
+                    continue;
                 }
+                Control::Resize(wanted) => *size = Some(wanted),
+                Control::Signal(_) => {}
             }
+            let _ = channel.say(framed(&ToProcess::Control(wish))).await;
         }
     };
     let speaking = async {
@@ -492,13 +519,15 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     }
 }
 
-async fn feed(channel: &Channel, room: &Semaphore, mut piece: Bytes) {
-    while !piece.is_empty() {
-        let part = piece.split_to(piece.len().min(PIECE));
-        let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
+/// Sends input as there is room for it; what there is no room for stays.
+async fn feed(channel: &Channel, room: &Semaphore, unsent: &mut Bytes) {
+    while !unsent.is_empty() {
+        let length = unsent.len().min(PIECE);
+        let permits = u32::try_from(length).unwrap_or(u32::MAX);
         // Nobody closes it.
-        let Ok(permit) = room.acquire_many(length).await else { return };
+        let Ok(permit) = room.acquire_many(permits).await else { return };
         permit.forget();
+        let part = unsent.split_to(length);
         let _ = channel.say(framed(&ToProcess::Input(part))).await;
     }
 }

@@ -47,6 +47,12 @@ impl Version {
             .iter()
             .any(|(known, its)| known == name.as_bytes() && its == version.as_bytes())
     }
+
+    /// The version in which the server has an extension, if it has it.
+    pub(crate) fn of(&self, name: &str) -> Option<String> {
+        let mut named = self.extensions.iter().filter(|(known, _)| known == name.as_bytes());
+        named.next().map(|(_, its)| String::from_utf8_lossy(its).into_owned())
+    }
 }
 
 /// What a packet is, given without its length.

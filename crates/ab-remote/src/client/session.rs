@@ -113,6 +113,10 @@ impl Session {
 
     async fn greet(&self, settings: &Settings, version: &Version) -> Result<Speech> {
         if !version.has(call::NAME, call::VERSION) {
+            // A daemon without its own calls would be half of one, and that silently.
+            if let Some(theirs) = version.of(call::NAME) {
+                return Err(apart(&self.who, &theirs));
+            }
             return Ok(Speech::Plain(Box::new(Plain::greet(self, settings, version).await?)));
         }
         let hello = Call::Hello { connection: self.number };
@@ -360,6 +364,20 @@ fn base(root: &str, info: &Info, who: &str) -> Result<WsPath> {
         }
         None => Err(mismatch()),
     }
+}
+
+/// A daemon speaks another version than we do.
+fn apart(who: &str, theirs: &str) -> Error {
+    // It is the server's text, of any length.
+    let theirs: String = ab_core::error::printable(theirs).chars().take(20).collect();
+    let message = format!(
+        "{who} is an agent-backend that speaks version '{theirs}' of its protocol, and this client \
+         speaks version '{}'",
+        call::VERSION
+    );
+    Error::new(Code::ConnectionClosed, Kind::Unsupported, message)
+        .with_verb(Verb::Connect)
+        .with_hint("install the same release of agent-backend on both sides")
 }
 
 fn unready(who: &str, why: impl fmt::Display) -> Error {

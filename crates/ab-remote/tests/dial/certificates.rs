@@ -70,6 +70,10 @@ async fn what_is_wrong_with_a_certificate_is_named() {
     check(&foreign, roots(), "is from an issuer that is not trusted").await;
     let forged = certificate(&super::certificates::issuer("one"), "127.0.0.1", |_| {});
     check(&forged, roots(), "is not signed by the issuer that it names").await;
+    let of_an_issuer = certificate(&issuer, "127.0.0.1", |params| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    });
+    check(&of_an_issuer, roots(), "is one for issuers, and none for servers").await;
 }
 
 #[tokio::test]

@@ -72,6 +72,21 @@ pub(super) async fn answering(answer: &'static [u8]) -> std::net::SocketAddr {
 }
 
 #[tokio::test]
+async fn a_handshake_that_is_cut_is_no_foreign_language() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(b"HTTP/1.1 101 Switching").await;
+        }
+    });
+    let socket = WebSocket::new(&format!("ws://{address}/ssh")).unwrap();
+    let said = lost(&Settings::new(Endpoint::WebSocket(socket))).await;
+    assert!(said.contains("the connection ended before the handshake was over"), "{said}");
+}
+
+#[tokio::test]
 async fn garbage_is_told_from_a_websocket() {
     for (answer, what) in [
         (&b"SSH-2.0-OpenSSH_9.9\r\n"[..], "does not speak as a websocket does"),

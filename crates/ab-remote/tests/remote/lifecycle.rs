@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::options::{Access, Creation, OpenOptions, Placement};
-use ab_core::process::{Command, ExecRequest, HostDirectory, Process, Restrictions, Stdin};
+use ab_core::process::{
+    Command, Control, ExecRequest, HostDirectory, Process, Restrictions, Stdin,
+};
 use ab_core::{Backend, Code, Effect, ExecOptions, Kind, Status};
 use ab_remote::client::{Endpoint, Keepalive, Reconnection, Remote, Settings};
 use ab_testkit::Heard;
@@ -388,8 +390,49 @@ async fn a_detached_process_goes_on_through_drops() {
         stdin.send(format!("word{round}\n").into()).await.unwrap();
         until_said(&mut process, &mut said, &format!("got word{round}\n")).await;
     }
-    process.control.send(ab_core::process::Control::EndInput).await.unwrap();
+    process.control.send(Control::EndInput).await.unwrap();
     until_said(&mut process, &mut said, "end\n").await;
+    assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn an_end_of_input_that_was_lost_on_its_way_is_told_again() {
+    let ground = Ground::new(|settings| settings.reconnection.max_retries = 0);
+    let request = talking(&ground.backend, "echo begin; cat; echo end; exit 3");
+    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut said = Vec::new();
+    until_said(&mut process, &mut said, "begin\n").await;
+    // Behind this, nothing else is on its way.
+    within(ground.backend.exists(".")).await.unwrap();
+    ground.relay.set(Weather::CutAfter(1));
+    process.control.send(Control::EndInput).await.unwrap();
+    ground.until(Reconnecting).await;
+    assert_eq!(process.control.capacity(), process.control.max_capacity(), "nobody took it");
+    ground.relay.set(Weather::Fair);
+    until_said(&mut process, &mut said, "end\n").await;
+    assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
+    ground.end().await;
+}
+
+#[tokio::test]
+async fn input_that_waits_for_room_outlives_a_loss() {
+    let ground = Ground::new(|_| {});
+    let line = "echo begin; until [ -e go ]; do sleep 0.05; done; tail -c 5; exit 3";
+    let request = talking(&ground.backend, line);
+    let mut process = within(ground.backend.start(request)).await.unwrap();
+    let mut said = Vec::new();
+    until_said(&mut process, &mut said, "begin\n").await;
+    // One piece, of which most waits for room that there is not before it is read.
+    let piece = [vec![b'x'; 3 * 1024 * 1024], b"last\n".to_vec()].concat();
+    within(process.stdin.as_ref().unwrap().send(piece.into())).await.unwrap();
+    within(ground.backend.exists(".")).await.unwrap();
+    ground.relay.cut();
+    ground.until(Disconnected).await;
+    ground.until(Connected).await;
+    process.control.send(Control::EndInput).await.unwrap();
+    within(ground.local.write("go", "")).await.unwrap();
+    until_said(&mut process, &mut said, "last\n").await;
     assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
     ground.end().await;
 }

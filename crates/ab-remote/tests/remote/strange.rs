@@ -167,15 +167,19 @@ async fn backend(script: Script, patience: Duration) -> Backend {
 }
 
 async fn talking(script: Script, talk: Talk, patience: Duration) -> Backend {
-    let (version, process) = (call::VERSION, None);
+    let backend = speaking(call::VERSION, script, talk, patience);
+    within(backend.connect()).await.unwrap();
+    backend
+}
+
+fn speaking(version: &'static str, script: Script, talk: Talk, patience: Duration) -> Backend {
+    let process = None;
     let (unread, calls) = Default::default();
     let server = Strange { script, talk, version, process, unread, calls };
     let mut settings = Settings::new(Endpoint::Stream(Arc::new(server)));
     settings.operation_timeout = patience;
     settings.reconnection.enabled = false;
-    let backend = Backend::new(Remote::new(settings).unwrap());
-    within(backend.connect()).await.unwrap();
-    backend
+    Backend::new(Remote::new(settings).unwrap())
 }
 
 /// Long enough for an answer that comes.
@@ -317,4 +321,17 @@ async fn output_that_there_is_no_room_for_loses_its_process() {
             within(backend.destroy()).await.unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_daemon_of_another_version_is_no_plain_server() {
+    let backend = speaking("2", |_| None, Vec::new, PATIENCE);
+    let error = within(backend.connect()).await.unwrap_err();
+    assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Unsupported));
+    assert!(!error.retryable());
+    for words in ["speaks version '2'", &format!("speaks version '{}'", call::VERSION)] {
+        assert!(error.message().contains(words), "{error}");
+    }
+    assert!(error.hint().unwrap().contains("the same release"), "{error:?}");
+    within(backend.destroy()).await.unwrap();
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
+use ab_core::Error;
 use ab_core::process::{Channel, Control, Exit as Ended, Output, Process};
 use bytes::Bytes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -39,6 +40,10 @@ pub(super) struct Over {
     pub(super) left: Option<Exit>,
     pub(super) stdout: Shown,
     pub(super) stderr: Shown,
+    /// Why it was lost, where that is known.
+    pub(super) why_lost: Option<Error>,
+    /// Bytes of its output that were not kept until somebody read them.
+    pub(super) missing: u64,
 }
 
 /// Shows what the command says until it has ended.
@@ -53,7 +58,7 @@ pub(super) async fn follow(
     }
     let mut signals = Signals::watch();
     let (stdout, stderr) = (Shown::default(), Shown::default());
-    let mut over = Over { exit: None, left: None, stdout, stderr };
+    let mut over = Over { exit: None, left: None, stdout, stderr, why_lost: None, missing: 0 };
     let mut asked = 0;
     let mut patience = None;
     loop {
@@ -95,6 +100,7 @@ pub(super) async fn follow(
         let _ = process.control.try_send(control);
     }
     over.exit = process.wait().await;
+    over.why_lost = process.ending().why_lost().cloned();
     Ok(over)
 }
 
@@ -105,6 +111,10 @@ impl Over {
         bound: Option<u64>,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
+        if output.lost > 0 {
+            self.missing += output.lost;
+            terminal.note(&gap(output.lost));
+        }
         let shown = match output.channel {
             Channel::Stdout => &mut self.stdout,
             Channel::Stderr => &mut self.stderr,
@@ -126,6 +136,11 @@ impl Over {
             }
         }
     }
+}
+
+/// What is said where output is missing.
+fn gap(bytes: u64) -> String {
+    format!("{bytes} bytes of output are missing here: they were not kept until they were read")
 }
 
 /// How a process ends that minds a signal.

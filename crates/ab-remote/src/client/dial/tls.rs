@@ -61,8 +61,9 @@ fn config(roots: &Roots) -> Result<Arc<ClientConfig>, Error> {
     }
     if store.is_empty() {
         let message = "the system trusts nobody: it has no certificates";
-        return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
-            .with_hint("install its package of certificates, or give some in PEM"));
+        return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_hint(
+            "install its package of certificates, or name a file of them in PEM by SSL_CERT_FILE",
+        ));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -107,16 +108,40 @@ fn wrong(error: &CertificateError) -> (String, &'static str) {
         }
         CertificateError::UnknownIssuer => (
             "is from an issuer that is not trusted".to_owned(),
-            "give the issuer's certificate in PEM, if you trust it",
+            "if you trust it, give its certificate in PEM: as a file that SSL_CERT_FILE names, or among \
+             the settings",
         ),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             ("is for another name".to_owned(), "use the name that the certificate is for")
         }
         CertificateError::BadSignature => (
             "is not signed by the issuer that it names".to_owned(),
-            "give the issuer's certificate in PEM, if it has a new one and you trust it",
+            "if it has a new one that you trust, give that in PEM: as a file that SSL_CERT_FILE names, or \
+             among the settings",
         ),
         CertificateError::Revoked => ("is revoked".to_owned(), owner),
-        other => (format!("is not valid: {}", lower(&other.to_string())), owner),
+        CertificateError::Other(other) => match other.to_string().as_str() {
+            "CaUsedAsEndEntity" => (
+                "is one for issuers, and none for servers".to_owned(),
+                "its owner has to make one for the server: with 'CA:FALSE'",
+            ),
+            other => (format!("is not valid: {}", spelled(other)), owner),
+        },
+        other => (format!("is not valid: {}", spelled(&other.to_string())), owner),
     }
+}
+
+/// The name that a library has for an error, such as `BadDerTime`, in words. Other text stays.
+fn spelled(text: &str) -> String {
+    if !text.chars().all(|letter| letter.is_ascii_alphanumeric()) {
+        return lower(text);
+    }
+    let mut words = String::new();
+    for letter in text.chars() {
+        if letter.is_ascii_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
 }

@@ -4,6 +4,7 @@ use futures_util::StreamExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
@@ -125,6 +126,9 @@ fn unopened(who: &str, endpoint: &WebSocket, error: SocketError) -> DialError {
         }
         SocketError::ConnectionClosed | SocketError::AlreadyClosed => {
             DialError::lost("open", who, "it hung up")
+        }
+        SocketError::Protocol(ProtocolError::HandshakeIncomplete) => {
+            DialError::lost("open", who, "the connection ended before the handshake was over")
         }
         SocketError::Protocol(error) => {
             let why =
