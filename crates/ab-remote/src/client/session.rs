@@ -20,6 +20,7 @@ use super::plain::Plain;
 use super::reply::{Reply, Status, Version};
 use super::requests::{Requests, Unanswered};
 use super::settings::Settings;
+use super::steps;
 use crate::cut::Scissors;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
@@ -200,7 +201,11 @@ impl Session {
         let number = self.requests.number();
         let asking = self.requests.ask(number, request.encode(number));
         let modifies = request.modifies();
-        match deadline::within(self.patience, asking).await {
+        let asked = deadline::within(self.patience, asking).await;
+        if modifies && !matches!(asked, Some(Err(Unanswered { sent: false, .. }))) {
+            steps::note();
+        }
+        match asked {
             Some(Ok(reply)) => {
                 deadline::moved();
                 Ok(reply)

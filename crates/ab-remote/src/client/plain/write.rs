@@ -14,12 +14,13 @@ use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
-use super::act::{Act, kind, unchanged};
+use super::act::{Act, kind};
 use super::read::regular;
 use super::spot::{Final, Spot};
 use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::{Later, Session, extended};
+use crate::client::steps;
 use crate::sftp::Attributes;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{Request, flags};
@@ -59,8 +60,12 @@ impl Plain {
             (Some(found), WriteMode::CreateIfMissing) => return Ok(act.described(&spot, found)),
             (_, _) => {}
         }
-        let mut draft = Draft::create(act, session, &spot, options.permissions).await?;
-        let attributes = draft.fill(content, options.durability).await.map_err(unchanged)?;
+        let (mut draft, attributes) = steps::beside(async {
+            let mut draft = Draft::create(act, session, &spot, options.permissions).await?;
+            let attributes = draft.fill(content, options.durability).await?;
+            Ok::<_, Error>((draft, attributes))
+        })
+        .await?;
         // Marked before and after: whoever looks meanwhile may see either state.
         self.marks.change(&spot.real);
         let placed = draft.place(&spot, options).await;
@@ -118,7 +123,7 @@ impl<'a> Draft<'a> {
             attributes: Attributes { mode: at_first, ..Attributes::default() },
         };
         let mut draft = Self { act, at, file: None, mode, placed: false };
-        let handle = match act.handle(&request).await.map_err(unchanged)? {
+        let handle = match act.handle(&request).await? {
             Ok(handle) => handle,
             Err(status) => {
                 draft.placed = true;
