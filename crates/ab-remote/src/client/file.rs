@@ -96,6 +96,13 @@ impl RemoteFile {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let request = Request::Read { handle: self.handle.clone(), offset, length };
         match self.session.ask(Verb::Read, &request).await? {
+            Reply::Data(data) if data.len() > length as usize => {
+                Err(self.session.wrong(Verb::Read, "with more bytes than were asked for"))
+            }
+            // The end of a file is a status.
+            Reply::Data(data) if data.is_empty() && length > 0 => {
+                Err(self.session.wrong(Verb::Read, "with no bytes, and not that the file ends"))
+            }
             Reply::Data(data) => Ok(data),
             Reply::Status(status) if status.code == status::EOF => Ok(Bytes::new()),
             Reply::Status(status) => Err(self.session.refusal(Verb::Read, status)),

@@ -280,8 +280,8 @@ impl Session {
         self.wrong(verb, "with something that makes no sense")
     }
 
-    /// The server answered as no server of ours does.
-    fn wrong(&self, verb: Verb, how: &str) -> Error {
+    /// The server answered as no server should.
+    pub(crate) fn wrong(&self, verb: Verb, how: &str) -> Error {
         let message = format!("{} answered {how}", self.who);
         Error::new(verb.failure_code(), Kind::Io, message).with_verb(verb)
     }

@@ -4,11 +4,11 @@ mod shelf;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::options::{Attributes, Reach, RemoveOptions};
+use ab_core::options::{Attributes, ListOptions, Overwrite, Reach, RemoveOptions, RenameOptions};
 use ab_core::{Effect, Error, Kind};
 use ab_remote::sftp::packet::Request;
 
-use self::shelf::{Shelf, Verdict};
+use self::shelf::{Shelf, Verdict, string};
 use crate::stage::within;
 
 /// Cuts the connection at a request of some kind, the so-manieth of them.
@@ -63,6 +63,130 @@ async fn a_draft_that_is_cut_changed_nothing_but_its_parents() {
         let server = cut_at(1, filling).with("/file", Some("old"));
         let backend = server.backend(|_| {}).await;
         is_lost(&within(backend.write(path, "new")).await.unwrap_err(), effect);
+        within(backend.destroy()).await.unwrap();
+    }
+}
+
+/// A server that does not do its renames from one to another, counted from one.
+fn refuses_renames(from: usize, to: usize) -> Shelf {
+    let met = AtomicUsize::new(0);
+    let shelf = Shelf::new(move |request| match request {
+        Request::Rename { .. } => match met.fetch_add(1, Ordering::SeqCst) + 1 {
+            number if (from..=to).contains(&number) => Verdict::Refuse,
+            _ => Verdict::Serve,
+        },
+        _ => Verdict::Serve,
+    });
+    shelf.with("/file", Some("old")).with("/other", Some("new"))
+}
+
+/// What the files hold, in some order.
+fn contents(server: &Shelf) -> Vec<String> {
+    let mut contents: Vec<String> =
+        server.files().into_iter().map(|(_, content)| content).collect();
+    contents.sort();
+    contents
+}
+
+fn file(path: &str, content: &str) -> (String, String) {
+    (path.to_owned(), content.to_owned())
+}
+
+const OVER: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
+
+#[tokio::test]
+async fn a_file_is_replaced_without_a_rename_onto_it() {
+    let server = refuses_renames(0, 0);
+    let backend = server.backend(|_| {}).await;
+    within(backend.write("file", "newer")).await.unwrap();
+    assert_eq!(server.files(), [file("/file", "newer"), file("/other", "new")]);
+    within(backend.rename_with("other", "file", OVER)).await.unwrap();
+    assert_eq!(server.files(), [file("/file", "new")]);
+    within(backend.destroy()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_whose_replacement_is_refused_is_put_back() {
+    for refused in [1, 2] {
+        let server = refuses_renames(refused, refused);
+        let backend = server.backend(|_| {}).await;
+        let error = within(backend.write("file", "newer")).await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (Kind::Io, None), "{error:?}");
+        assert_eq!(server.files(), [file("/file", "old"), file("/other", "new")]);
+        within(backend.destroy()).await.unwrap();
+
+        let server = refuses_renames(refused, refused);
+        let backend = server.backend(|_| {}).await;
+        within(backend.rename_with("other", "file", OVER)).await.unwrap_err();
+        assert_eq!(server.files(), [file("/file", "old"), file("/other", "new")]);
+        within(backend.destroy()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_put_back_is_named_with_its_replacement() {
+    let renaming = |request: &Request| matches!(request, Request::Rename { .. });
+    let cut = cut_at(2, renaming).with("/file", Some("old")).with("/other", Some("new"));
+    for server in [refuses_renames(2, 9), cut] {
+        let backend = server.backend(|_| {}).await;
+        let error = within(backend.write("file", "newer")).await.unwrap_err();
+        assert_eq!(error.effect(), Some(Effect::Unknown), "{error:?}");
+        let files = server.files();
+        assert_eq!(contents(&server), ["new", "newer", "old"], "{files:?}");
+        for (path, _) in files.iter().filter(|(path, _)| path != "/other") {
+            assert!(error.message().contains(&format!("'{path}'")), "{path}: {error}");
+        }
+        within(backend.destroy()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_write_that_failed() {
+    let server = Shelf::new(|request| match request {
+        Request::Write { .. } => Verdict::Refuse,
+        _ => Verdict::Serve,
+    });
+    let server = server.with("/file", Some("old"));
+    let backend = server.backend(|_| {}).await;
+    within(backend.write("file", "new")).await.unwrap_err();
+    // Whoever is told may leave at once.
+    assert_eq!(server.files(), [file("/file", "old")]);
+    within(backend.destroy()).await.unwrap();
+}
+
+#[tokio::test]
+async fn data_that_nobody_asked_for_is_not_taken() {
+    // Longer than what one request asks for, and nothing at all.
+    for (length, said) in [(64 * 1024, "with more bytes than"), (0, "with no bytes")] {
+        let server = Shelf::new(move |request| match request {
+            Request::Read { .. } => Verdict::Say(103, string(&vec![b'x'; length])),
+            _ => Verdict::Serve,
+        });
+        let server = server.with("/small", Some("x")).with("/large", Some(&"x".repeat(100_000)));
+        let backend = server.backend(|_| {}).await;
+        for path in ["small", "large"] {
+            let error = within(backend.read(path)).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Io);
+            assert!(error.message().contains(said), "{path}: {error}");
+        }
+        within(backend.destroy()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_listing_without_end_is_not_taken() {
+    // A name, no long name, and a mode.
+    let name = [&string(b"x")[..], &[0; 4], &[0, 0, 0, 4], &0o100_644u32.to_be_bytes()].concat();
+    let many = [&30_000u32.to_be_bytes()[..], &name.repeat(30_000)].concat();
+    for (answer, said) in [(many, "with more names than"), (vec![0; 4], "with no names")] {
+        let server = Shelf::new(move |request| match request {
+            Request::ReadDir { .. } => Verdict::Say(104, answer.clone()),
+            _ => Verdict::Serve,
+        });
+        let backend = server.backend(|_| {}).await;
+        let error = within(backend.list(".", ListOptions::default())).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Io);
+        assert!(error.message().contains(said), "{error}");
         within(backend.destroy()).await.unwrap();
     }
 }

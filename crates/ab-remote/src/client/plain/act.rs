@@ -62,7 +62,12 @@ impl<'a> Act<'a> {
     }
 
     pub(super) fn nonsense(&self) -> Error {
-        let error = self.named(self.session.nonsense(self.verb));
+        self.wrong("with something that makes no sense")
+    }
+
+    /// The server answered as no server should.
+    pub(super) fn wrong(&self, how: &str) -> Error {
+        let error = self.named(self.session.wrong(self.verb, how));
         match steps::changed() {
             true => error.with_effect(Effect::Unknown, None),
             false => error,
