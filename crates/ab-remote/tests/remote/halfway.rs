@@ -140,6 +140,34 @@ async fn a_file_that_cannot_be_put_back_is_named_with_its_replacement() {
     }
 }
 
+/// Time is paused: it passes at once while everybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_replacement_that_is_not_answered_is_kept() {
+    let ignores = |number, is_meant: fn(&Request) -> bool| {
+        let met = AtomicUsize::new(0);
+        let shelf = Shelf::new(move |request| {
+            match is_meant(request) && met.fetch_add(1, Ordering::SeqCst) + 1 == number {
+                true => Verdict::Ignore,
+                false => Verdict::Serve,
+            }
+        });
+        shelf.with("/file", Some("old"))
+    };
+    // What is not filled is no replacement, and is removed.
+    let filling = ignores(1, |request| matches!(request, Request::Write { .. }));
+    let placing = ignores(2, |request| matches!(request, Request::Rename { .. }));
+    for (server, effect, left) in [
+        (filling, Effect::NotApplied, &["old"][..]),
+        (placing, Effect::Unknown, &["new", "old"][..]),
+    ] {
+        let backend = server.backend(|_| {}).await;
+        let error = backend.write("file", "new").await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (Kind::Timeout, Some(effect)), "{error:?}");
+        assert_eq!(contents(&server), left);
+        backend.destroy().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_left_of_a_write_that_failed() {
     let server = Shelf::new(|request| match request {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ab_core::metadata::{Entry, FileKind, Listing, Problem, Truncated};
-use ab_core::options::{Detail, ListOptions};
+use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
@@ -26,8 +26,8 @@ const DIRECTORIES: usize = 8;
 const AHEAD: usize = 256;
 /// READDIRs of one directory that are on their way at a time.
 const PIECES: usize = 4;
-/// Names of one directory, and their bytes, that are taken; more than any file system is used with.
-const MOST_NAMES: usize = 1_000_000;
+/// Names of one directory, and their bytes, that are taken.
+const MOST_NAMES: usize = DEFAULT_LIST_LIMIT;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// Answers without a name that are taken of one directory.
 const MOST_EMPTY: usize = 8;
