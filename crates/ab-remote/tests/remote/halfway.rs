@@ -218,3 +218,23 @@ async fn a_listing_without_end_is_not_taken() {
         within(backend.destroy()).await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_limit_cuts_in_path_order_however_deep() {
+    let server = Shelf::new(|_| Verdict::Serve)
+        .with("/a", None)
+        .with("/a/b", None)
+        .with("/a/b/c", Some("x"))
+        .with("/a/d", Some("x"))
+        .with("/e", Some("x"));
+    let backend = server.backend(|_| {}).await;
+    let all = ["a", "a/b", "a/b/c", "a/d", "e"];
+    for limit in 0..=all.len() {
+        let options = ListOptions { depth: usize::MAX, limit, ..ListOptions::default() };
+        let listing = within(backend.list(".", options)).await.unwrap();
+        let paths: Vec<String> = listing.entries.iter().map(|each| each.path.to_string()).collect();
+        assert_eq!(paths, all[..limit]);
+        assert_eq!(listing.truncated.is_some(), limit < all.len(), "{limit}");
+    }
+    within(backend.destroy()).await.unwrap();
+}

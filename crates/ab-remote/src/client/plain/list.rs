@@ -169,6 +169,10 @@ impl Walk<'_> {
             let inner = enters.then(|| Directory { path: path.clone(), real, depth });
             self.stack.push(Item { entry: Entry { path, kind, stat }, inner });
         }
+        // Each is an entry at least; of those that are too many, one is enough to tell so.
+        let room = self.options.limit.saturating_sub(self.listing.entries.len());
+        let beyond = self.stack.len().saturating_sub(room.saturating_add(1));
+        self.stack.drain(..beyond);
     }
 }
 
