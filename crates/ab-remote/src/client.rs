@@ -25,6 +25,7 @@ mod requests;
 mod secret;
 mod session;
 pub mod settings;
+mod steps;
 
 pub use address::{Address, Host};
 pub use dial::{DialError, open_stream, open_websocket, probe};

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod faults;
+mod halfway;
 mod lifecycle;
 mod openssh;
 mod plain;

@@ -78,6 +78,12 @@ pub(crate) async fn within<T>(patience: Duration, part: impl Future<Output = T>)
     }
 }
 
+/// The deadline of the call that this is a part of, for a part that is done elsewhere; outside of a
+/// call, `patience` from now.
+pub(crate) fn until(patience: Duration) -> Instant {
+    CALL.try_with(Deadline::end).unwrap_or_else(|_| later(Instant::now(), patience))
+}
+
 /// Waits for a call's turn: the same, but as long as other calls get on it goes on.
 pub(crate) async fn turn<T>(patience: Duration, part: impl Future<Output = T>) -> Option<T> {
     let mut part = pin!(part);
@@ -132,6 +138,17 @@ mod tests {
         assert_eq!((took.as_secs(), answers), (WHOLE.as_secs(), (Some(()), None)));
         // Outside of a call each has its own.
         assert_eq!(timed(within(WHOLE, pending::<()>())).await.0.as_secs(), WHOLE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_elsewhere_has_the_deadline_of_its_call() {
+        let began = Instant::now();
+        let part = async {
+            sleep(WHOLE / 2).await;
+            until(WHOLE)
+        };
+        assert_eq!(call(WHOLE, &Motion::default(), part).await, began + WHOLE);
+        assert_eq!(until(WHOLE), Instant::now() + WHOLE);
     }
 
     #[tokio::test(start_paused = true)]

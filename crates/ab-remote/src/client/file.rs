@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
 use ab_core::options::Attributes;
-use ab_core::{Result, Verb};
+use ab_core::{Effect, Error, Result, Verb};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -96,6 +96,13 @@ impl RemoteFile {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let request = Request::Read { handle: self.handle.clone(), offset, length };
         match self.session.ask(Verb::Read, &request).await? {
+            Reply::Data(data) if data.len() > length as usize => {
+                Err(self.session.wrong(Verb::Read, "with more bytes than were asked for"))
+            }
+            // The end of a file is a status.
+            Reply::Data(data) if data.is_empty() && length > 0 => {
+                Err(self.session.wrong(Verb::Read, "with no bytes, and not that the file ends"))
+            }
             Reply::Data(data) => Ok(data),
             Reply::Status(status) if status.code == status::EOF => Ok(Bytes::new()),
             Reply::Status(status) => Err(self.session.refusal(Verb::Read, status)),
@@ -114,9 +121,19 @@ impl RemoteFile {
         let pieces = stream::iter(starts).map(|start| {
             let end = bytes.len().min(start + most);
             let data = bytes.slice(start..end);
-            self.write_once(offset + start as u64, data)
+            async move {
+                let written = self.write_once(offset + start as u64, data).await;
+                written.map_err(|error| (start > 0, error))
+            }
         });
-        pieces.buffered(TOGETHER).try_collect().await
+        let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
+        written.map_err(|(later, error)| match error.effect() {
+            // What the answer to one piece was says nothing of the others.
+            Some(effect) if bytes.len() > most && (later || effect != Effect::NotApplied) => {
+                error.with_effect(Effect::Unknown, None)
+            }
+            _ => error,
+        })
     }
 
     async fn write_once(&self, offset: u64, data: Bytes) -> Result<()> {

@@ -34,12 +34,12 @@ use std::sync::Arc;
 use ab_core::driver::Capabilities;
 use ab_core::{Effect, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::timeout;
 
 use self::act::Act;
 use self::marks::Marks;
 use self::turns::Turns;
 use self::whereabouts::Whereabouts;
+use super::deadline;
 use super::session::Session;
 
 pub(crate) use self::act::refusal;
@@ -124,9 +124,9 @@ impl Plain {
     /// it gave no answer; whoever asks at the same time waits for the same one.
     async fn runs(&self, session: &Session) -> Result<bool> {
         let asking = self.runs.get_or_try_init(|| errand::can_run(session));
-        match timeout(session.patience, asking).await {
-            Ok(known) => known.copied(),
-            Err(_) => Err(session
+        match deadline::within(session.patience, asking).await {
+            Some(known) => known.copied(),
+            None => Err(session
                 .late(Verb::Exec, 0, false)
                 .with_effect(Effect::NotApplied, None)
                 .with_hint("it was only asked whether it runs commands; ask again")),

@@ -29,6 +29,7 @@ use super::ours;
 use super::process::Processes;
 use super::session::{Session, Speech};
 use super::settings::Settings;
+use super::steps;
 use crate::wire::call::CallNumber;
 
 /// A workspace elsewhere. Connections and everything on them end with it.
@@ -243,7 +244,9 @@ impl Driver for Remote {
                 Speech::Ours(ours) => {
                     ours::write(&turn.session, ours, path, content, options).await
                 }
-                Speech::Plain(plain) => plain.write(&turn.session, path, content, options).await,
+                Speech::Plain(plain) => {
+                    steps::call(plain.write(&turn.session, path, content, options)).await
+                }
             }
         })
         .await
@@ -254,7 +257,7 @@ impl Driver for Remote {
             let turn = self.turn(Verb::Open).await?;
             match &turn.session.speech {
                 Speech::Ours(ours) => ours::open(&turn.session, ours, path, options).await,
-                Speech::Plain(plain) => plain.open(&turn.session, path, options).await,
+                Speech::Plain(plain) => steps::call(plain.open(&turn.session, path, options)).await,
             }
         })
         .await
@@ -267,7 +270,9 @@ impl Driver for Remote {
                 Speech::Ours(ours) => {
                     ours::set_attributes(&turn.session, ours, path, attributes).await
                 }
-                Speech::Plain(plain) => plain.set_attributes(&turn.session, path, attributes).await,
+                Speech::Plain(plain) => {
+                    steps::call(plain.set_attributes(&turn.session, path, attributes)).await
+                }
             }
         })
         .await
@@ -289,7 +294,9 @@ impl Driver for Remote {
             let turn = self.turn(Verb::Symlink).await?;
             match &turn.session.speech {
                 Speech::Ours(ours) => ours::symlink(&turn.session, ours, path, target).await,
-                Speech::Plain(plain) => plain.symlink(&turn.session, path, target).await,
+                Speech::Plain(plain) => {
+                    steps::call(plain.symlink(&turn.session, path, target)).await
+                }
             }
         })
         .await
@@ -300,7 +307,7 @@ impl Driver for Remote {
             let turn = self.turn(Verb::Mkdir).await?;
             match &turn.session.speech {
                 Speech::Ours(ours) => ours::create_dir(&turn.session, ours, path).await,
-                Speech::Plain(plain) => plain.create_dir(&turn.session, path).await,
+                Speech::Plain(plain) => steps::call(plain.create_dir(&turn.session, path)).await,
             }
         })
         .await
@@ -311,7 +318,9 @@ impl Driver for Remote {
             let turn = self.turn(Verb::Delete).await?;
             match &turn.session.speech {
                 Speech::Ours(ours) => ours::remove(&turn.session, ours, path, options).await,
-                Speech::Plain(plain) => plain.remove(&turn.session, path, options).await,
+                Speech::Plain(plain) => {
+                    steps::call(plain.remove(&turn.session, path, options)).await
+                }
             }
         })
         .await
@@ -322,7 +331,9 @@ impl Driver for Remote {
             let turn = self.turn(Verb::Rename).await?;
             match &turn.session.speech {
                 Speech::Ours(ours) => ours::rename(&turn.session, ours, from, to, options).await,
-                Speech::Plain(plain) => plain.rename(&turn.session, from, to, options).await,
+                Speech::Plain(plain) => {
+                    steps::call(plain.rename(&turn.session, from, to, options)).await
+                }
             }
         })
         .await

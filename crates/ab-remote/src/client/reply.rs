@@ -84,6 +84,8 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, Short> {
             let mut names = Vec::with_capacity(count.min(1024));
             for _ in 0..count {
                 let (name, _long) = (fields.string()?, fields.string()?);
+                // A copy, so that not all of the packet is kept for its names.
+                let name = Bytes::copy_from_slice(&name);
                 names.push(Name { name, attributes: Attributes::decode(fields)? });
             }
             Reply::Names(names)

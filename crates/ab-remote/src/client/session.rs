@@ -20,6 +20,7 @@ use super::plain::Plain;
 use super::reply::{Reply, Status, Version};
 use super::requests::{Requests, Unanswered};
 use super::settings::Settings;
+use super::steps;
 use crate::cut::Scissors;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
@@ -204,7 +205,11 @@ impl Session {
         let number = self.requests.number();
         let asking = self.requests.ask(number, request.encode(number));
         let modifies = request.modifies();
-        match deadline::within(self.patience, asking).await {
+        let asked = deadline::within(self.patience, asking).await;
+        if modifies && !matches!(asked, Some(Err(Unanswered { sent: false, .. }))) {
+            steps::note();
+        }
+        match asked {
             Some(Ok(reply)) => {
                 deadline::moved();
                 Ok(reply)
@@ -279,8 +284,8 @@ impl Session {
         self.wrong(verb, "with something that makes no sense")
     }
 
-    /// The server answered as no server of ours does.
-    fn wrong(&self, verb: Verb, how: &str) -> Error {
+    /// The server answered as no server should.
+    pub(crate) fn wrong(&self, verb: Verb, how: &str) -> Error {
         let message = format!("{} answered {how}", self.who);
         Error::new(verb.failure_code(), Kind::Io, message).with_verb(verb)
     }

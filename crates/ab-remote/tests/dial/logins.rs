@@ -158,6 +158,11 @@ async fn an_agent_is_asked() {
     let asked = || vec![Credential::Agent { socket: socket.clone() }];
     let said = invalid(&at(&stage, asked())).await;
     assert!(said.contains("cannot ask the ssh agent"), "{said}");
+    // What else there is, is tried.
+    let also = |text| vec![Credential::Agent { socket: socket.clone() }, password(text)];
+    reached(&at(&stage, also("correct horse"))).await;
+    let said = denied(&at(&stage, also("wrong"))).await;
+    assert!(said.contains("by a password; cannot ask the ssh agent"), "{said}");
 
     let agent = Agent::at(&socket).await;
     let said = denied(&at(&stage, asked())).await;

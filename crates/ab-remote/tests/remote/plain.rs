@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ab_core::{Backend, Code, Effect, Error, Kind};
 use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
@@ -14,6 +15,7 @@ use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session, run_stream};
 use russh::{Channel, ChannelId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use super::strange::framed;
 use crate::stage::within;
@@ -240,6 +242,33 @@ async fn a_server_that_refuses_commands_runs_none() {
         within(backend.stat(".")).await.unwrap();
         within(backend.destroy()).await.unwrap();
     }
+}
+
+/// A server that takes its time to be reached.
+#[derive(Debug)]
+struct Far(Plain);
+
+#[async_trait]
+impl Connector for Far {
+    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        sleep(Duration::from_secs(60)).await;
+        self.0.connect().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_has_one_deadline_for_the_link_and_the_answer() {
+    let server = Arc::new(Far(Plain::new(Conduct::Mute)));
+    let mut settings = Settings::new(Endpoint::Stream(server));
+    settings.operation_timeout = Duration::from_secs(100);
+    settings.connect_timeout = Duration::from_secs(90);
+    settings.keepalive.interval = Duration::from_secs(3600);
+    let backend = Backend::new(Remote::new(settings).unwrap());
+    let before = Instant::now();
+    let error = backend.exec("true").await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (Kind::Timeout, Some(Effect::NotApplied)));
+    assert_eq!(before.elapsed().as_secs(), 100, "{error}");
+    backend.destroy().await.unwrap();
 }
 
 /// What a command is told whose connection ends once the server was asked for so many channels and

@@ -80,11 +80,13 @@ struct Login<'a> {
     methods: MethodSet,
     /// What was tried, in words.
     tried: Vec<String>,
+    /// Why an agent could not be asked.
+    silent: Option<Error>,
 }
 
 impl<'a> Login<'a> {
     fn new(dialled: &'a mut Dialled, who: &'a str, user: &'a str) -> Self {
-        Self { dialled, who, user, methods: MethodSet::empty(), tried: Vec::new() }
+        Self { dialled, who, user, methods: MethodSet::empty(), tried: Vec::new(), silent: None }
     }
 
     async fn without(&mut self) -> Result<bool, DialError> {
@@ -154,17 +156,25 @@ impl<'a> Login<'a> {
     }
 
     async fn agent(&mut self, socket: &Path) -> Result<bool, DialError> {
-        let silent = |error: russh::keys::Error| {
-            let message = format!("cannot ask the ssh agent at {}: {error}", socket.display());
-            let error = Error::new(Code::InvalidConfiguration, Kind::Invalid, message);
-            DialError::from(error)
+        let binding = self.dialled.handle.agent_session_binding();
+        let asking = async {
+            let mut agent = AgentClient::connect_uds(socket).await?;
+            if let Some(binding) = binding {
+                // Older agents know nothing of it.
+                let _ = agent.bind_session(binding, false).await;
+            }
+            let identities = agent.request_identities().await?;
+            Ok::<_, russh::keys::Error>((agent, identities))
         };
-        let mut agent = AgentClient::connect_uds(socket).await.map_err(silent)?;
-        if let Some(binding) = self.dialled.handle.agent_session_binding() {
-            // Older agents know nothing of it.
-            let _ = agent.bind_session(binding, false).await;
-        }
-        let identities = agent.request_identities().await.map_err(silent)?;
+        let (mut agent, identities) = match asking.await {
+            Ok(asked) => asked,
+            Err(error) => {
+                // Something else may do.
+                let message = format!("cannot ask the ssh agent at {}: {error}", socket.display());
+                self.silent = Some(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+                return Ok(false);
+            }
+        };
         for identity in identities {
             if !self.takes(MethodKind::PublicKey) {
                 return Ok(false);
@@ -245,10 +255,17 @@ impl<'a> Login<'a> {
 
     fn refused(&self) -> DialError {
         let Self { user, who, .. } = self;
+        if let (Some(silent), []) = (&self.silent, self.tried.as_slice()) {
+            return silent.clone().into();
+        }
         let taken: Vec<&str> = self.methods.iter().map(Into::into).collect();
         let message = match self.tried.as_slice() {
             [] => format!("{who} does not let '{user}' in without credentials that it takes"),
             tried => format!("{who} does not let '{user}' in by {}", tried.join(", ")),
+        };
+        let message = match &self.silent {
+            Some(silent) => format!("{message}; {}", silent.message()),
+            None => message,
         };
         let denied = DialError::denied(message);
         match taken.is_empty() {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::Plain;
 use crate::client::reply::{Reply, Status};
 use crate::client::session::Session;
+use crate::client::steps;
 use crate::sftp::Attributes;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
@@ -61,7 +62,16 @@ impl<'a> Act<'a> {
     }
 
     pub(super) fn nonsense(&self) -> Error {
-        self.named(self.session.nonsense(self.verb))
+        self.wrong("with something that makes no sense")
+    }
+
+    /// The server answered as no server should.
+    pub(super) fn wrong(&self, how: &str) -> Error {
+        let error = self.named(self.session.wrong(self.verb, how));
+        match steps::changed() {
+            true => error.with_effect(Effect::Unknown, None),
+            false => error,
+        }
     }
 
     pub(super) async fn ask(&self, request: &Request) -> Result<Reply> {
@@ -149,15 +159,5 @@ pub(super) fn kind(attributes: &Attributes) -> FileKind {
         0o120_000 => FileKind::Symlink,
         0o100_000 => FileKind::File,
         _ => FileKind::Other,
-    }
-}
-
-/// The same failure of a step that left the workspace as it was.
-pub(super) fn unchanged(error: Error) -> Error {
-    match (error.effect(), error.kind()) {
-        (Some(_), _) | (None, Kind::Disconnected | Kind::Timeout) => {
-            error.with_effect(Effect::NotApplied, None)
-        }
-        (None, _) => error,
     }
 }

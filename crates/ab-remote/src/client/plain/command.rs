@@ -15,7 +15,7 @@ use ab_core::process::{Channel, ExecRequest, Lifetime, Process, ProcessId, Stdin
 use ab_core::{Code, Effect, Error, Kind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use self::carry::carry;
 use super::Plain;
@@ -68,6 +68,7 @@ impl Plain {
             stdin: request.stdin,
             terminal: request.terminal,
             wall: request.limits.wall,
+            until: deadline::until(session.patience),
             permit,
         };
         let (tell, told) = oneshot::channel();
@@ -121,6 +122,8 @@ struct Begin {
     stdin: Stdin,
     terminal: Option<TerminalSize>,
     wall: Option<Duration>,
+    /// When it must have begun.
+    until: Instant,
     permit: OwnedSemaphorePermit,
 }
 
@@ -157,7 +160,7 @@ async fn run(
     let (session, stdin, wall) = (begin.session.clone(), begin.stdin, begin.wall);
     let id = ProcessId::new(format!("plain-{}", begin.word));
     let mut asked = false;
-    let began = match timeout(session.patience, begin.go(&mut asked)).await {
+    let began = match timeout_at(begin.until, begin.go(&mut asked)).await {
         Ok(began) => began,
         Err(_) => Err(session.late(Verb::Exec, 0, false).with_effect(effect(asked), None)),
     };

@@ -15,6 +15,7 @@ use super::whereabouts::Whereabout;
 use super::{Plain, change, look};
 use crate::client::file::RemoteFile;
 use crate::client::session::{Session, Speech};
+use crate::client::steps;
 use crate::sftp::packet::Request;
 
 /// The last offset that a file can have.
@@ -68,7 +69,7 @@ impl PlainFile {
             return Err(self.not_open_for(act.verb, "writing"));
         }
         act.plain.marks.change(&self.whereabout.real());
-        let done = change.await;
+        let done = steps::call(change).await;
         act.plain.marks.change(&self.whereabout.real());
         done
     }
@@ -125,10 +126,11 @@ impl File for PlainFile {
             let found = act.fstat(self.file.handle()).await?;
             let wanted = change::wanted(&act, attributes, &found)?;
             let handle = self.file.handle().clone();
-            act.done(&Request::FsetStat { handle, attributes: wanted }).await
+            act.done(&Request::FsetStat { handle, attributes: wanted }).await?;
+            act.fstat(self.file.handle()).await
         };
-        self.changing(act, dressing).await?;
-        self.stat().await
+        let found = self.changing(act, dressing).await?;
+        Ok(look::stat(act.plain, &self.whereabout.real(), &found))
     }
 
     async fn sync(&self) -> Result<()> {

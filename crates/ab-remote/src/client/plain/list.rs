@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ab_core::metadata::{Entry, FileKind, Listing, Problem, Truncated};
-use ab_core::options::{Detail, ListOptions};
+use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
@@ -26,6 +26,11 @@ const DIRECTORIES: usize = 8;
 const AHEAD: usize = 256;
 /// READDIRs of one directory that are on their way at a time.
 const PIECES: usize = 4;
+/// Names of one directory, and their bytes, that are taken.
+const MOST_NAMES: usize = DEFAULT_LIST_LIMIT;
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// Answers without a name that are taken of one directory.
+const MOST_EMPTY: usize = 8;
 
 impl Plain {
     pub(crate) async fn list(
@@ -164,6 +169,10 @@ impl Walk<'_> {
             let inner = enters.then(|| Directory { path: path.clone(), real, depth });
             self.stack.push(Item { entry: Entry { path, kind, stat }, inner });
         }
+        // Each is an entry at least; of those that are too many, one is enough to tell so.
+        let room = self.options.limit.saturating_sub(self.listing.entries.len());
+        let beyond = self.stack.len().saturating_sub(room.saturating_add(1));
+        self.stack.drain(..beyond);
     }
 }
 
@@ -182,13 +191,24 @@ impl Act<'_> {
         let open = Open { act: *self, handle };
         let next = || self.next_names(open.handle.clone()).boxed();
         let mut names = Vec::new();
+        let (mut bytes, mut empty) = (0, 0);
         let mut pieces: FuturesOrdered<_> = (0..PIECES).map(|_| next()).collect();
         while let Some(piece) = pieces.next().await {
             match piece? {
-                Reply::Names(piece) => names.extend(piece),
+                Reply::Names(piece) => {
+                    bytes += piece.iter().map(|name| name.name.len()).sum::<usize>();
+                    empty += usize::from(piece.is_empty());
+                    names.extend(piece);
+                }
                 Reply::Status(status) if status.code == status::EOF => break,
                 Reply::Status(status) => return Err(self.refused(&status)),
                 _ => return Err(self.nonsense()),
+            }
+            if names.len() > MOST_NAMES || bytes > MOST_BYTES {
+                return Err(self.wrong("with more names than are taken of a directory"));
+            }
+            if empty > MOST_EMPTY {
+                return Err(self.wrong("with no names, and not that there are no more"));
             }
             pieces.push_back(next());
         }

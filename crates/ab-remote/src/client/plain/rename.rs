@@ -3,15 +3,19 @@
 //! The server's own rename refuses a name that is taken, and OpenSSH's addition replaces in one
 //! step. What neither says is found out by looking before.
 
+use ab_core::error::printable;
 use ab_core::metadata::{FileKind, Renamed};
 use ab_core::options::{Overwrite, RenameOptions};
-use ab_core::{Kind, Result, Verb, WsPath};
+use ab_core::{Effect, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::act::{Act, kind};
 use super::spot::{Final, Spot};
+use super::write::beside;
 use super::{Plain, root_stays};
+use crate::client::reply::Status;
 use crate::client::session::{Session, extended};
+use crate::sftp::Attributes;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
@@ -82,18 +86,28 @@ impl Plain {
             (Overwrite::Replace, true) => {
                 (extended(&Extended::PosixRename { from, to }), Moved::AtOnce)
             }
-            (Overwrite::Replace, false) => {
-                match place.kind() {
-                    Some(FileKind::Dir) => {
-                        act.done(&Request::RemoveDir { path: to.clone() }).await?;
-                    }
-                    Some(_) => act.done(&Request::Remove { path: to.clone() }).await?,
-                    None => {}
-                }
-                (Request::Rename { from, to }, Moved::InSteps)
-            }
+            (Overwrite::Replace, false) => (Request::Rename { from, to }, Moved::InSteps),
         };
-        let status = act.status(&request).await?;
+        let in_the_way = match (&moved, options.overwrite) {
+            (Moved::InSteps, Overwrite::Replace) => place.kind(),
+            (_, _) => None,
+        };
+        let status = match in_the_way {
+            None => act.status(&request).await?,
+            Some(FileKind::Dir) => {
+                let path = Bytes::from(self.at(&place.real));
+                act.done(&Request::RemoveDir { path: path.clone() }).await?;
+                let status = act.status(&request).await?;
+                if status.code != status::OK {
+                    let mode = place.found.as_ref().and_then(|found| found.mode);
+                    let mode = mode.map(|mode| mode & 0o777);
+                    let attributes = Attributes { mode, ..Attributes::default() };
+                    act.done(&Request::MakeDir { path, attributes }).await?;
+                }
+                status
+            }
+            Some(_) => act.put_over(&self.at(&source.real), place).await?,
+        };
         Ok(match status.code {
             status::OK => moved,
             _ => Moved::Refused(status),
@@ -105,10 +119,52 @@ enum Moved {
     AtOnce,
     /// Both names, or neither, could be seen for a moment.
     InSteps,
-    Refused(crate::client::reply::Status),
+    Refused(Status),
 }
 
 impl Act<'_> {
+    /// Puts something where a file is, on a server that renames onto nothing. What is there is moved
+    /// aside, and back again if its place cannot be taken: neither is ever without a name.
+    pub(super) async fn put_over(&self, from: &str, place: &Spot) -> Result<Status> {
+        let to = self.plain.at(&place.real);
+        let aside = self.plain.at(&beside(place));
+        let rename = |from: &str, to: &str| {
+            let (from, to) = (from.to_owned().into(), to.to_owned().into());
+            Request::Rename { from, to }
+        };
+        let kept = |error: Error| self.kept(&error, &aside, from);
+        let moved = self.status(&rename(&to, &aside)).await.map_err(kept)?;
+        match moved.code {
+            status::OK => {}
+            // Somebody else removed it first.
+            status::NO_SUCH_FILE => return self.status(&rename(from, &to)).await,
+            _ => return Ok(moved),
+        }
+        let put = self.status(&rename(from, &to)).await.map_err(kept)?;
+        if put.code == status::OK {
+            // If this fails, what is left is in nobody's way.
+            let _ = self.status(&Request::Remove { path: aside.into() }).await;
+            return Ok(put);
+        }
+        let back = self.status(&rename(&aside, &to)).await.map_err(kept)?;
+        match back.code {
+            status::OK => Ok(put),
+            _ => Err(kept(self.refused(&put))),
+        }
+    }
+
+    /// A failure after which both contents are there, under names that nobody lists.
+    fn kept(&self, error: &Error, aside: &str, from: &str) -> Error {
+        let message = format!(
+            "{}; what was there may now be at '{}', and what was to replace it at '{}'",
+            error.message(),
+            printable(aside),
+            printable(from)
+        );
+        let error = Error::new(error.code(), error.kind(), message);
+        self.named(error).with_effect(Effect::Unknown, None)
+    }
+
     /// Whether what is at the target may be replaced.
     async fn allows(
         &self,
@@ -137,8 +193,8 @@ impl Act<'_> {
         target: Act<'_>,
         source: &Spot,
         place: &Spot,
-        status: &crate::client::reply::Status,
-    ) -> ab_core::Error {
+        status: &Status,
+    ) -> Error {
         if let Ok(None) = self.lstat(self.plain.at(&source.real)).await {
             return self.missing();
         }

@@ -11,7 +11,7 @@ use ab_core::metadata::{FileKind, Stat};
 use ab_core::{Error, Kind, Result};
 use futures_util::{StreamExt, stream};
 
-use super::act::{Act, kind, unchanged};
+use super::act::{Act, kind};
 use super::look;
 use crate::sftp::Attributes;
 use crate::sftp::packet::Request;
@@ -54,16 +54,7 @@ impl Spot {
 }
 
 impl Act<'_> {
-    /// Nothing is changed before it is known where.
     pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
-        let found = self.find(last).await;
-        found.map_err(|error| match self.verb.modifies() {
-            true => unchanged(error),
-            false => error,
-        })
-    }
-
-    async fn find(&self, last: Final) -> Result<Spot> {
         let confined = self.path.confined();
         let mut trail = Trail::default();
         for fence in confined.fences {

@@ -5,6 +5,7 @@
 //! others may come in between.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ab_core::driver::BackendKind;
 use ab_core::metadata::{FileKind, Stat};
@@ -12,14 +13,16 @@ use ab_core::options::{Durability, WriteMode, WriteOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
+use tokio::time::timeout;
 
 use super::Plain;
-use super::act::{Act, kind, unchanged};
+use super::act::{Act, kind};
 use super::read::regular;
 use super::spot::{Final, Spot};
 use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::{Later, Session, extended};
+use crate::client::steps;
 use crate::sftp::Attributes;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{Request, flags};
@@ -59,11 +62,26 @@ impl Plain {
             (Some(found), WriteMode::CreateIfMissing) => return Ok(act.described(&spot, found)),
             (_, _) => {}
         }
-        let mut draft = Draft::create(act, session, &spot, options.permissions).await?;
-        let attributes = draft.fill(content, options.durability).await.map_err(unchanged)?;
+        let draft = Draft::create(act, session, &spot, options.permissions);
+        let mut draft = steps::beside(draft).await?;
+        let written = self.settle(&mut draft, &spot, content, options).await;
+        draft.discard().await;
+        written
+    }
+
+    /// Fills a draft and puts it where it belongs.
+    async fn settle(
+        &self,
+        draft: &mut Draft<'_>,
+        spot: &Spot,
+        content: Bytes,
+        options: WriteOptions,
+    ) -> Result<Stat> {
+        let act = draft.act;
+        let attributes = steps::beside(draft.fill(content, options.durability)).await?;
         // Marked before and after: whoever looks meanwhile may see either state.
         self.marks.change(&spot.real);
-        let placed = draft.place(&spot, options).await;
+        let placed = draft.place(spot, options).await;
         self.marks.change(&spot.real);
         if let Placed::Taken = placed? {
             // Only a file that must be new can find its name taken.
@@ -75,7 +93,7 @@ impl Plain {
             };
         }
         self.whereabouts.gone(&spot.real);
-        Ok(act.described(&spot, &attributes))
+        Ok(act.described(spot, &attributes))
     }
 }
 
@@ -90,6 +108,9 @@ enum Placed {
     Taken,
 }
 
+/// How long the removal of a draft is waited for.
+const DISCARD: Duration = Duration::from_secs(2);
+
 /// A file that is removed again unless it was put where it belongs.
 struct Draft<'a> {
     act: Act<'a>,
@@ -97,7 +118,8 @@ struct Draft<'a> {
     file: Option<RemoteFile>,
     /// Permission bits that it must have.
     mode: Option<u32>,
-    placed: bool,
+    /// Whether it is where it belongs, or may be all that is left of the content.
+    stays: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -117,12 +139,16 @@ impl<'a> Draft<'a> {
             flags: flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
             attributes: Attributes { mode: at_first, ..Attributes::default() },
         };
-        let mut draft = Self { act, at, file: None, mode, placed: false };
-        let handle = match act.handle(&request).await.map_err(unchanged)? {
-            Ok(handle) => handle,
-            Err(status) => {
-                draft.placed = true;
+        let mut draft = Self { act, at, file: None, mode, stays: false };
+        let handle = match act.handle(&request).await {
+            Ok(Ok(handle)) => handle,
+            Ok(Err(status)) => {
+                draft.stays = true;
                 return Err(act.refused(&status));
+            }
+            Err(error) => {
+                draft.discard().await;
+                return Err(error);
             }
         };
         let place = Place::new(&WsPath::root(), act.path);
@@ -167,11 +193,15 @@ impl<'a> Draft<'a> {
                 let request = extended(&Extended::PosixRename { from, to });
                 self.act.status(&request).await?
             }
-            (false, false) => {
-                if spot.found.is_some() {
-                    self.act.status(&Request::Remove { path: to.clone() }).await?;
-                }
+            (false, false) if spot.found.is_none() => {
                 self.act.status(&Request::Rename { from, to }).await?
+            }
+            (false, false) => {
+                // A failure may leave this the only one, and names it.
+                self.stays = true;
+                let status = self.act.put_over(&self.at, spot).await?;
+                self.stays = false;
+                status
             }
         };
         if status.code != status::OK {
@@ -182,7 +212,7 @@ impl<'a> Draft<'a> {
                 Some(_) | None => Err(self.act.refused(&status)),
             };
         }
-        self.placed = true;
+        self.stays = true;
         if options.durability == Durability::Power {
             // Directories cannot be synced by SFTP; a journal that has the file's last change has
             // the rename before it.
@@ -192,10 +222,35 @@ impl<'a> Draft<'a> {
     }
 }
 
+impl Draft<'_> {
+    /// Removes it unless it stays, before anybody is told that it failed: who is told may go away
+    /// at once.
+    async fn discard(mut self) {
+        let session = self.act.session;
+        if self.stays || session.is_over() {
+            return;
+        }
+        let removing = async {
+            if let Some(file) = self.file.take() {
+                let number = session.requests.number();
+                let close = Request::Close { handle: file.handle().clone() };
+                file.forget();
+                session.requests.ask(number, close.encode(number)).await?;
+            }
+            let number = session.requests.number();
+            let remove = Request::Remove { path: self.at.clone().into() };
+            session.requests.ask(number, remove.encode(number)).await
+        };
+        if let Ok(Ok(_)) = timeout(DISCARD, removing).await {
+            self.stays = true;
+        }
+    }
+}
+
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         self.file = None;
-        if !self.placed {
+        if !self.stays {
             let number = self.act.session.requests.number();
             let request = Request::Remove { path: self.at.clone().into() };
             self.act.session.later(Later::Packet(request.encode(number)));
@@ -217,7 +272,7 @@ impl Act<'_> {
 }
 
 /// A name beside a spot that nobody lists or may use.
-fn beside(spot: &Spot) -> String {
+pub(super) fn beside(spot: &Spot) -> String {
     let mut chance = [0; 12];
     // Without chance two writers meet on one name, and the second is refused.
     let _ = getrandom::fill(&mut chance);
