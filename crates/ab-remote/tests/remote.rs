@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod faults;
+mod handshake;
 mod lifecycle;
 mod openssh;
 mod plain;
