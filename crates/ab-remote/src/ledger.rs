@@ -8,6 +8,10 @@
 //! Books are bounded, and those of dead connections expire. What is not remembered any more is
 //! unknown, never guessed; so is what is still under way when whoever asks has waited for long.
 //!
+//! A client that asks about its own living connection is another matter: channels are served side by
+//! side, so a call that is not in the book may be about to be entered. It is waited for a little, and
+//! then it is unknown.
+//!
 //! A connection has one number, and nobody else has it: whatever its channels enter is in the book
 //! of that number.
 
@@ -18,7 +22,7 @@ use std::time::Duration;
 
 use ab_core::{Effect, Error, Kind};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::wire::call::CallNumber;
 
@@ -30,6 +34,8 @@ const MAX_BOOKS: usize = 1024;
 const KEPT: Duration = Duration::from_secs(15 * 60);
 /// How long whoever asks about a call waits for it to be over.
 const SETTLING: Duration = Duration::from_secs(15);
+/// How long a call of the connection that asks may take to be entered.
+const ENTERING: Duration = Duration::from_secs(1);
 
 /// The books of a server, from its start to its end.
 #[derive(Debug)]
@@ -42,8 +48,8 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct Book {
     entries: Mutex<Entries>,
-    /// Something was closed.
-    closed: Notify,
+    /// Something was entered or closed.
+    changed: Notify,
     /// How many channels of the connection are served.
     seats: watch::Sender<usize>,
     /// Whether the connection is to end.
@@ -144,7 +150,7 @@ impl Book {
     fn new() -> Self {
         Self {
             entries: Mutex::default(),
-            closed: Notify::new(),
+            changed: Notify::new(),
             seats: watch::Sender::new(0),
             retired: watch::Sender::new(false),
         }
@@ -166,15 +172,22 @@ impl Book {
             // The sender is in this book.
             let _ = seats.wait_for(|seats| *seats == 0).await;
         }
+        let entering = sleep(ENTERING);
+        tokio::pin!(entering);
         loop {
-            let closed = self.closed.notified();
-            tokio::pin!(closed);
-            closed.as_mut().enable();
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
             match self.find(request) {
                 Found::Closed(effect) => return effect,
-                Found::UnderWay => closed.await,
-                Found::Nothing { forgotten: false } => return Effect::NotApplied,
+                Found::UnderWay => changed.await,
                 Found::Nothing { forgotten: true } => return Effect::Unknown,
+                // Nothing more is entered.
+                Found::Nothing { forgotten: false } if !own => return Effect::NotApplied,
+                Found::Nothing { forgotten: false } => tokio::select! {
+                    () = changed => {}
+                    () = &mut entering => return Effect::Unknown,
+                },
             }
         }
     }
@@ -203,6 +216,8 @@ impl Seat {
             entries.calls.pop_front();
             entries.forgotten = true;
         }
+        drop(entries);
+        self.book.changed.notify_waiters();
         Entry { book: self.book.clone(), request, effect: Effect::Unknown }
     }
 
@@ -240,7 +255,7 @@ impl Drop for Entry {
             entry.1 = Some(self.effect);
         }
         drop(entries);
-        self.book.closed.notify_waiters();
+        self.book.changed.notify_waiters();
     }
 }
 
@@ -335,6 +350,29 @@ mod tests {
         let (effect, ()) =
             tokio::join!(ledger.outcome(call(1), Some(7)), async { entry.done(Effect::Applied) });
         assert_eq!(effect, Effect::Applied);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_same_connection_may_still_enter_is_not_said_never_to_happen() {
+        let ledger = Ledger::new();
+        let seat = taken(&ledger, 7);
+        // Another channel is about to enter it, and says other things in between.
+        let entering = async {
+            seat.begin(2).done(Effect::Applied);
+            sleep(ENTERING / 2).await;
+            let entry = seat.begin(1);
+            sleep(ENTERING).await;
+            entry.done(Effect::Applied);
+        };
+        let (effect, ()) = tokio::join!(biased; ledger.outcome(call(1), Some(7)), entering);
+        assert_eq!(effect, Effect::Applied);
+        // It may be on its way for longer than anybody waits.
+        let before = Instant::now();
+        assert_eq!(ledger.outcome(call(3), Some(7)).await, Effect::Unknown);
+        assert_eq!(before.elapsed(), ENTERING);
+        // Once the connection is over, nothing is on its way.
+        drop(seat);
+        assert_eq!(ledger.outcome(call(3), Some(8)).await, Effect::NotApplied);
     }
 
     #[tokio::test]

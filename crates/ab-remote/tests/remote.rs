@@ -3,6 +3,7 @@
 mod deadlines;
 mod faults;
 mod halfway;
+mod handshake;
 mod lifecycle;
 mod openssh;
 mod plain;

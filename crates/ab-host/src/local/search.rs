@@ -28,8 +28,11 @@ use crate::jail::{Fault, Final};
 
 /// Threads that look into files.
 const MAX_LOOKERS: usize = 8;
-/// Files handed to a thread at once.
-const BATCH: usize = 64;
+/// Files handed to a thread at once: few at first, so that none waits for work, then this many.
+const BATCH: usize = 256;
+const FIRST_BATCH: usize = 32;
+/// Entries, files or reads after which the clock is looked at.
+const TICK: u32 = 16;
 /// Batches that wait for a thread.
 const QUEUE: usize = 32;
 
@@ -115,7 +118,7 @@ fn one_file(
     let mut answering = Answering::new(&query.root, query.limits);
     let deadline = answering.deadline();
     let stopped = || cancel.is_set() || Instant::now() > deadline;
-    let watched = Watched { file: file.into(), stopped: &stopped };
+    let watched = Watched { file: file.into(), reads: 0, stopped: &stopped };
     match text.look(&mut text.looker(), watched, query.limits.matches.saturating_add(1)) {
         Ok(hits) => {
             answering.file(act.path, hits, text.answer());
@@ -143,6 +146,7 @@ struct Seeker<'a> {
     next: Option<Ground>,
     deadline: Instant,
     late: bool,
+    visits: u32,
     visit: &'a mut dyn FnMut(Picked) -> Result<Next, Errno>,
     problems: Vec<(String, Error)>,
 }
@@ -156,16 +160,27 @@ impl<'a> Seeker<'a> {
         visit: &'a mut dyn FnMut(Picked) -> Result<Next, Errno>,
     ) -> Self {
         let (grounds, problems) = (Vec::new(), Vec::new());
-        Self { act, selection, grounds, next: Some(ground), deadline, late: false, visit, problems }
+        Self {
+            act,
+            selection,
+            grounds,
+            next: Some(ground),
+            deadline,
+            late: false,
+            visits: 0,
+            visit,
+            problems,
+        }
     }
 }
 
 impl Visitor for Seeker<'_> {
     fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno> {
-        if Instant::now() > self.deadline {
+        if self.visits.is_multiple_of(TICK) && Instant::now() > self.deadline {
             self.late = true;
             return Ok(Flow::Stop);
         }
+        self.visits = self.visits.wrapping_add(1);
         let Some(ground) = self.grounds.last() else { return Ok(Flow::Pass) };
         self.next = match entry.kind {
             FileKind::Dir => self.selection.enter(ground, entry.name),
@@ -264,11 +279,12 @@ fn look_in_parallel(
     let enough = AtomicBool::new(false);
     let deadline = answering.deadline();
     let late = AtomicBool::new(false);
+    let told = || enough.load(Ordering::Relaxed) || cancel.is_set() || late.load(Ordering::Relaxed);
     let stopped = || {
         if Instant::now() > deadline {
             late.store(true, Ordering::Relaxed);
         }
-        enough.load(Ordering::Relaxed) || cancel.is_set() || late.load(Ordering::Relaxed)
+        told()
     };
     let (work_in, work_out) = sync_channel::<Batch>(QUEUE);
     let (done_in, done_out) = sync_channel::<Looked>(QUEUE);
@@ -281,7 +297,7 @@ fn look_in_parallel(
         drop(done_in);
         let walker = scope.spawn(|| {
             let mut batcher = Batcher { number: 0, files: Vec::new(), work: work_in };
-            let mut visit = |picked: Picked| match stopped() {
+            let mut visit = |picked: Picked| match told() {
                 true => Ok(Next::Stop),
                 false => Ok(batcher.add(picked)),
             };
@@ -321,7 +337,7 @@ struct Batcher {
 impl Batcher {
     fn add(&mut self, file: Picked) -> Next {
         self.files.push(file);
-        if self.files.len() < BATCH {
+        if self.files.len() < BATCH.min(FIRST_BATCH * (self.number as usize + 1)) {
             return Next::GoOn;
         }
         self.send()
@@ -350,12 +366,12 @@ fn look(
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(batch) = next else { return };
         let mut answers = Vec::new();
-        for file in batch.files {
-            if stopped() {
+        for (number, file) in (0..).zip(batch.files) {
+            if u32::is_multiple_of(number, TICK) && stopped() {
                 break;
             }
             let hits = open_file(&file)
-                .and_then(|opened| text.look(&mut looker, Watched { file: opened, stopped }, most));
+                .and_then(|file| text.look(&mut looker, Watched { file, reads: 0, stopped }, most));
             answers.push((file.path, hits));
         }
         if done.send((batch.number, answers)).is_err() {
@@ -374,12 +390,14 @@ fn open_file(file: &Picked) -> std::io::Result<std::fs::File> {
 /// A file that seems to end when the search is over.
 struct Watched<'a> {
     file: std::fs::File,
+    reads: u32,
     stopped: &'a dyn Fn() -> bool,
 }
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if (self.stopped)() {
+        self.reads = self.reads.wrapping_add(1);
+        if self.reads.is_multiple_of(TICK) && (self.stopped)() {
             return Ok(0);
         }
         self.file.read(buffer)

@@ -105,7 +105,8 @@ pub(crate) async fn begin(
         (true, false) => Stdin::Closed,
     };
     let (process, feed) = Process::channel(began.id.clone(), stdin);
-    let held = Held { id: began.id, lifetime, next: from, wishes: Wishes::default() };
+    let wishes = Wishes::default();
+    let held = Held { id: began.id, lifetime, next: from, wishes, let_go: None };
     shared.processes.spawn(carry(shared.clone(), line, held, feed));
     Ok(process)
 }
@@ -117,6 +118,8 @@ struct Held {
     /// The number of the next byte of output.
     next: u64,
     wishes: Wishes,
+    /// The connection on which the server closed its channel, the last one where it did.
+    let_go: Option<u128>,
 }
 
 /// What is said once more on the next connection, should this one be lost.
@@ -212,7 +215,11 @@ impl Channel {
                 }
                 Heard::Frame(FromProcess::Refused(error)) => Err(error),
                 Heard::Frame(_) | Heard::Flood | Heard::End => {
-                    Err(unsure(session.lost(verb), starts.then_some(Effect::Unknown), ticket))
+                    let why = match session.is_over() {
+                        true => session.lost(verb),
+                        false => let_go(session, verb),
+                    };
+                    Err(unsure(why, starts.then_some(Effect::Unknown), ticket))
                 }
             }
         };
@@ -328,7 +335,10 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                     let why = channel.session.lost(Verb::Exec);
                     return lost(ending.take(), why.with_effect(Effect::Unknown, None));
                 }
-                Left::Lost => return,
+                Left::Lost => {
+                    let why = let_go(&channel.session, Verb::Exec);
+                    return lost(ending.take(), why.with_effect(Effect::Unknown, None));
+                }
                 Left::LetGo if held.lifetime == Lifetime::Detached => {
                     let unsent = std::mem::take(&mut held.wishes.unsent);
                     let left = stdin.iter_mut().flat_map(|pieces| {
@@ -346,7 +356,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 Left::Over | Left::LetGo => return,
             }
             let next = tokio::select! {
-                next = again(&shared, &channel, &held) => next,
+                next = again(&shared, &channel, &mut held) => next,
                 // Nobody holds the process any more.
                 _ = &mut leash => return,
             };
@@ -375,19 +385,32 @@ fn lost(ending: Option<EndingSetter>, why: Error) {
     }
 }
 
-/// Follows the process again, on the next connection that there is; or why that cannot be.
-async fn again(shared: &Arc<Shared>, last: &Channel, held: &Held) -> Result<Channel> {
-    let mut over = last.session.clone();
+/// Follows the process again, on the next connection that there is; or why that cannot be. If only
+/// the channel ended, the same connection is as good as another, once.
+async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<Channel> {
+    let mut session = last.session.clone();
+    let mut lives = !session.is_over();
     loop {
-        let session = shared.next_session(&over).await?;
+        if lives && held.let_go.replace(session.number) == Some(session.number) {
+            return Err(let_go(&session, Verb::Exec));
+        }
+        if !lives {
+            session = shared.next_session(&session).await?;
+        }
         let attach = Begin::Attach { id: held.id.clone(), from: held.next };
         match Channel::begin(&session, attach).await {
             Ok((channel, _)) => return Ok(channel),
-            Err(error) if error.kind() == Kind::Disconnected => over = session,
+            Err(error) if error.kind() == Kind::Disconnected || session.is_over() => lives = false,
             // The server has another table of processes, or lost this one.
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The server closed the channel of a process, and nothing else.
+fn let_go(session: &Session, verb: Verb) -> Error {
+    let message = format!("{} closed the channel of the process, which is lost", session.who);
+    Error::new(Code::ExecError, Kind::Io, message).with_verb(verb)
 }
 
 /// The ends of a process that are on this side.

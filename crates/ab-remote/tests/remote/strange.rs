@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::options::ListOptions;
-use ab_core::process::{Channel as Side, Command, Exit, Output, ProcessId};
-use ab_core::{Backend, Code, ExecOptions, Kind, Status};
+use ab_core::process::{Channel as Side, Command, Exit, Output, Process, ProcessId};
+use ab_core::{Backend, Code, Effect, ExecOptions, Kind, Status};
 use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
 use ab_remote::sftp::packet::Fields;
 use ab_remote::wire::call::{self, Call, Part, Welcome};
-use ab_remote::wire::frame::{self, FromProcess, SUBSYSTEM};
+use ab_remote::wire::frame::{self, FromProcess, SUBSYSTEM, ToProcess};
 use ab_remote::wire::{self, Wire};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -25,8 +25,9 @@ use crate::stage::within;
 /// bodies. Answers what it sends.
 type Script = fn(&[(u32, Call)]) -> Option<Vec<u8>>;
 
-/// What a server says of a process once it was asked for one.
-type Talk = fn() -> Vec<FromProcess>;
+/// What a server says of a process once it was asked for one, given how many it was asked for before
+/// on the same connection, and how. It closes the channel, unless it said that all is over.
+type Talk = fn(usize, &ToProcess) -> Vec<FromProcess>;
 
 /// A server that speaks SSH and SFTP well enough to be believed, and then does as it is told.
 #[derive(Clone)]
@@ -36,6 +37,7 @@ struct Strange {
     version: &'static str,
     /// The channel of a process, once there is one, and whether all was said on it.
     process: Option<(ChannelId, bool)>,
+    asked: usize,
     unread: Arc<Mutex<BytesMut>>,
     calls: Arc<Mutex<Vec<(u32, Call)>>>,
 }
@@ -83,8 +85,14 @@ impl Handler for Strange {
             && *process == channel
         {
             if !std::mem::replace(said_all, true) {
-                for said in (self.talk)() {
-                    session.data(channel, frame::framed(&said))?;
+                let wish = wire::decode(Bytes::copy_from_slice(&data[4..])).unwrap();
+                let talk = (self.talk)(self.asked, &wish);
+                self.asked += 1;
+                for said in &talk {
+                    session.data(channel, frame::framed(said))?;
+                }
+                if !matches!(talk.last(), Some(FromProcess::Over)) {
+                    session.close(channel)?;
                 }
             }
             return Ok(());
@@ -163,7 +171,7 @@ impl Connector for Strange {
 }
 
 async fn backend(script: Script, patience: Duration) -> Backend {
-    talking(script, Vec::new, patience).await
+    talking(script, |_, _| Vec::new(), patience).await
 }
 
 async fn talking(script: Script, talk: Talk, patience: Duration) -> Backend {
@@ -173,9 +181,9 @@ async fn talking(script: Script, talk: Talk, patience: Duration) -> Backend {
 }
 
 fn speaking(version: &'static str, script: Script, talk: Talk, patience: Duration) -> Backend {
-    let process = None;
+    let (process, asked) = (None, 0);
     let (unread, calls) = Default::default();
-    let server = Strange { script, talk, version, process, unread, calls };
+    let server = Strange { script, talk, version, process, asked, unread, calls };
     let mut settings = Settings::new(Endpoint::Stream(Arc::new(server)));
     settings.operation_timeout = patience;
     settings.reconnection.enabled = false;
@@ -270,44 +278,67 @@ async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
 /// A process that says so many pieces of so many bytes, at once and whether there is room or not,
 /// and has then ended well.
 fn flood(pieces: u64, length: u64) -> Vec<FromProcess> {
-    let mut said = vec![FromProcess::Began { id: ProcessId::new("p"), input: false }];
-    said.extend((0..pieces).map(|piece| {
-        let bytes = Bytes::from(vec![b'x'; usize::try_from(length).unwrap()]);
-        let (sequence, channel) = (piece * length, Side::Stdout);
-        FromProcess::Output(Output { sequence, channel, bytes, lost: 0 })
-    }));
-    said.push(FromProcess::Ended(Some(Exit { code: Some(0), ..Exit::default() })));
-    said.push(FromProcess::Over);
+    let mut said = vec![began()];
+    said.extend(
+        (0..pieces).map(|piece| {
+            output(piece * length, vec![b'x'; usize::try_from(length).unwrap()].into())
+        }),
+    );
+    said.extend(ended());
     said
+}
+
+fn began() -> FromProcess {
+    FromProcess::Began { id: ProcessId::new("p"), input: false }
+}
+
+fn output(sequence: u64, bytes: Bytes) -> FromProcess {
+    FromProcess::Output(Output { sequence, channel: Side::Stdout, bytes, lost: 0 })
+}
+
+fn ended() -> [FromProcess; 2] {
+    [FromProcess::Ended(Some(Exit { code: Some(0), ..Exit::default() })), FromProcess::Over]
+}
+
+/// A process of a server that talks so.
+async fn begun(talk: Talk, detached: bool) -> (Backend, ab_core::Result<Process>) {
+    let backend = talking(|_| None, talk, PATIENCE).await;
+    let command = Command::Shell("x".to_owned());
+    let request = backend.request(command, ExecOptions::default()).unwrap();
+    let process = within(async {
+        match detached {
+            true => backend.start(request).await,
+            false => backend.spawn(request).await,
+        }
+    })
+    .await;
+    (backend, process)
+}
+
+/// All that a process says.
+async fn heard(process: &mut Process) -> Vec<u8> {
+    let mut heard = Vec::new();
+    while let Some(output) = within(process.output.recv()).await {
+        heard.extend_from_slice(&output.bytes);
+    }
+    heard
 }
 
 #[tokio::test]
 async fn output_that_there_is_no_room_for_loses_its_process() {
     // One that keeps to its room, and two that do not.
     let talks: [(Talk, bool); 3] = [
-        (|| flood(16, 64 * 1024), true),
-        (|| flood(200, 64 * 1024), false),
-        (|| flood(5000, 0), false),
+        (|_, _| flood(16, 64 * 1024), true),
+        (|_, _| flood(200, 64 * 1024), false),
+        (|_, _| flood(5000, 0), false),
     ];
     for (talk, keeps_to_it) in talks {
         for detached in [false, true] {
-            let backend = talking(|_| None, talk, PATIENCE).await;
-            let command = Command::Shell("x".to_owned());
-            let request = backend.request(command, ExecOptions::default()).unwrap();
-            let mut process = within(async {
-                match detached {
-                    true => backend.start(request).await,
-                    false => backend.spawn(request).await,
-                }
-            })
-            .await
-            .unwrap();
+            let (backend, process) = begun(talk, detached).await;
+            let mut process = process.unwrap();
             // Nobody reads before it is known how it ended.
             let exit = within(process.wait()).await;
-            let mut read = 0;
-            while let Some(output) = within(process.output.recv()).await {
-                read += output.bytes.len();
-            }
+            let read = heard(&mut process).await.len();
             match keeps_to_it {
                 true => assert_eq!((exit.unwrap().code, read), (Some(0), 16 * 64 * 1024)),
                 false => {
@@ -325,7 +356,7 @@ async fn output_that_there_is_no_room_for_loses_its_process() {
 
 #[tokio::test]
 async fn a_daemon_of_another_version_is_no_plain_server() {
-    let backend = speaking("2", |_| None, Vec::new, PATIENCE);
+    let backend = speaking("2", |_| None, |_, _| Vec::new(), PATIENCE);
     let error = within(backend.connect()).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Unsupported));
     assert!(!error.retryable());
@@ -334,4 +365,56 @@ async fn a_daemon_of_another_version_is_no_plain_server() {
     }
     assert!(error.hint().unwrap().contains("the same release"), "{error:?}");
     within(backend.destroy()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_whose_channel_was_closed_is_read_on_from_where_it_was() {
+    let talk: Talk = |before, wish| match (before, wish) {
+        (0, ToProcess::Exec { .. }) => vec![began(), output(0, "ab".into())],
+        (1, ToProcess::Attach { from: 2, .. }) => {
+            [vec![began(), output(2, "cd".into())], ended().into()].concat()
+        }
+        _ => panic!("{before}: {wish:?}"),
+    };
+    let (backend, process) = begun(talk, true).await;
+    let mut process = process.unwrap();
+    assert_eq!(heard(&mut process).await, b"abcd");
+    assert_eq!(within(process.wait()).await.unwrap().code, Some(0));
+    assert_eq!(backend.status(), Status::Connected);
+    within(backend.destroy()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_a_server_lets_go_of_is_lost() {
+    // One that is let go of each time, one that is not given back, and one that nobody asks for
+    // again.
+    let talks: [(Talk, bool); 3] = [
+        (|_, _| vec![began()], true),
+        (|before, _| [began()].into_iter().skip(before).collect(), true),
+        (|_, _| vec![began()], false),
+    ];
+    for (talk, detached) in talks {
+        let (backend, process) = begun(talk, detached).await;
+        let mut process = process.unwrap();
+        assert_eq!(heard(&mut process).await, b"");
+        assert_eq!(within(process.wait()).await, None);
+        let why = process.ending().why_lost().unwrap();
+        assert_eq!((why.code(), why.kind()), (Code::ExecError, Kind::Io), "{why}");
+        assert!(why.message().contains("closed the channel"), "{why}");
+        assert_eq!(backend.status(), Status::Connected);
+        within(backend.destroy()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_let_go_of_before_it_began_may_run() {
+    for detached in [false, true] {
+        let (backend, process) = begun(|_, _| Vec::new(), detached).await;
+        let error = process.unwrap_err();
+        assert_eq!((error.code(), error.kind()), (Code::ExecError, Kind::Io), "{error}");
+        assert_eq!(error.effect(), Some(Effect::Unknown));
+        assert!(error.ticket().is_some());
+        assert_eq!(backend.status(), Status::Connected);
+        within(backend.destroy()).await.unwrap();
+    }
 }
