@@ -17,7 +17,7 @@ use ab_core::search::text::{FileHits, TextSearch};
 use ab_core::search::{Found, Query, Wanted, unsearchable};
 use ab_core::{Error, FileKind, Kind, Result, WsPath};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 use rustix::io::Errno;
 
 use super::walk::{self, Flow, Trouble, Visited, Visitor};
@@ -60,7 +60,8 @@ pub(super) fn search(
     match text {
         None => find_names(act, top, &selection, ground, &mut answering, cancel)?,
         Some(text) => {
-            let ways = Ways { act, top, selection: &selection, ground };
+            let plain = is_plain(&top);
+            let ways = Ways { act, top, plain, selection: &selection, ground };
             look_in_parallel(ways, &text, query, &mut answering, cancel)?;
         }
     }
@@ -71,6 +72,8 @@ pub(super) fn search(
 struct Ways<'a> {
     act: Act<'a>,
     top: Arc<OwnedFd>,
+    /// Whether a read there is short only at the end of a file.
+    plain: bool,
     selection: &'a Selection,
     ground: Ground,
 }
@@ -118,7 +121,7 @@ fn one_file(
     let mut answering = Answering::new(&query.root, query.limits);
     let deadline = answering.deadline();
     let stopped = || cancel.is_set() || Instant::now() > deadline;
-    let watched = Watched { file: file.into(), reads: 0, stopped: &stopped };
+    let watched = Watched::new(file.into(), false, &stopped);
     match text.look(&mut text.looker(), watched, query.limits.matches.saturating_add(1)) {
         Ok(hits) => {
             answering.file(act.path, hits, text.answer());
@@ -134,6 +137,7 @@ struct Picked {
     path: WsPath,
     kind: FileKind,
     dir: Arc<OwnedFd>,
+    near: bool,
 }
 
 /// Follows a walk with the query's filters and hands on what they pick.
@@ -189,7 +193,8 @@ impl Visitor for Seeker<'_> {
         if self.selection.picks(ground, entry.name, entry.kind)
             && let Some(path) = entry.path()
         {
-            let picked = Picked { path, kind: entry.kind, dir: entry.directory.clone() };
+            let dir = entry.directory.clone();
+            let picked = Picked { path, kind: entry.kind, dir, near: entry.near };
             if (self.visit)(picked)? == Next::Stop {
                 return Ok(Flow::Stop);
             }
@@ -273,7 +278,7 @@ fn look_in_parallel(
     answering: &mut Answering,
     cancel: &Cancel,
 ) -> Result<()> {
-    let act = ways.act;
+    let (act, plain) = (ways.act, ways.plain);
     let lookers = std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_LOOKERS));
     let most = query.limits.matches.saturating_add(1);
     let enough = AtomicBool::new(false);
@@ -292,7 +297,7 @@ fn look_in_parallel(
     let walked = std::thread::scope(|scope| {
         for _ in 0..lookers {
             let (work_out, stopped, done_in) = (&work_out, &stopped, done_in.clone());
-            scope.spawn(move || look(work_out, &done_in, text, most, stopped));
+            scope.spawn(move || look(work_out, &done_in, text, most, plain, stopped));
         }
         drop(done_in);
         let walker = scope.spawn(|| {
@@ -301,7 +306,7 @@ fn look_in_parallel(
                 true => Ok(Next::Stop),
                 false => Ok(batcher.add(picked)),
             };
-            let Ways { act, top, selection, ground } = ways;
+            let Ways { act, top, selection, ground, .. } = ways;
             let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
             let result = walk::walk(top, act.path, &mut seeker);
             let problems = seeker.problems;
@@ -359,6 +364,7 @@ fn look(
     done: &SyncSender<Looked>,
     text: &TextSearch,
     most: usize,
+    plain: bool,
     stopped: &dyn Fn() -> bool,
 ) {
     let mut looker = text.looker();
@@ -370,8 +376,9 @@ fn look(
             if u32::is_multiple_of(number, TICK) && stopped() {
                 break;
             }
-            let hits = open_file(&file)
-                .and_then(|file| text.look(&mut looker, Watched { file, reads: 0, stopped }, most));
+            let hits = open_file(&file, plain).and_then(|(opened, plain)| {
+                text.look(&mut looker, Watched::new(opened, plain, stopped), most)
+            });
             answers.push((file.path, hits));
         }
         if done.send((batch.number, answers)).is_err() {
@@ -381,26 +388,57 @@ fn look(
     }
 }
 
-fn open_file(file: &Picked) -> std::io::Result<std::fs::File> {
+/// Opens a file, and says whether it is on the file system of the search's root, if that is plain.
+fn open_file(file: &Picked, plain: bool) -> std::io::Result<(std::fs::File, bool)> {
     let name = file.path.name().unwrap_or_default();
     let flags = read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(&file.dir, name, flags, Mode::empty())?.into())
+    if plain && file.near {
+        // A single file can be mounted from elsewhere too.
+        match openat2(&file.dir, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            Err(Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
+            opened => return Ok((opened?.into(), true)),
+        }
+    }
+    Ok((openat(&file.dir, name, flags, Mode::empty())?.into(), false))
+}
+
+/// Whether a read of a file there is short only at its end, as it is on file systems of the kernel's
+/// own that are on a disk or in memory.
+fn is_plain(dir: &OwnedFd) -> bool {
+    const EXT: FsWord = 0xef53;
+    const XFS: FsWord = 0x5846_5342;
+    const BTRFS: FsWord = 0x9123_683e;
+    const TMPFS: FsWord = 0x0102_1994;
+    fstatfs(dir).is_ok_and(|system| matches!(system.f_type, EXT | XFS | BTRFS | TMPFS))
 }
 
 /// A file that seems to end when the search is over.
 struct Watched<'a> {
     file: std::fs::File,
+    /// Whether a short read is the end.
+    plain: bool,
+    ended: bool,
     reads: u32,
     stopped: &'a dyn Fn() -> bool,
 }
 
+impl<'a> Watched<'a> {
+    fn new(file: std::fs::File, plain: bool, stopped: &'a dyn Fn() -> bool) -> Self {
+        Self { file, plain, ended: false, reads: 0, stopped }
+    }
+}
+
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        /// What a disk cannot read, it cannot read from the beginning of such a piece on.
+        const PIECE: usize = 512;
         self.reads = self.reads.wrapping_add(1);
-        if self.reads.is_multiple_of(TICK) && (self.stopped)() {
+        if self.ended || self.reads.is_multiple_of(TICK) && (self.stopped)() {
             return Ok(0);
         }
-        self.file.read(buffer)
+        let read = self.file.read(buffer)?;
+        self.ended = self.plain && read < buffer.len() && !read.is_multiple_of(PIECE);
+        Ok(read)
     }
 }
 

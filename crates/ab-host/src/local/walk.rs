@@ -59,6 +59,8 @@ pub(super) struct Visited<'a> {
     pub(super) directory: &'a Arc<OwnedFd>,
     pub(super) name: &'a str,
     pub(super) kind: FileKind,
+    /// Whether its directory is on the file system that the walk began on.
+    pub(super) near: bool,
 }
 
 impl Visited<'_> {
@@ -84,8 +86,13 @@ pub(super) fn walk(
             continue;
         };
         let name = &level.names[child.start..child.end];
-        let entry =
-            Visited { parent: &level.path, directory: &level.directory, name, kind: child.kind };
+        let entry = Visited {
+            parent: &level.path,
+            directory: &level.directory,
+            name,
+            kind: child.kind,
+            near: level.identity.0 == first.0,
+        };
         match visitor.visit(&entry)? {
             Flow::Stop => return Ok(()),
             Flow::Enter if child.kind == FileKind::Dir => {}
