@@ -31,7 +31,7 @@ use ab_core::status::{Status, StatusHub};
 use ab_core::{Effect, Ticket, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::fs::OFlags;
+use rustix::fs::{FsWord, OFlags};
 
 use crate::blocking::{self, Cancel};
 use crate::exec::{ExecSettings, Runner, SANDBOX_ROOT};
@@ -39,6 +39,9 @@ use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 
 pub(crate) use walk::Trouble;
+
+/// What the kernel calls a file system that is nothing but memory.
+const TMPFS: FsWord = 0x0102_1994;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingRoot {

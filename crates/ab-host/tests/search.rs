@@ -33,6 +33,17 @@ fn everything() -> GlobOptions {
 }
 
 #[tokio::test]
+async fn files_are_read_to_their_end_whatever_their_size() {
+    let (_keep, root, backend) = workspace();
+    let sizes = [6, 511, 512, 513, 4096, 5000, 32_767, 32_768, 32_769, 40_000, 65_536, 200_001];
+    for size in sizes {
+        fs::write(root.join(format!("{size}")), "x".repeat(size - 6) + "needle").unwrap();
+    }
+    let found = backend.grep("needle", GrepOptions::default()).await.unwrap();
+    assert_eq!(found.matches.len(), sizes.len(), "{found:?}");
+}
+
+#[tokio::test]
 async fn many_matches_are_cut_at_the_first_ones_in_order() {
     let (_keep, root, backend) = workspace();
     for number in 0..400 {

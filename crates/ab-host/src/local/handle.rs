@@ -9,11 +9,11 @@ use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
-use rustix::fs::{FsWord, Mode, OFlags, fchmod, fstatfs, fsync, ftruncate, openat};
+use rustix::fs::{Mode, OFlags, fchmod, fstatfs, fsync, ftruncate, openat};
 use rustix::io::{Errno, pwrite};
 
 use super::write::Keep;
-use super::{Shared, describe, place, read, write};
+use super::{Shared, TMPFS, describe, place, read, write};
 use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Spot};
@@ -22,8 +22,6 @@ use crate::jail::{Fault, Final, Missing, Spot};
 const MAX_READ: usize = 16 * 1024 * 1024;
 /// Most bytes that are copied on an async thread: waking another one takes about as long.
 const INLINE_BYTES: usize = 256 * 1024;
-/// What the kernel calls a file system that is nothing but memory.
-const TMPFS: FsWord = 0x0102_1994;
 /// How often an open that raced with a change of the name starts again.
 const RACE_RETRIES: usize = 8;
 

@@ -21,7 +21,7 @@ use rustix::fs::{FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 use rustix::io::Errno;
 
 use super::walk::{self, Flow, Trouble, Visited, Visitor};
-use super::{Shared, describe, read};
+use super::{Shared, TMPFS, describe, read};
 use crate::blocking::Cancel;
 use crate::failure::Act;
 use crate::jail::{Fault, Final};
@@ -408,7 +408,6 @@ fn is_plain(dir: &OwnedFd) -> bool {
     const EXT: FsWord = 0xef53;
     const XFS: FsWord = 0x5846_5342;
     const BTRFS: FsWord = 0x9123_683e;
-    const TMPFS: FsWord = 0x0102_1994;
     fstatfs(dir).is_ok_and(|system| matches!(system.f_type, EXT | XFS | BTRFS | TMPFS))
 }
 
