@@ -3,7 +3,8 @@
 //!
 //! What is measured is what clients see: the published client for node, and OpenSSH's `sftp`, both
 //! unchanged, and ours. Ours and the peer take turns inside a round; what counts is the median of the ratios
-//! of the rounds. `cargo xtask bench remote` installs the peers and runs it.
+//! of the rounds. `cargo xtask bench remote` installs the peers and runs it; the program itself takes
+//! the names of [`PARTS`] to run only those.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@ mod openssh;
 mod programs;
 mod published;
 
+use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -29,7 +31,17 @@ use self::ground::Ground;
 use self::measure::{ROUNDS, Table};
 use self::programs::{NPM_DAEMON, Peers, kernel, ours, version};
 
+/// What can be run alone.
+const PARTS: [&str; 4] = ["published", "openssh", "client", "crowd"];
+
 fn main() -> ExitCode {
+    // Cargo adds an option of its own.
+    let chosen: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    if let Some(unknown) = chosen.iter().find(|name| !PARTS.contains(&name.as_str())) {
+        println!("bench remote: no part is named {unknown}; there are {}", PARTS.join(", "));
+        return ExitCode::FAILURE;
+    }
+    let runs = |part: &str| chosen.is_empty() || chosen.iter().any(|name| name == part);
     let Some(peers) = Peers::find() else {
         println!("bench remote: AB_PEERS names no peers; `cargo xtask bench remote` installs them");
         return ExitCode::FAILURE;
@@ -44,13 +56,21 @@ fn main() -> ExitCode {
     );
     let ground = Ground::new();
     let mut table = Table::default();
-    published::run(&mut table, &peers, &ground);
-    match openssh::find() {
-        Some(sshd) => openssh::run(&mut table, sshd, &ground),
-        None => println!("no sshd here, so nothing is measured beside OpenSSH's server"),
+    if runs("published") {
+        published::run(&mut table, &peers, &ground);
     }
-    client::run(&mut table, openssh::find(), &ground);
-    crowd::run(&mut table, &ground);
+    if runs("openssh") {
+        match openssh::find() {
+            Some(sshd) => openssh::run(&mut table, sshd, &ground),
+            None => println!("no sshd here, so nothing is measured beside OpenSSH's server"),
+        }
+    }
+    if runs("client") {
+        client::run(&mut table, openssh::find(), &ground);
+    }
+    if runs("crowd") {
+        crowd::run(&mut table, &ground);
+    }
     // A bar is for a quiet machine, so that it is told and does not fail the run.
     println!("\n{} below their bars", table.missed());
     ExitCode::SUCCESS
