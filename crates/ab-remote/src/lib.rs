@@ -2,7 +2,7 @@
 //! [`Backend`](ab_core::Backend), and [`client::Remote`], the driver of one elsewhere.
 //!
 //! - [`Server`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
-//!   [`websocket::FrameStream`] makes a byte stream of a WebSocket.
+//!   [`websocket::Socket`] makes a byte stream of a WebSocket.
 //! - What a connection started ends with it: commands, open files, tasks.
 //! - No file of a workspace is opened here and no program started; the backend does that, with its
 //!   guards and walls. Host keys and lists of known hosts are the only files.

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use ab_remote::websocket::{Codec, FrameStream, Payload};
+use ab_remote::websocket::Socket;
 use futures_util::stream::{self, StreamExt};
 use russh::client::{Config, Handle, Handler, connect_stream};
 use russh::keys::PublicKeyOrCertificate;
-use tokio_tungstenite::connect_async_with_config;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::ground::Ground;
 use crate::measure::{Bar, ROUNDS, Table};
@@ -20,8 +19,6 @@ const CONNECTIONS: usize = 1000;
 const FIRST: usize = 16;
 /// Log in at a time.
 const TOGETHER: usize = 16;
-/// Buffers of the client, which has as many.
-const BUFFER: usize = 4 * 1024;
 
 pub(crate) fn run(table: &mut Table, ground: &Ground) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -46,23 +43,22 @@ async fn log_in(port: u16, count: usize) -> Vec<Handle<Trusting>> {
 }
 
 async fn client(port: u16) -> Handle<Trusting> {
-    let config = WebSocketConfig::default().read_buffer_size(BUFFER).write_buffer_size(BUFFER);
-    let url = format!("ws://127.0.0.1:{port}/ssh");
-    let (socket, _) = connect_async_with_config(url, Some(config), true).await.unwrap();
-    let stream = FrameStream::new(socket, CODEC);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let request = format!(
+        "GET /ssh HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+    let stream = Socket::client(stream);
     let mut handle = connect_stream(Arc::new(Config::default()), stream, Trusting).await.unwrap();
     assert!(handle.authenticate_none("agent").await.unwrap().success());
     handle
 }
-
-const CODEC: Codec<Message> = Codec {
-    pack: Message::Binary,
-    unpack: |message| match message {
-        Message::Binary(bytes) => Payload::Bytes(bytes),
-        Message::Close(_) => Payload::End,
-        _ => Payload::Nothing,
-    },
-};
 
 struct Trusting;
 

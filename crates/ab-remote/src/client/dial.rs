@@ -9,6 +9,7 @@ mod page;
 mod proxy;
 mod ssh;
 mod tcp;
+mod threshold;
 mod tls;
 mod websocket;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ab_remote::Server;
 use ab_remote::client::{Stream, WebSocket};
-use ab_remote::websocket::{Codec, FrameStream, Payload};
+use ab_remote::websocket::Socket;
 use futures_util::SinkExt;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -103,15 +103,6 @@ fn acceptor(certificate: &rcgen::CertifiedKey<rcgen::KeyPair>) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-const CODEC: Codec<Message> = Codec {
-    pack: Message::Binary,
-    unpack: |message| match message {
-        Message::Binary(bytes) => Payload::Bytes(bytes),
-        Message::Close(_) => Payload::End,
-        _ => Payload::Nothing,
-    },
-};
-
 async fn serve(
     door: Door,
     server: Server,
@@ -146,7 +137,7 @@ async fn serve(
             let _ = socket.close(Some(frame)).await;
         }
         _ => {
-            let _ = server.serve(FrameStream::new(socket, CODEC)).await;
+            let _ = server.serve(Socket::server(socket.into_inner())).await;
         }
     }
 }

@@ -3,21 +3,24 @@
 //! Who does not know the token is upgraded all the same and then sent away with 4001, since that is
 //! how clients tell a wrong token from a network that is down.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ab_remote::websocket::{Codec, FrameStream, Payload};
+use ab_remote::websocket::Socket;
 use ab_remote::{Ended, Server};
 use axum::Extension;
-use axum::extract::State;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::body::Body;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 
 use super::workspace::Served;
 use crate::gate::Caller;
@@ -31,10 +34,6 @@ const UNAUTHORIZED: (u16, &str) = (4001, "Unauthorized");
 const CLOSING: (u16, &str) = (1000, "Server shutting down");
 const ENDED: (u16, &str) = (1000, "");
 
-/// Buffers of a connection. Idle ones are many, and more than this makes none faster.
-const BUFFER: usize = 16 * 1024;
-/// The largest message that is taken.
-const LARGEST: usize = 1024 * 1024;
 /// How long a goodbye may take to be heard.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -59,34 +58,27 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(crate) async fn connect(
     State(served): State<Arc<Served>>,
     Extension(caller): Extension<Caller>,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    mut request: Request,
 ) -> Response {
     let Some(ssh) = served.ssh.clone() else {
         let message = "SSH over WebSockets is not served here";
         return Problem::new(StatusCode::NOT_FOUND, "Not found", message).into_response();
     };
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(WebSocketUpgradeRejection::MethodNotConnect(_)) => return not_a_websocket(),
-        Err(rejection) if rejection.status() == StatusCode::UPGRADE_REQUIRED => {
-            return rejection.into_response();
-        }
-        Err(_) => return not_a_websocket(),
+    let Ok(mut response) = create_response_with_body(&request, Body::empty) else {
+        return not_a_websocket();
     };
-    let sockets = served.sockets.clone();
-    let mut response = upgrade
-        .read_buffer_size(BUFFER)
-        .write_buffer_size(BUFFER)
-        .max_message_size(LARGEST)
-        .max_frame_size(LARGEST)
-        .on_upgrade(move |socket| {
-            sockets.track_future(async move {
-                match caller {
-                    Caller::Trusted => carry(&ssh, socket).await,
-                    Caller::Wrong | Caller::Unknown => part(socket, UNAUTHORIZED).await,
-                }
-            })
-        });
+    let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
+        return not_a_websocket();
+    };
+    tokio::spawn(served.sockets.track_future(async move {
+        // A caller that left meanwhile is not missed.
+        let Ok(stream) = upgrade.await else { return };
+        let socket = Shared::new(Socket::server(TokioIo::new(stream)));
+        match caller {
+            Caller::Trusted => carry(&ssh, socket).await,
+            Caller::Wrong | Caller::Unknown => part(socket, UNAUTHORIZED).await,
+        }
+    }));
     if caller != Caller::Trusted {
         response.extensions_mut().insert(SentAway(UNAUTHORIZED.0));
     }
@@ -99,82 +91,64 @@ fn not_a_websocket() -> Response {
 }
 
 /// Serves SSH over the socket, then says why it is over.
-async fn carry(ssh: &Server, socket: WebSocket) {
-    let socket = Shared(Arc::new(Mutex::new(socket)));
-    let codec = Codec { pack: Message::Binary, unpack };
-    let ended = ssh.serve(FrameStream::new(socket.clone(), codec)).await;
+async fn carry(ssh: &Server, socket: Shared) {
+    let ended = ssh.serve(socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
     let reason = if ended == Ended::ShutDown { CLOSING } else { ENDED };
     part(socket, reason).await;
 }
 
 /// Says goodbye, and waits a moment for the answer.
-async fn part<S>(mut socket: S, (code, reason): (u16, &'static str))
-where
-    S: Stream<Item = Result<Message, axum::Error>> + Sink<Message, Error = axum::Error> + Unpin,
-{
-    let goodbye = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
+async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
     let parting = async {
-        if socket.send(goodbye).await.is_ok() {
-            while let Some(Ok(_)) = socket.next().await {}
+        socket.lock().part(code, reason);
+        if socket.flush().await.is_ok() {
+            let mut unheard = [0; 1024];
+            while let Ok(1..) = socket.read(&mut unheard).await {}
         }
     };
     // A peer that does not answer is gone.
     let _ = timeout(GOODBYE, parting).await;
 }
 
-fn unpack(message: Message) -> Payload {
-    match message {
-        Message::Binary(bytes) => Payload::Bytes(bytes),
-        Message::Ping(_) | Message::Pong(_) => Payload::Nothing,
-        Message::Close(_) => Payload::End,
-        Message::Text(_) => Payload::Foreign,
-    }
-}
-
 /// The socket, held by the stream and by whoever says goodbye after it. Closing it is the latter's.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<WebSocket>>);
+struct Shared(Arc<Mutex<Socket<TokioIo<Upgraded>>>>);
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, WebSocket> {
+    fn new(socket: Socket<TokioIo<Upgraded>>) -> Self {
+        Self(Arc::new(Mutex::new(socket)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Socket<TokioIo<Upgraded>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Stream for Shared {
-    type Item = Result<Message, axum::Error>;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.lock().poll_next_unpin(context)
+impl AsyncRead for Shared {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_read(context, buffer)
     }
 }
 
-impl Sink<Message> for Shared {
-    type Error = axum::Error;
-
-    fn poll_ready(
+impl AsyncWrite for Shared {
+    fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<(), axum::Error>> {
-        self.lock().poll_ready_unpin(context)
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.lock()).poll_write(context, bytes)
     }
 
-    fn start_send(self: Pin<&mut Self>, message: Message) -> Result<(), axum::Error> {
-        self.lock().start_send_unpin(message)
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_flush(context)
     }
 
-    fn poll_flush(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), axum::Error>> {
-        self.lock().poll_flush_unpin(context)
-    }
-
-    fn poll_close(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), axum::Error>> {
-        self.lock().poll_flush_unpin(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context)
     }
 }

@@ -1,68 +1,49 @@
 //! A daemon's WebSocket, opened and looked at until it is known that SSH is behind it.
 
-use futures_util::StreamExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::failure::{DialError, Patience, lower};
 use super::page::{self, Page};
+use super::threshold::Threshold;
 use super::{proxy, tcp, tls};
 use crate::client::address::{Cover, invalid};
 use crate::client::endpoint::{Stream, WebSocket};
 use crate::client::secret::Secret;
-use crate::websocket::{Codec, FrameStream, Payload};
+use crate::websocket::{Farewell, Socket};
 
-/// Buffers of the connection, and the largest message that is taken.
-const BUFFER: usize = 64 * 1024;
-const LARGEST: usize = 1024 * 1024;
 /// How a daemon sends callers away that do not know its token.
 const UNAUTHORIZED: u16 = 4001;
 
-pub(super) type Socket = FrameStream<WebSocketStream<Box<dyn Stream>>, Message>;
+pub(super) type Opened = Socket<Box<dyn Stream>>;
 
-pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Socket, DialError> {
+pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Opened, DialError> {
     let who = endpoint.address.to_string();
     let request = request(endpoint)?;
-    let stream = reach(endpoint, patience).await?;
-    let config = WebSocketConfig::default()
-        .read_buffer_size(BUFFER)
-        .write_buffer_size(BUFFER)
-        .max_message_size(Some(LARGEST))
-        .max_frame_size(Some(LARGEST));
-    let opening = client_async_with_config(request, stream, Some(config));
-    let opened = patience.spend("open", &who, opening).await?;
-    let (mut socket, _) = opened.map_err(|error| unopened(&who, endpoint, error))?;
+    let stream = Threshold::new(reach(endpoint, patience).await?);
+    let opened = patience.spend("open", &who, client_async(request, stream)).await?;
+    let (handshake, _) = opened.map_err(|error| unopened(&who, endpoint, error))?;
+    let (stream, beyond) = handshake.into_inner().cross();
+    let mut socket = Socket::client(stream).with_unread(&beyond);
     // A daemon says who it is, or sends us away, before anything else.
-    let unread = loop {
-        let first = patience.spend("open", &who, socket.next()).await?;
-        match first {
-            Some(Ok(Message::Binary(bytes))) => break bytes,
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-            Some(Ok(Message::Close(Some(frame)))) if u16::from(frame.code) == UNAUTHORIZED => {
-                return Err(unknown(&who, endpoint));
-            }
-            Some(Ok(Message::Close(Some(frame)))) => {
-                let (code, reason) = (u16::from(frame.code), lower(frame.reason.as_str()));
-                let why = format!("it was closed with code {code} {reason}");
-                return Err(DialError::lost("open", &who, why.trim_end()));
-            }
-            Some(Ok(Message::Text(_))) => {
-                return Err(DialError::lost("open", &who, "it does not speak SSH"));
-            }
-            Some(Err(error)) => return Err(unopened(&who, endpoint, error)),
-            Some(Ok(Message::Close(None))) | None => {
-                return Err(DialError::lost("open", &who, "it hung up"));
-            }
+    match patience.spend("open", &who, socket.message()).await? {
+        Ok(true) => return Ok(socket),
+        Ok(false) => {}
+        Err(_) => return Err(DialError::lost("open", &who, "it does not speak SSH")),
+    }
+    Err(match socket.farewell() {
+        Some(Farewell { code: Some(UNAUTHORIZED), .. }) => unknown(&who, endpoint),
+        Some(Farewell { code: Some(code), reason }) => {
+            let why = format!("it was closed with code {code} {}", lower(reason));
+            DialError::lost("open", &who, why.trim_end())
         }
-    };
-    let stream = FrameStream::new(socket, CODEC).with_unread(unread);
-    Ok(stream.with_goodbye(|| Message::Close(None)))
+        Some(Farewell { code: None, .. }) | None => DialError::lost("open", &who, "it hung up"),
+    })
 }
 
 /// The bytes below, to whatever answers HTTP there.
@@ -80,16 +61,6 @@ pub(super) async fn reach(
         Cover::Tls => Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?),
     })
 }
-
-const CODEC: Codec<Message> = Codec {
-    pack: Message::Binary,
-    unpack: |message| match message {
-        Message::Binary(bytes) => Payload::Bytes(bytes),
-        Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => Payload::Nothing,
-        Message::Close(_) => Payload::End,
-        Message::Text(_) => Payload::Foreign,
-    },
-};
 
 fn request(endpoint: &WebSocket) -> Result<Request, DialError> {
     let url = endpoint.address.url();

@@ -1,0 +1,117 @@
+//! A stream that shows no more than the head of an answer that opens a WebSocket.
+//!
+//! Whoever shakes hands reads on as far as there is something, and keeps it. The first frames come
+//! close behind the head, and are not for it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How an answer begins that opens a WebSocket, and how its head ends.
+const SWITCHING: &[u8] = b"HTTP/1.1 101";
+const END: &[u8] = b"\r\n\r\n";
+
+#[derive(Debug)]
+pub(super) struct Threshold<S> {
+    stream: S,
+    /// The head as far as it has come.
+    head: Vec<u8>,
+    /// What came after it.
+    beyond: Vec<u8>,
+}
+
+impl<S> Threshold<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, head: Vec::new(), beyond: Vec::new() }
+    }
+
+    /// The stream, and what was read of it beyond the head.
+    pub(super) fn cross(self) -> (S, Vec<u8>) {
+        (self.stream, self.beyond)
+    }
+
+    /// How many of these bytes, which have just come, are of the head.
+    fn shown(&mut self, bytes: &[u8]) -> usize {
+        let before = self.head.len();
+        self.head.extend_from_slice(bytes);
+        // It may have begun with what came before.
+        let from = before.saturating_sub(END.len() - 1);
+        let end = self.head[from..].windows(END.len()).position(|window| window == END);
+        let Some(end) = end.filter(|_| self.head.starts_with(SWITCHING)) else {
+            return bytes.len();
+        };
+        self.beyond = self.head.split_off(from + end + END.len());
+        bytes.len() - self.beyond.len()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Threshold<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let start = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        let shown = this.shown(&buf.filled()[start..]);
+        buf.set_filled(start + shown);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Threshold<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shown and what is not, of these pieces.
+    fn shown(pieces: &[&[u8]]) -> (Vec<u8>, Vec<u8>) {
+        let mut threshold = Threshold::new(());
+        let mut shown = Vec::new();
+        for piece in pieces {
+            let length = threshold.shown(piece);
+            shown.extend_from_slice(&piece[..length]);
+        }
+        (shown, threshold.cross().1)
+    }
+
+    #[test]
+    fn a_head_is_shown_however_it_comes() {
+        let answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n\x82\x01!";
+        let (head, beyond) = answer.split_at(answer.len() - 3);
+        for cut in 0..answer.len() {
+            let (one, two) = answer.split_at(cut);
+            // Nobody reads on once the head is there.
+            let pieces = if cut >= head.len() { vec![one] } else { vec![one, two] };
+            let (shown, hidden) = shown(&pieces);
+            assert_eq!(shown, head, "cut at {cut}");
+            assert!(beyond.starts_with(&hidden), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn other_answers_are_shown_with_their_body() {
+        let page = b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>";
+        assert_eq!(shown(&[page]), (page.to_vec(), Vec::new()));
+    }
+}
