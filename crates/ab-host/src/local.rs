@@ -31,7 +31,8 @@ use ab_core::status::{Status, StatusHub};
 use ab_core::{Effect, Ticket, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
-use rustix::fs::{FsWord, OFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{FsWord, OFlags, fstatfs};
 
 use crate::blocking::{self, Cancel};
 use crate::exec::{ExecSettings, Runner, SANDBOX_ROOT};
@@ -42,6 +43,11 @@ pub(crate) use walk::Trouble;
 
 /// What the kernel calls a file system that is nothing but memory.
 const TMPFS: FsWord = 0x0102_1994;
+
+/// Whether a file is nowhere but in memory, so that whoever reads or writes it waits for no disk.
+fn is_in_memory(file: &OwnedFd) -> bool {
+    fstatfs(file).is_ok_and(|system| system.f_type == TMPFS)
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingRoot {

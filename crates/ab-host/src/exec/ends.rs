@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::unstarted;
 use crate::process::child::Terminal;
-use crate::process::stream::{Stream, input_pipe, no_waiting, output_pipe};
+use crate::process::stream::{ReadEnd, WriteEnd, input_pipe, no_waiting, output_pipe};
 use crate::process::supervise::Channels;
 
 /// The child's ends of its channels, in the order of their numbers, and ours.
@@ -30,7 +30,7 @@ fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
     let (stdin, input) = match piped(request) {
         true => {
             let (ours, theirs) = made(input_pipe())?;
-            (Some(stream(Stream::writing(ours))?), theirs)
+            (Some(WriteEnd::new(ours)), theirs)
         }
         false => {
             let null =
@@ -43,8 +43,8 @@ fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
     Ok(Ends {
         theirs: vec![input, output, errors],
         ours: Channels {
-            stdout: Some(stream(Stream::reading(stdout))?),
-            stderr: Some(stream(Stream::reading(stderr))?),
+            stdout: Some(watched(stdout)?),
+            stderr: Some(watched(stderr)?),
             stdin,
             terminal: None,
         },
@@ -76,12 +76,12 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
         Error::new(Code::ExecError, Kind::Unavailable, message)
     })?;
     let stdin = match piped(request) {
-        true => Some(stream(Stream::writing(copy(&ours)?))?),
+        true => Some(WriteEnd::new(copy(&ours)?)),
         false => None,
     };
     Ok(Ends {
         ours: Channels {
-            stdout: Some(stream(Stream::reading(copy(&ours)?))?),
+            stdout: Some(watched(copy(&ours)?)?),
             stderr: None,
             stdin,
             terminal: Some(ours),
@@ -95,6 +95,6 @@ pub(super) fn piped(request: &ExecRequest) -> bool {
     request.stdin == Stdin::Piped
 }
 
-fn stream(stream: std::io::Result<Stream>) -> Result<Stream> {
-    stream.map_err(|error| unstarted(&error))
+fn watched(handle: OwnedFd) -> Result<ReadEnd> {
+    ReadEnd::new(handle).map_err(|error| unstarted(&error))
 }

@@ -155,7 +155,10 @@ fn opened(
         false => None,
     };
     Ok(Scene {
-        cwd_path: name_of(&cwd, act)?,
+        cwd_path: match request.cwd == fence {
+            true => visible[0].path.clone(),
+            false => name_of(&cwd, act)?,
+        },
         cwd_below: request.cwd.below_fence().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,

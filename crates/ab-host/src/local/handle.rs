@@ -9,11 +9,11 @@ use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags, fchmod, fstatfs, fsync, ftruncate, openat};
+use rustix::fs::{Mode, OFlags, fchmod, fsync, ftruncate, openat};
 use rustix::io::{Errno, pwrite};
 
 use super::write::Keep;
-use super::{Shared, TMPFS, describe, place, read, write};
+use super::{Shared, describe, is_in_memory, place, read, write};
 use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Missing, Spot};
@@ -172,10 +172,7 @@ enum Writing {
 
 impl Writing {
     fn to(fd: &OwnedFd) -> Self {
-        match fstatfs(fd) {
-            Ok(system) if system.f_type == TMPFS => Writing::InMemory,
-            Ok(_) | Err(_) => Writing::MayWait,
-        }
+        if is_in_memory(fd) { Writing::InMemory } else { Writing::MayWait }
     }
 }
 

@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
-use super::Shared;
 use super::describe::{self, Described};
+use super::{Shared, is_in_memory};
 use crate::failure::Act;
 use crate::jail::Final;
 
@@ -41,15 +41,20 @@ pub(super) fn from_cache(shared: &Shared, path: &WsPath, options: ReadOptions) -
     Some(Content { bytes, stat: described.stat })
 }
 
-/// The bytes at `start`, fewer only at the end of the file, if the page cache has them all.
+/// The bytes at `start`, fewer only at the end of the file, if the page cache has them all, or if the
+/// file is nowhere but in memory, where nobody can be asked not to wait and nobody waits.
 pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<Bytes> {
     let mut buffer = vec![0; length];
     let mut filled = 0;
     while filled < length {
         let slices = &mut [IoSliceMut::new(&mut buffer[filled..])];
-        match preadv2(file, slices, start + filled as u64, ReadWriteFlags::NOWAIT).ok()? {
-            0 => break,
-            read => filled += read,
+        match preadv2(file, slices, start + filled as u64, ReadWriteFlags::NOWAIT) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::OPNOTSUPP) if is_in_memory(file) => {
+                return read_fully(file, start, length).ok();
+            }
+            Err(_) => return None,
         }
     }
     buffer.truncate(filled);
@@ -128,4 +133,21 @@ fn extent(options: ReadOptions, size: u64) -> (u64, u64) {
 fn too_large(act: Act<'_>, length: u64, limit: u64) -> Error {
     act.error(Kind::TooLarge, &format!("{length} bytes, more than the limit of {limit}"))
         .with_hint("read a range, or in chunks")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::io::pwrite;
+
+    use super::*;
+
+    #[test]
+    fn what_is_nowhere_but_in_memory_takes_no_other_thread() {
+        let file = memfd_create("read", MemfdFlags::CLOEXEC).unwrap();
+        pwrite(&file, b"in memory", 0).unwrap();
+        assert_eq!(read_cached(&file, 3, 100).unwrap(), "memory");
+        assert_eq!(read_cached(&file, 3, 3).unwrap(), "mem");
+        assert_eq!(read_cached(&file, 9, 3).unwrap(), "");
+    }
 }

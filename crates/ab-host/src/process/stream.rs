@@ -54,24 +54,16 @@ pub(crate) fn no_waiting(handle: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(handle, flags | OFlags::NONBLOCK)?)
 }
 
-/// Our end of a pipe or a terminal.
+/// Our end of a pipe or a terminal, to be read.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct ReadEnd {
     handle: AsyncFd<OwnedFd>,
     block: Vec<u8>,
 }
 
-impl Stream {
-    pub(crate) fn reading(handle: OwnedFd) -> io::Result<Self> {
-        Self::new(handle, Interest::READABLE)
-    }
-
-    pub(crate) fn writing(handle: OwnedFd) -> io::Result<Self> {
-        Self::new(handle, Interest::WRITABLE)
-    }
-
-    fn new(handle: OwnedFd, interest: Interest) -> io::Result<Self> {
-        Ok(Self { handle: watch(handle, interest)?, block: Vec::new() })
+impl ReadEnd {
+    pub(crate) fn new(handle: OwnedFd) -> io::Result<Self> {
+        Ok(Self { handle: watch(handle, Interest::READABLE)?, block: Vec::new() })
     }
 
     /// What has come; nothing at the end. May be cancelled without losing anything.
@@ -101,19 +93,86 @@ impl Stream {
             }
         }
     }
+}
 
-    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+/// Our end of a pipe or a terminal, to be written. Most commands are never told anything, so that it
+/// is watched only once it has been full.
+#[derive(Debug)]
+pub(crate) enum WriteEnd {
+    Unwatched(OwnedFd),
+    Watched(AsyncFd<OwnedFd>),
+}
+
+impl WriteEnd {
+    pub(crate) fn new(handle: OwnedFd) -> Self {
+        Self::Unwatched(handle)
+    }
+
+    pub(crate) async fn write_all(self, mut bytes: &[u8]) -> io::Result<Self> {
+        let handle = match self {
+            Self::Watched(handle) => handle,
+            Self::Unwatched(handle) => {
+                while !bytes.is_empty() {
+                    match write(&handle, bytes) {
+                        Ok(written) => bytes = &bytes[written..],
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+                if bytes.is_empty() {
+                    return Ok(Self::Unwatched(handle));
+                }
+                watch(handle, Interest::WRITABLE)?
+            }
+        };
         while !bytes.is_empty() {
-            let mut ready = self.handle.writable().await?;
-            let written = ready.try_io(|handle| {
-                rustix::io::retry_on_intr(|| rustix::io::write(handle, bytes))
-                    .map_err(io::Error::from)
-            });
-            match written {
+            let mut ready = handle.writable().await?;
+            match ready.try_io(|handle| write(handle.get_ref(), bytes)) {
                 Err(_would_wait) => {}
                 Ok(written) => bytes = &bytes[written?..],
             }
         }
-        Ok(())
+        Ok(Self::Watched(handle))
+    }
+}
+
+fn write(handle: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| rustix::io::write(handle, bytes))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn input_waits_for_room_and_knows_when_nobody_reads() {
+        let (ours, theirs) = input_pipe().unwrap();
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| n as u8).collect();
+        let mut output = {
+            no_waiting(&theirs).unwrap();
+            ReadEnd::new(theirs).unwrap()
+        };
+        let writing = async {
+            let input = WriteEnd::new(ours).write_all(b"first").await.unwrap();
+            assert!(matches!(input, WriteEnd::Unwatched(_)));
+            let input = input.write_all(&bytes).await.unwrap();
+            assert!(matches!(input, WriteEnd::Watched(_)));
+            input.write_all(b"last").await.unwrap();
+        };
+        let reading = async {
+            let mut read = Vec::new();
+            loop {
+                match output.read().await.unwrap() {
+                    piece if piece.is_empty() => return read,
+                    piece => read.extend_from_slice(&piece),
+                }
+            }
+        };
+        let ((), read) = tokio::join!(writing, reading);
+        assert!(read == [b"first", &bytes[..], b"last"].concat());
+        let (ours, theirs) = input_pipe().unwrap();
+        drop(theirs);
+        let unread = WriteEnd::new(ours).write_all(b"nobody").await.unwrap_err();
+        assert_eq!(unread.kind(), io::ErrorKind::BrokenPipe);
     }
 }

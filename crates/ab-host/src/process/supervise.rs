@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::running::{Running, Status};
 use super::spool::Spool;
-use super::stream::Stream;
+use super::stream::{ReadEnd, WriteEnd};
 use crate::blocking;
 
 /// How long the pipes of an ended process may stay silent before nobody waits for them any more:
@@ -38,9 +38,9 @@ pub(crate) enum Sink {
 /// The channels of a process that has just been started.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    pub(crate) stdout: Option<Stream>,
-    pub(crate) stderr: Option<Stream>,
-    pub(crate) stdin: Option<Stream>,
+    pub(crate) stdout: Option<ReadEnd>,
+    pub(crate) stderr: Option<ReadEnd>,
+    pub(crate) stdin: Option<WriteEnd>,
     /// The terminal, where there is one, to change its size.
     pub(crate) terminal: Option<OwnedFd>,
 }
@@ -143,7 +143,7 @@ struct Pace {
 }
 
 /// Takes output from both channels to its sink until both have ended.
-async fn pump(channels: [Option<Stream>; 2], sink: &Sink, pace: &Pace, tails: &Tails) {
+async fn pump(channels: [Option<ReadEnd>; 2], sink: &Sink, pace: &Pace, tails: &Tails) {
     let [mut stdout, mut stderr] = channels;
     let mut sequence = 0;
     while stdout.is_some() || stderr.is_some() {
@@ -173,19 +173,19 @@ async fn pump(channels: [Option<Stream>; 2], sink: &Sink, pace: &Pace, tails: &T
 }
 
 /// The next piece of a channel; nothing at its end, however that came.
-async fn next(stream: &mut Option<Stream>) -> Option<Bytes> {
+async fn next(stream: &mut Option<ReadEnd>) -> Option<Bytes> {
     let bytes = stream.as_mut()?.read().await.ok()?;
     (!bytes.is_empty()).then_some(bytes)
 }
 
 /// Brings input to the process until there is no more.
 async fn feed(
-    stream: Option<Stream>,
+    stream: Option<WriteEnd>,
     input: Option<mpsc::Receiver<Bytes>>,
     mut ended: oneshot::Receiver<()>,
     terminal: bool,
 ) {
-    let (Some(stream), Some(mut input)) = (stream, input) else { return };
+    let (Some(mut stream), Some(mut input)) = (stream, input) else { return };
     loop {
         let bytes = tokio::select! {
             biased;
@@ -193,9 +193,10 @@ async fn feed(
             _ = &mut ended => None,
         };
         let Some(bytes) = bytes else { break };
-        // A process that has closed its input wants no more.
-        if stream.write_all(&bytes).await.is_err() {
-            return;
+        match stream.write_all(&bytes).await {
+            Ok(still) => stream = still,
+            // A process that has closed its input wants no more.
+            Err(_) => return,
         }
     }
     if terminal {

@@ -13,8 +13,10 @@ use crate::inbox::FIRST_WINDOW;
 
 /// Longest packet, as the protocol's authors had it; larger ones are refused by some clients.
 const PACKET: u32 = 65_535;
-/// Messages of channels that wait for the connection to send them, of at most a packet each.
-const OUTGOING: usize = 32;
+/// Messages of channels that wait for the connection to send them, of at most a packet each. All that
+/// wait are encrypted before any is sent: with few, a client begins to read a long answer while the
+/// rest of it is made ready.
+const OUTGOING: usize = 2;
 /// The queue that russh keeps for each channel. It is not read here, and takes nothing.
 const UNUSED: usize = 1;
 /// Bytes after which keys are renewed, and how long they are good for.
