@@ -4,6 +4,7 @@
 //! that no half-written file is left behind.
 
 use std::panic;
+use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
@@ -21,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(command: Command) -> Exit {
     let mut terminal = Terminal::new(command.format());
-    match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    match Builder::new_multi_thread().worker_threads(threads()).enable_all().build() {
         Ok(runtime) => {
             let minds_interrupts = command.minds_interrupts();
             let exit = runtime.block_on(async {
@@ -45,6 +46,13 @@ pub(crate) fn run(command: Command) -> Exit {
             failure.exit()
         }
     }
+}
+
+/// Threads that talk to callers. Files and commands have threads of their own, and what commands do is
+/// why the machine is there: the other half is theirs.
+fn threads() -> usize {
+    const MOST: usize = 8;
+    thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, MOST)
 }
 
 /// Says that a panic is our fault and what to do, instead of what Rust says.

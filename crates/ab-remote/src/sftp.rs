@@ -56,8 +56,8 @@ use crate::wire;
 const MAX_TOGETHER: usize = 64;
 /// What a request takes beside its data.
 const OVERHEAD: usize = 512;
-/// Data up to this size travels in the packet of its header.
-const SMALL: usize = 16 * 1024;
+/// Bytes of an answer that travel together with its head.
+const FIRST: usize = 32 * 1024;
 
 /// Whose turn it is to make a directory, of all channels of a server: looking whether something is
 /// there and making it are two calls, and clients use directories as locks.
@@ -363,10 +363,9 @@ fn reply(id: Id, outcome: Result<Outcome, Refusal>, exact: bool, permit: Taken) 
     Reply { head, body, _permit: permit }
 }
 
-/// A packet in two pieces; the second is not worth a journey of its own if it is short.
-fn together(head: &[u8], body: Bytes) -> (Bytes, Bytes) {
-    match body.len() <= SMALL {
-        true => (Bytes::from([head, &body[..]].concat()), Bytes::new()),
-        false => (Bytes::copy_from_slice(head), body),
-    }
+/// A packet in two pieces, of which the first fills what most clients take at once: a head alone would
+/// be one more for them to look at.
+fn together(head: &[u8], mut body: Bytes) -> (Bytes, Bytes) {
+    let along = body.split_to(body.len().min(FIRST.saturating_sub(head.len())));
+    (Bytes::from([head, &along[..]].concat()), body)
 }

@@ -15,8 +15,8 @@ use crate::inbox::FIRST_WINDOW;
 const PACKET: u32 = 65_535;
 /// Messages of channels that wait for the connection to send them, of at most a packet each. All that
 /// wait are encrypted before any is sent: with few, a client begins to read a long answer while the
-/// rest of it is made ready.
-const OUTGOING: usize = 2;
+/// rest of it is made ready. How a command ended takes three.
+const OUTGOING: usize = 3;
 /// The queue that russh keeps for each channel. It is not read here, and takes nothing.
 const UNUSED: usize = 1;
 /// Bytes after which keys are renewed, and how long they are good for.
