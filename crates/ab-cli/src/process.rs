@@ -51,8 +51,10 @@ pub(crate) fn run(command: Command) -> Exit {
 /// Threads that talk to callers. Files and commands have threads of their own, and what commands do is
 /// why the machine is there: the other half is theirs.
 fn threads() -> usize {
+    const FEWEST: usize = 2;
     const MOST: usize = 8;
-    thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, MOST)
+    let half = thread::available_parallelism().map_or(1, |processors| processors.get() / 2);
+    half.clamp(FEWEST, MOST)
 }
 
 /// Says that a panic is our fault and what to do, instead of what Rust says.
