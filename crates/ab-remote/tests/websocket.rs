@@ -179,6 +179,52 @@ async fn what_no_websocket_says_is_refused() {
 }
 
 #[tokio::test]
+async fn goodbyes_are_answered_with_what_may_be_sent() {
+    for (payload, code) in
+        [(&b""[..], 1000), (b"\x03\xe9", 1001), (b"\x03\xee", 1002), (b"\x0f\xa1no", 4001)]
+    {
+        let (mut raw, far) = duplex(WIDE);
+        let mut stream = Socket::client(far);
+        raw.write_all(&[0x88, payload.len() as u8]).await.unwrap();
+        raw.write_all(payload).await.unwrap();
+        assert_eq!(within(stream.read(&mut [0; 4])).await.unwrap(), 0);
+        let mut theirs = WebSocketStream::from_raw_socket(raw, Role::Server, None).await;
+        let Message::Close(Some(frame)) = within(theirs.next()).await.unwrap().unwrap() else {
+            panic!("no goodbye")
+        };
+        assert_eq!(u16::from(frame.code), code, "{payload:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_and_a_writer_may_be_two_tasks() {
+    for (ours, theirs) in [pair(NARROW), { let (one, two) = pair(NARROW); (two, one) }] {
+        let (mut reader, mut writer) = tokio::io::split(ours);
+        let (mut far_reader, mut far_writer) = tokio::io::split(theirs);
+        let bytes = vec![7; 300_000];
+        let sent = bytes.clone();
+        // Each end writes before anybody reads what it writes, and something is always to be read.
+        let writing = tokio::spawn(async move {
+            writer.write_all(&sent).await.unwrap();
+            writer.flush().await.unwrap();
+            writer
+        });
+        let reading = tokio::spawn(async move {
+            let mut read = vec![0; 3];
+            reader.read_exact(&mut read).await.unwrap();
+            (read, reader)
+        });
+        let mut heard = vec![0; bytes.len()];
+        within(far_reader.read_exact(&mut heard)).await.unwrap();
+        within(writing).await.unwrap();
+        far_writer.write_all(b"end").await.unwrap();
+        far_writer.flush().await.unwrap();
+        assert_eq!(within(reading).await.unwrap().0, b"end");
+        assert!(heard == bytes);
+    }
+}
+
+#[tokio::test]
 async fn a_flood_of_pings_keeps_nothing() {
     let (mut raw, far) = duplex(WIDE);
     let mut stream = Socket::client(far);

@@ -132,6 +132,14 @@ async fn what_is_not_ssh_ends_its_own_connection_only() {
     }
     let got = get(port.address(), "/ssh", &[]).await;
     assert_eq!((got.status, got.json()["error"].as_str()), (400, Some("Not a WebSocket")));
+    let older = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("Sec-WebSocket-Version", "8"),
+    ];
+    let got = get(port.address(), "/ssh", &older).await;
+    assert_eq!((got.status, got.header("sec-websocket-version")), (426, Some("13")));
     let mut socket = connect(&port, "", &[]).await.unwrap();
     assert!(greeting(&mut socket).await.is_binary());
 }

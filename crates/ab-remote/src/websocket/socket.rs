@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -71,6 +71,8 @@ pub struct Socket<S> {
     goodbye: Option<Vec<u8>>,
     parting: bool,
     unflushed: bool,
+    /// Whoever waits for room. The stream knows only one who does, and a reader waits for it, too.
+    writer: Option<Waker>,
 }
 
 impl<S> Socket<S> {
@@ -100,6 +102,7 @@ impl<S> Socket<S> {
             goodbye: None,
             parting: false,
             unflushed: false,
+            writer: None,
         }
     }
 
@@ -121,7 +124,8 @@ impl<S> Socket<S> {
         }
         self.parting = true;
         let mut payload = code.to_be_bytes().to_vec();
-        payload.extend(reason.bytes().take(LONGEST_CONTROL - payload.len()));
+        let length = reason.floor_char_boundary(LONGEST_CONTROL - payload.len());
+        payload.extend_from_slice(&reason.as_bytes()[..length]);
         self.goodbye = Some(payload);
     }
 
@@ -181,8 +185,15 @@ impl<S> Socket<S> {
                 };
                 let reason = String::from_utf8_lossy(reason).into_owned();
                 self.heard = Some(Farewell { code, reason });
-                // As it came, but for the reason.
-                self.part(code.unwrap_or(NORMAL), "");
+                // As it came, but for the reason, and for codes that nobody may send.
+                self.part(
+                    match code {
+                        None => NORMAL,
+                        Some(code @ (1000..=1003 | 1007..=1014 | 3000..=4999)) => code,
+                        Some(_) => BROKEN,
+                    },
+                    "",
+                );
             }
             _ => {}
         }
@@ -353,6 +364,68 @@ impl<S: AsyncWrite + Unpin> Socket<S> {
     }
 }
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    /// Sends what waits while somebody reads, and tells whoever waited for that.
+    fn send_beside_reading(&mut self, cx: &mut Context<'_>) {
+        // Also when that has to wait: what is there can be read meanwhile, and the waker is set. An
+        // error is for whoever writes.
+        if self.poll_sent(cx).is_ready()
+            && let Some(writer) = self.writer.take()
+            && !writer.will_wake(cx.waker())
+        {
+            writer.wake();
+        }
+    }
+
+    fn poll_offer(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            ready!(self.poll_waiting(cx))?;
+            if self.promised > 0 {
+                return self.poll_promised(cx, bytes);
+            }
+            if self.parting {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            let bytes = &bytes[..bytes.len().min(MAX_FRAME)];
+            if self.side == Side::Client || bytes.len() < SMALL {
+                self.frame(Kind::Binary, bytes);
+                // What the stream does not take now waits for it here.
+                return match self.poll_waiting(cx) {
+                    Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                    _ => Poll::Ready(Ok(bytes.len())),
+                };
+            }
+            match ready!(self.poll_begin(cx, bytes))? {
+                0 => {}
+                taken => return Poll::Ready(Ok(taken)),
+            }
+        }
+    }
+
+    /// The same, and remembers who waits.
+    fn awaited<T>(&mut self, cx: &Context<'_>, poll: Poll<T>) -> Poll<T> {
+        self.writer = poll.is_pending().then(|| cx.waker().clone());
+        poll
+    }
+
+    /// Hears the peer out, whatever it says: a goodbye is lost where a stream is dropped with bytes
+    /// that nobody has read.
+    pub fn poll_hear_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut unheard = [0; 1024];
+        while self.heard.is_none() {
+            let mut unheard = ReadBuf::new(&mut unheard);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut unheard));
+            if read.is_err() || unheard.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Socket<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -360,14 +433,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Socket<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // Also when that has to wait: what is there can be read meanwhile, and the waker is set.
-        let _ = this.poll_sent(cx);
+        this.send_beside_reading(cx);
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
         let message = this.poll_message(cx);
         if this.ping.is_some() || this.goodbye.is_some() {
-            let _ = this.poll_sent(cx);
+            this.send_beside_reading(cx);
         }
         if ready!(message)? {
             ready!(this.poll_payload(cx, buf));
@@ -383,41 +455,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        loop {
-            ready!(this.poll_waiting(cx))?;
-            if this.promised > 0 {
-                return this.poll_promised(cx, bytes);
-            }
-            if this.parting {
-                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-            }
-            let bytes = &bytes[..bytes.len().min(MAX_FRAME)];
-            if this.side == Side::Client || bytes.len() < SMALL {
-                this.frame(Kind::Binary, bytes);
-                // What the stream does not take now waits for it here.
-                return match this.poll_waiting(cx) {
-                    Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                    _ => Poll::Ready(Ok(bytes.len())),
-                };
-            }
-            match ready!(this.poll_begin(cx, bytes))? {
-                0 => {}
-                taken => return Poll::Ready(Ok(taken)),
-            }
-        }
+        let taken = this.poll_offer(cx, bytes);
+        this.awaited(cx, taken)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_sent(cx)
+        let this = self.get_mut();
+        let sent = this.poll_sent(cx);
+        this.awaited(cx, sent)
     }
 
     /// Says goodbye. Who answers and then leaves is the peer.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.part(NORMAL, "");
+        let sent = this.poll_sent(cx);
         // A peer that is gone needs no goodbye.
-        let _ = ready!(this.poll_sent(cx));
-        Poll::Ready(Ok(()))
+        this.awaited(cx, sent).map(|_| Ok(()))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Who does not know the token is upgraded all the same and then sent away with 4001, since that is
 //! how clients tell a wrong token from a network that is down.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +16,14 @@ use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::http::header::SEC_WEBSOCKET_VERSION;
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Error as SocketError;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 
 use super::workspace::Served;
@@ -49,7 +53,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
     params(("token" = Option<String>, Query, description = "The token, where no header can be sent")),
     responses(
         (status = SWITCHING_PROTOCOLS, description = "The bytes of SSH follow"),
-        (status = UPGRADE_REQUIRED, description = "This path is for WebSockets"),
+        (status = UPGRADE_REQUIRED, description = "A WebSocket of another version", body = Refusal),
         (status = BAD_REQUEST, description = "An upgrade that makes no sense", body = Refusal),
         (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal),
         (status = NOT_FOUND, description = "SSH is not served here", body = Refusal)
@@ -64,8 +68,12 @@ pub(crate) async fn connect(
         let message = "SSH over WebSockets is not served here";
         return Problem::new(StatusCode::NOT_FOUND, "Not found", message).into_response();
     };
-    let Ok(mut response) = create_response_with_body(&request, Body::empty) else {
-        return not_a_websocket();
+    let mut response = match create_response_with_body(&request, Body::empty) {
+        Ok(response) => response,
+        Err(SocketError::Protocol(ProtocolError::MissingSecWebSocketVersionHeader)) => {
+            return another_version();
+        }
+        Err(_) => return not_a_websocket(),
     };
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
         return not_a_websocket();
@@ -90,6 +98,12 @@ fn not_a_websocket() -> Response {
     Problem::new(StatusCode::BAD_REQUEST, "Not a WebSocket", message).into_response()
 }
 
+fn another_version() -> Response {
+    let message = "WebSockets of version 13 are spoken here";
+    let problem = Problem::new(StatusCode::UPGRADE_REQUIRED, "Another version", message);
+    ([(SEC_WEBSOCKET_VERSION, "13")], problem).into_response()
+}
+
 /// Serves SSH over the socket, then says why it is over.
 async fn carry(ssh: &Server, socket: Shared) {
     let ended = ssh.serve(socket.clone()).await;
@@ -105,6 +119,7 @@ async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
         if socket.flush().await.is_ok() {
             let mut unheard = [0; 1024];
             while let Ok(1..) = socket.read(&mut unheard).await {}
+            poll_fn(|context| socket.lock().poll_hear_out(context)).await;
         }
     };
     // A peer that does not answer is gone.

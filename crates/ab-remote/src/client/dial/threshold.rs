@@ -9,9 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How an answer begins that opens a WebSocket, and how its head ends.
+/// How an answer begins that opens a WebSocket.
 const SWITCHING: &[u8] = b"HTTP/1.1 101";
-const END: &[u8] = b"\r\n\r\n";
 
 #[derive(Debug)]
 pub(super) struct Threshold<S> {
@@ -34,16 +33,29 @@ impl<S> Threshold<S> {
 
     /// How many of these bytes, which have just come, are of the head.
     fn shown(&mut self, bytes: &[u8]) -> usize {
-        let before = self.head.len();
         self.head.extend_from_slice(bytes);
-        // It may have begun with what came before.
-        let from = before.saturating_sub(END.len() - 1);
-        let end = self.head[from..].windows(END.len()).position(|window| window == END);
-        let Some(end) = end.filter(|_| self.head.starts_with(SWITCHING)) else {
-            return bytes.len();
-        };
-        self.beyond = self.head.split_off(from + end + END.len());
+        let Some(end) = end(&self.head) else { return bytes.len() };
+        self.beyond = self.head.split_off(end);
         bytes.len() - self.beyond.len()
+    }
+}
+
+/// Where a head ends that opens a WebSocket: after its first empty line, of which some have others
+/// before them. Lines may end without a carriage return, as readers of heads have it.
+fn end(answer: &[u8]) -> Option<usize> {
+    let blank = answer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let head = &answer[blank..];
+    if !head.starts_with(SWITCHING) {
+        return None;
+    }
+    let mut lines = head.split_inclusive(|byte| *byte == b'\n');
+    let mut end = blank;
+    loop {
+        let line = lines.next()?;
+        end += line.len();
+        if matches!(line, b"\n" | b"\r\n") {
+            return Some(end);
+        }
     }
 }
 
@@ -97,15 +109,21 @@ mod tests {
 
     #[test]
     fn a_head_is_shown_however_it_comes() {
-        let answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n\x82\x01!";
-        let (head, beyond) = answer.split_at(answer.len() - 3);
-        for cut in 0..answer.len() {
-            let (one, two) = answer.split_at(cut);
-            // Nobody reads on once the head is there.
-            let pieces = if cut >= head.len() { vec![one] } else { vec![one, two] };
-            let (shown, hidden) = shown(&pieces);
-            assert_eq!(shown, head, "cut at {cut}");
-            assert!(beyond.starts_with(&hidden), "cut at {cut}");
+        for head in [
+            &b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"[..],
+            b"HTTP/1.1 101 Switching Protocols\nUpgrade: websocket\n\n",
+            b"\r\nHTTP/1.1 101\r\nUpgrade: websocket\n\r\n",
+        ] {
+            let beyond = b"\x82\x02\n\n";
+            let answer = [head, beyond].concat();
+            for cut in 0..answer.len() {
+                let (one, two) = answer.split_at(cut);
+                // Nobody reads on once the head is there.
+                let pieces = if cut >= head.len() { vec![one] } else { vec![one, two] };
+                let (shown, hidden) = shown(&pieces);
+                assert_eq!(shown, head, "cut at {cut}");
+                assert!(beyond.starts_with(&hidden), "cut at {cut}");
+            }
         }
     }
 
