@@ -4,12 +4,13 @@
 //! told how much the process took; it sends no more than [`INPUT_ROOM`] ahead.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{Control, ExecRequest, Output, Process};
 use ab_core::{Backend, Code, Effect, Error, Kind, Verb};
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::inbox::Inbox;
@@ -108,11 +109,37 @@ fn misplaced(message: &str) -> Error {
     Error::new(Code::ExecError, Kind::Invalid, message)
 }
 
+/// What is said to the client, one frame at a time: several speak at once here, and a frame may have
+/// to wait in its middle for room.
+struct Speech<'a> {
+    outlet: &'a Outlet,
+    turn: Mutex<()>,
+    /// A frame was begun. If it is still so at the next turn, its speaker was stopped in its middle.
+    halfway: AtomicBool,
+}
+
+impl<'a> Speech<'a> {
+    fn new(outlet: &'a Outlet) -> Self {
+        Self { outlet, turn: Mutex::new(()), halfway: AtomicBool::new(false) }
+    }
+
+    async fn say(&self, frame: &FromProcess) -> Result<(), Gone> {
+        let _turn = self.turn.lock().await;
+        if self.halfway.swap(true, Ordering::AcqRel) {
+            return Err(Gone);
+        }
+        self.outlet.stdout(framed(frame)).await?;
+        self.halfway.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
 async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone> {
+    let speech = &Speech::new(outlet);
     let Begun { mut process, room, seat } = begun;
     let stdin = process.stdin.take();
     let began = FromProcess::Began { id: process.id.clone(), input: stdin.is_some() };
-    outlet.stdout(framed(&began)).await?;
+    speech.say(&began).await?;
     let space = &Semaphore::new(0);
     give(space, room);
     let (input, mut fed) = mpsc::unbounded_channel::<Fed>();
@@ -130,7 +157,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 return;
             }
             waiting.add_permits(length);
-            if outlet.stdout(framed(&FromProcess::Room(length as u64))).await.is_err() {
+            if speech.say(&FromProcess::Room(length as u64)).await.is_err() {
                 return;
             }
         }
@@ -192,7 +219,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
     let mut end = process.ending().clone();
     let telling = async {
         let exit = end.wait().await;
-        outlet.stdout(framed(&FromProcess::Ended(exit))).await
+        speech.say(&FromProcess::Ended(exit)).await
     };
     let talking = async {
         while let Some(output) = process.output.recv().await {
@@ -201,18 +228,18 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 // Nobody closes it.
                 let Ok(permit) = space.acquire_many(length).await else { return Err(Gone) };
                 permit.forget();
-                outlet.stdout(framed(&FromProcess::Output(piece))).await?;
+                speech.say(&FromProcess::Output(piece)).await?;
             }
         }
         Ok(())
     };
     let speaking = async {
         tokio::try_join!(telling, talking)?;
-        outlet.stdout(framed(&FromProcess::Over)).await
+        speech.say(&FromProcess::Over).await
     };
     tokio::select! {
         told = speaking => told,
-        () = hearing => outlet.stdout(framed(&FromProcess::Over)).await,
+        () = hearing => speech.say(&FromProcess::Over).await,
         () = retired => Err(Gone),
     }
 }

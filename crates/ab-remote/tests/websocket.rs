@@ -198,7 +198,10 @@ async fn goodbyes_are_answered_with_what_may_be_sent() {
 
 #[tokio::test]
 async fn a_reader_and_a_writer_may_be_two_tasks() {
-    for (ours, theirs) in [pair(NARROW), { let (one, two) = pair(NARROW); (two, one) }] {
+    for (ours, theirs) in [pair(NARROW), {
+        let (one, two) = pair(NARROW);
+        (two, one)
+    }] {
         let (mut reader, mut writer) = tokio::io::split(ours);
         let (mut far_reader, mut far_writer) = tokio::io::split(theirs);
         let bytes = vec![7; 300_000];
