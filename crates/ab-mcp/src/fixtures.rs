@@ -117,6 +117,11 @@ impl Fixtures {
         prompts::complete(request)
     }
 
+    /// A subscriber comes in this task, and is not told so yet.
+    pub(crate) fn expect_listener(&self) {
+        self.listeners.expect();
+    }
+
     /// Tells the subscriber of changes until it is gone.
     pub(crate) async fn listen(&self, subscription: SubscriptionContext) {
         self.listeners.keep(subscription).await;

@@ -363,7 +363,9 @@ impl ServerHandler for Server {
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        self.fixtures.as_ref().map(|_| requested.supported_by(&Fixtures::capabilities()))
+        let fixtures = self.fixtures.as_ref()?;
+        fixtures.expect_listener();
+        Some(requested.supported_by(&Fixtures::capabilities()))
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
