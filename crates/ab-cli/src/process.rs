@@ -50,7 +50,7 @@ pub(crate) fn run(command: Command) -> Exit {
 
 /// Threads that talk to callers. Files and commands have threads of their own, and what commands do is
 /// why the machine is there: the other half is theirs.
-fn threads() -> usize {
+pub(crate) fn threads() -> usize {
     const FEWEST: usize = 2;
     const MOST: usize = 8;
     let half = thread::available_parallelism().map_or(1, |processors| processors.get() / 2);

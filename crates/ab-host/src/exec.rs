@@ -19,7 +19,7 @@ use ab_core::Verb;
 use ab_core::effective::EffectivePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, Exit, Feed, Lifetime, Process, ProcessId, ProcessInfo,
+    Command, ExecLimits, ExecRequest, Feed, Lifetime, Process, ProcessId, ProcessInfo,
 };
 use tokio::sync::OnceCell;
 
@@ -146,10 +146,13 @@ impl Runner {
         let Feed { output, stdin, control, ending, leash } = feed;
         let reins = Reins { stdin, control, leash: Some(leash), stop: self.table.stop(), wall };
         tokio::spawn(async move {
-            let exit = supervise(running, channels, Sink::Reader(output), reins).await;
+            let (exit, spent) = supervise(running, channels, Sink::Reader(output), reins).await;
             given_back(remains).await;
             ending.set(exit);
             drop(place);
+            // Who waits for the end hears of it first.
+            tokio::task::yield_now().await;
+            drop(spent);
         });
         process
     }
@@ -187,7 +190,7 @@ impl Runner {
         let table = self.table.clone();
         tokio::spawn(async move {
             let sink = Sink::Spool(spool.clone());
-            let exit: Exit = supervise(running, channels, sink, reins).await;
+            let (exit, _spent) = supervise(running, channels, sink, reins).await;
             given_back(remains).await;
             spool.finish();
             table.ended(place.number, &exit);

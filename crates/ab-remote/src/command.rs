@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ab_core::process::{Cause, Channel, Command, Control, Exit, Process, Stdin, TerminalSize};
 use ab_core::{Backend, Error, ExecOptions, Kind};
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::inbox::Inbox;
 use crate::outlet::{Gone, Outlet};
@@ -34,12 +34,14 @@ pub(crate) struct Terminal {
 }
 
 /// What is to be run, and with what.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) line: String,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) terminal: Option<Terminal>,
     pub(crate) deaths: Deaths,
+    /// Told, or dropped, when it has been started or never will be.
+    pub(crate) started: oneshot::Sender<()>,
 }
 
 /// How a client is told that a signal ended its command.
@@ -91,6 +93,7 @@ pub(crate) async fn run(
 }
 
 async fn start(backend: &Backend, run: Run) -> Result<Process, Error> {
+    let _started = run.started;
     let mut env = run.env;
     if let Some(terminal) = &run.terminal {
         let kind = if terminal.kind.is_empty() { DEFAULT_TERMINAL } else { &terminal.kind };

@@ -3,6 +3,8 @@
 //!
 //! - [`Server`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
 //!   [`websocket::Socket`] makes a byte stream of a WebSocket.
+//! - A server with [`Lanes`] keeps each connection on one thread; without them the runtime that calls
+//!   does the work.
 //! - What a connection started ends with it: commands, open files, tasks.
 //! - No file of a workspace is opened here and no program started; the backend does that, with its
 //!   guards and walls. Host keys and lists of known hosts are the only files.
@@ -14,6 +16,7 @@ mod command;
 mod cut;
 mod host_key;
 mod inbox;
+mod lanes;
 mod ledger;
 mod listener;
 mod outlet;
@@ -27,5 +30,6 @@ pub mod wire;
 
 pub use auth::{Access, Users};
 pub use host_key::{HostKey, Origin};
+pub use lanes::Lanes;
 pub use listener::{Listening, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, Observer, listen};
 pub use server::{Ended, Server, Settings};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::server::{Ended, Server, closed};
 
@@ -82,26 +83,44 @@ pub async fn listen(listener: TcpListener, server: Server, listening: Listening)
         };
         let (server, told) = (server.clone(), listening.ended.clone());
         let (stranger, sent_away) = Strangers::admit(&strangers);
-        tasks.spawn(async move {
+        let (socket, lanes) = (stream.into_std(), server.clone());
+        let serving = async move {
             let ended = tokio::select! {
-                ended = serve_one(&server, stream, || drop(stranger)) => ended,
+                ended = serve_one(&server, socket, || drop(stranger)) => ended,
                 () = sent_away => Ended::NotLoggedIn("it made room for another".to_owned()),
             };
             told(peer, &ended);
             drop(place);
-        });
+        };
+        match lanes.lanes() {
+            Some(lanes) => {
+                let serving = AbortOnDropHandle::new(lanes.spawn(serving));
+                // A panic in it was told already.
+                tasks.spawn(async move { drop(serving.await) })
+            }
+            None => tasks.spawn(serving),
+        };
     }
     drop(listener);
     while tasks.join_next().await.is_some() {}
     Ok(())
 }
 
-async fn serve_one(server: &Server, stream: TcpStream, logged_in: impl FnOnce() + Send) -> Ended {
-    // Small packets in both directions wait for nothing.
-    if let Err(error) = stream.set_nodelay(true) {
-        return Ended::NotLoggedIn(error.to_string());
+/// The socket is waited for where this runs, wherever it was accepted.
+async fn serve_one(
+    server: &Server,
+    socket: io::Result<std::net::TcpStream>,
+    logged_in: impl FnOnce() + Send,
+) -> Ended {
+    let stream = socket.and_then(TcpStream::from_std).and_then(|stream| {
+        // Small packets in both directions wait for nothing.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    });
+    match stream {
+        Ok(stream) => server.serve_told(stream, logged_in).await,
+        Err(error) => Ended::NotLoggedIn(error.to_string()),
     }
-    server.serve_told(stream, logged_in).await
 }
 
 /// Those who have not said who they are.

@@ -21,6 +21,7 @@ use crate::auth::Access;
 use crate::backlog::Backlog;
 use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
+use crate::lanes::Lanes;
 use crate::ledger::Ledger;
 use crate::sftp::{Staging, Turn};
 use connection::{Connection, Failure};
@@ -93,6 +94,7 @@ struct Shared {
     /// How many connections there are.
     connections: watch::Sender<usize>,
     commons: Commons,
+    lanes: Option<Lanes>,
 }
 
 /// What all connections share beside the workspace.
@@ -150,6 +152,16 @@ type SentAway = Arc<OnceLock<Failure>>;
 
 impl Server {
     pub fn new(backend: Backend, settings: Settings) -> Self {
+        Self::made(backend, settings, None)
+    }
+
+    /// A server whose connections by [`listen`](crate::listen) are served on threads of their own.
+    /// What else is served there is up to whoever calls [`serve`](Self::serve).
+    pub fn on_lanes(backend: Backend, settings: Settings, lanes: Lanes) -> Self {
+        Self::made(backend, settings, Some(lanes))
+    }
+
+    fn made(backend: Backend, settings: Settings, lanes: Option<Lanes>) -> Self {
         let config = Arc::new(preferences::config(&settings));
         let shared = Shared {
             backend,
@@ -162,6 +174,7 @@ impl Server {
                 staging: Staging::default(),
                 making: Arc::default(),
             },
+            lanes,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -173,6 +186,11 @@ impl Server {
 
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
+    }
+
+    /// The threads for its connections, if it has any.
+    pub fn lanes(&self) -> Option<&Lanes> {
+        self.shared.lanes.as_ref()
     }
 
     /// How many connections are being served.

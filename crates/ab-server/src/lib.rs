@@ -4,6 +4,7 @@
 //! knows who may ask at all; then its route, which is registered together with its description.
 //! Nothing here opens files or runs commands: the surfaces hold a [`Backend`](ab_core::Backend).
 
+mod beyond;
 mod connections;
 mod gate;
 mod log;

@@ -7,6 +7,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,6 +47,17 @@ impl Watched {
         let (taken, patient) = (AtomicU64::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { socket, taken, patient });
         (Watched { shared: shared.clone(), patience, stalled: None }, Watch(shared))
+    }
+
+    /// From here on it is waited for by the runtime that calls, nobody watches it, and the peer may
+    /// take its time.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        let socket = self.shared.socket.as_fd().try_clone_to_owned()?;
+        let socket = TcpStream::from_std(socket.into())?;
+        let (taken, patient) = (AtomicU64::new(0), AtomicBool::new(true));
+        self.shared = Arc::new(Shared { socket, taken, patient });
+        self.stalled = None;
+        Ok(())
     }
 
     /// Counts what was taken, or the time in which nothing was.

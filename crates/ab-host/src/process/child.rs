@@ -98,6 +98,11 @@ pub(crate) struct Started {
     pub(crate) handle: OwnedFd,
 }
 
+/// Copies of handles that a start needed. They are closed by whoever has time: right after a start
+/// the child has the better use for the processor.
+#[derive(Debug, Default)]
+pub(crate) struct Copies(Vec<OwnedFd>);
+
 /// What the child was about to do when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -175,12 +180,15 @@ struct Shared<'a> {
 
 /// Starts the program. Every signal must be blocked in the calling thread: a handler that ran in
 /// the child would run in the parent's memory.
-pub(crate) fn start(image: &Image, stack: &mut Stack) -> Result<Started, Failed> {
+pub(crate) fn start(
+    image: &Image,
+    stack: &mut Stack,
+    copies: &mut Copies,
+) -> Result<Started, Failed> {
     let failed = |errno| Failed { step: Step::Handles, errno };
     if image.handles.len() >= FIRST_SOURCE as usize {
         return Err(failed(Errno::MFILE));
     }
-    let mut copies = Vec::new();
     // Numbers that cannot collide with those that the child's handles get.
     let mut raised = |handle: &OwnedFd| -> Result<RawFd, Failed> {
         if handle.as_raw_fd() >= FIRST_SOURCE {
@@ -188,7 +196,7 @@ pub(crate) fn start(image: &Image, stack: &mut Stack) -> Result<Started, Failed>
         }
         let copy = rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE).map_err(failed)?;
         let number = copy.as_raw_fd();
-        copies.push(copy);
+        copies.0.push(copy);
         Ok(number)
     };
     let sources = image.handles.iter().map(&mut raised).collect::<Result<_, _>>()?;

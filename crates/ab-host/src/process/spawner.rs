@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use tokio::sync::oneshot;
 
-use super::child::{self, Failed, Image, Stack, Started};
+use super::child::{self, Copies, Failed, Image, Stack, Started};
 
 /// Starts that can be under way at a time: each keeps its thread until it is another program.
 const MOST: usize = 4;
@@ -36,7 +36,8 @@ pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
     told(ordered(image)?.blocking_recv())
 }
 
-type Answer = Result<Newborn, Failed>;
+/// With what is left of the order, for whoever gave it to clear away.
+type Answer = (Result<Newborn, Failed>, Box<Image>, Copies);
 
 /// One that runs and that nobody has taken over. Whoever wanted it may go away at any time, also
 /// when the answer is already on its way: what is let go of ends, with its group.
@@ -61,7 +62,8 @@ fn ordered(image: Image) -> std::io::Result<oneshot::Receiver<Answer>> {
 }
 
 fn told(answer: Result<Answer, oneshot::error::RecvError>) -> std::io::Result<Started> {
-    let mut newborn = answer.map_err(|_| lost())?.map_err(|failed| {
+    let (newborn, _image, _copies) = answer.map_err(|_| lost())?;
+    let mut newborn = newborn.map_err(|failed| {
         std::io::Error::new(std::io::Error::from(failed.errno).kind(), FailedStart(failed))
     })?;
     newborn.0.take().ok_or_else(lost)
@@ -128,8 +130,10 @@ fn work(orders: &Receiver<Order>) {
         };
         match order {
             Ok(Order::Start(image, answer)) => {
-                let started = child::start(&image, &mut stack);
-                drop(answer.send(started.map(|started| Newborn(Some(started)))));
+                let mut copies = Copies::default();
+                let started = child::start(&image, &mut stack, &mut copies);
+                let newborn = started.map(|started| Newborn(Some(started)));
+                drop(answer.send((newborn, image, copies)));
             }
             Ok(Order::Bury(handle)) => dead.push(handle),
             Err(RecvTimeoutError::Timeout) => {}

@@ -62,11 +62,12 @@ pub(crate) async fn supervise(
     channels: Channels,
     sink: Sink,
     mut reins: Reins,
-) -> Exit {
+) -> (Exit, Spent) {
     let Channels { stdout, stderr, stdin, terminal } = channels;
     let pace = Pace::default();
     let tails = Tails::default();
-    let output = pump([stdout, stderr], &sink, &pace, &tails);
+    let spent = Spent::default();
+    let output = pump([stdout, stderr], &sink, &pace, &tails, &spent);
     tokio::pin!(output);
     let (end_input, input_ended) = oneshot::channel();
     let feeding = feed(stdin, reins.stdin.take(), input_ended, terminal.is_some());
@@ -132,7 +133,25 @@ pub(crate) async fn supervise(
         blocking::finish(group.into_removal()).await;
     }
     let (stdout_tail, stderr_tail) = tails.texts();
-    Exit { code: status.code, signal: status.signal, cause, stdout_tail, stderr_tail }
+    let exit = Exit { code: status.code, signal: status.signal, cause, stdout_tail, stderr_tail };
+    (exit, spent.taken())
+}
+
+/// Channels that have ended and are still to be closed. That takes a while, in which others need not
+/// wait: neither the process, which lets go of its channels right before its end, nor whoever waits
+/// for that end.
+#[derive(Debug, Default)]
+pub(crate) struct Spent(std::sync::Mutex<Vec<ReadEnd>>);
+
+impl Spent {
+    fn keep(&self, channel: Option<ReadEnd>) {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(channel);
+    }
+
+    fn taken(&self) -> Self {
+        let mut spent = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Self(std::sync::Mutex::new(std::mem::take(&mut spent)))
+    }
 }
 
 /// Whether output is waited for, and how often some came.
@@ -143,7 +162,13 @@ struct Pace {
 }
 
 /// Takes output from both channels to its sink until both have ended.
-async fn pump(channels: [Option<ReadEnd>; 2], sink: &Sink, pace: &Pace, tails: &Tails) {
+async fn pump(
+    channels: [Option<ReadEnd>; 2],
+    sink: &Sink,
+    pace: &Pace,
+    tails: &Tails,
+    spent: &Spent,
+) {
     let [mut stdout, mut stderr] = channels;
     let mut sequence = 0;
     while stdout.is_some() || stderr.is_some() {
@@ -155,10 +180,10 @@ async fn pump(channels: [Option<ReadEnd>; 2], sink: &Sink, pace: &Pace, tails: &
         pace.waits.store(false, Ordering::Relaxed);
         pace.reads.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = read else {
-            match channel {
-                Channel::Stdout => stdout = None,
-                Channel::Stderr => stderr = None,
-            }
+            spent.keep(match channel {
+                Channel::Stdout => stdout.take(),
+                Channel::Stderr => stderr.take(),
+            });
             continue;
         };
         tails.note(channel, &bytes);

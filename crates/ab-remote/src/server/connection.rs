@@ -1,7 +1,7 @@
 //! What a client says, as russh tells it, and what becomes of it.
 //!
 //! russh calls from the one loop that also reads the socket: nothing here waits for a command, a
-//! file or the client itself.
+//! file or the client itself, but for the moment that a command usually takes to be started.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,7 +15,7 @@ use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
 };
 use russh::{Channel, ChannelId, ChannelOpenFailure, ChannelWriteHalf, Disconnect, Pty, Sig};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -32,6 +32,8 @@ use crate::wire::frame;
 
 /// How long a channel that is held back waits with each of its packets, and all others with it.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a command may take to be started before its client is answered all the same.
+const HEAD_START: Duration = Duration::from_millis(5);
 /// Signals and sizes of a terminal that wait for a command.
 const CONTROLS: usize = 16;
 /// Variables that a client may give a command.
@@ -226,9 +228,10 @@ impl Connection {
         let mut tasks = lock(&self.tasks);
         tasks.sweep();
         let task = match what {
-            What::Command(line) => {
+            What::Command(line, started) => {
                 let deaths = Deaths::of(session.remote_sshid());
-                let run = Run { line, env: idle.env, terminal: idle.terminal, deaths };
+                let (env, terminal) = (idle.env, idle.terminal);
+                let run = Run { line, env, terminal, deaths, started };
                 tasks.commands.spawn(command::run(backend, run, inbox.clone(), outlet, wishes))
             }
             What::Sftp => {
@@ -251,6 +254,18 @@ impl Connection {
         drop(tasks);
         self.lines.insert(channel, Line::Busy(Busy { inbox, controls, task, restful }));
         true
+    }
+
+    /// Starts a command, and answers once it runs: what an answer makes the client do would take time
+    /// from the start. One that takes long, for somebody may have to be asked, is answered before.
+    async fn command(&mut self, channel: ChannelId, session: &mut Session, line: &str) -> Done {
+        let (starts, started) = oneshot::channel();
+        let taken = self.occupy(channel, session, What::Command(line.to_owned(), starts));
+        if taken {
+            // Dropped is as good as told.
+            let _ = timeout(HEAD_START, started).await;
+        }
+        answer(session, channel, taken)
     }
 
     /// How a channel is doing, among the others.
@@ -290,7 +305,8 @@ impl Drop for Connection {
 
 /// What a channel is for.
 enum What {
-    Command(String),
+    /// Tells when it has been started, or never will be.
+    Command(String, oneshot::Sender<()>),
     Sftp,
     Process,
 }
@@ -463,8 +479,7 @@ impl Handler for Connection {
     }
 
     async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Done {
-        let started = self.occupy(channel, session, What::Command(SHELL.to_owned()));
-        answer(session, channel, started)
+        self.command(channel, session, SHELL).await
     }
 
     async fn exec_request(
@@ -474,9 +489,10 @@ impl Handler for Connection {
         session: &mut Session,
     ) -> Done {
         let line = std::str::from_utf8(line).ok().filter(|line| line.len() <= MAX_LINE);
-        let started =
-            line.is_some_and(|line| self.occupy(channel, session, What::Command(line.to_owned())));
-        answer(session, channel, started)
+        match line {
+            Some(line) => self.command(channel, session, line).await,
+            None => answer(session, channel, false),
+        }
     }
 
     async fn subsystem_request(

@@ -18,15 +18,16 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::SEC_WEBSOCKET_VERSION;
 use axum::response::{IntoResponse, Response};
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
+use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Error as SocketError;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::workspace::Served;
+use crate::beyond::Beyond;
 use crate::gate::Caller;
 use crate::log::SentAway;
 use crate::problem::{Problem, Refusal};
@@ -81,10 +82,10 @@ pub(crate) async fn connect(
     tokio::spawn(served.sockets.track_future(async move {
         // A caller that left meanwhile is not missed.
         let Ok(stream) = upgrade.await else { return };
-        let socket = Shared::new(Socket::server(TokioIo::new(stream)));
+        let stream = Beyond::new(stream);
         match caller {
-            Caller::Trusted => carry(&ssh, socket).await,
-            Caller::Wrong | Caller::Unknown => part(socket, UNAUTHORIZED).await,
+            Caller::Trusted => carried(ssh, stream).await,
+            Caller::Wrong | Caller::Unknown => part(Shared::new(stream), UNAUTHORIZED).await,
         }
     }));
     if caller != Caller::Trusted {
@@ -102,6 +103,20 @@ fn another_version() -> Response {
     let message = "WebSockets of version 13 are spoken here";
     let problem = Problem::new(StatusCode::UPGRADE_REQUIRED, "Another version", message);
     ([(SEC_WEBSOCKET_VERSION, "13")], problem).into_response()
+}
+
+/// Serves SSH on a lane, where there are any.
+async fn carried(ssh: Server, mut stream: Beyond) {
+    let lanes = ssh.lanes().cloned();
+    let Some(lanes) = lanes else { return carry(&ssh, Shared::new(stream)).await };
+    let serving = lanes.spawn(async move {
+        match stream.settle() {
+            Ok(()) => carry(&ssh, Shared::new(stream)).await,
+            Err(error) => tracing::warn!(%error, "cannot serve an SSH connection"),
+        }
+    });
+    // A panic in it was told already.
+    let _ = AbortOnDropHandle::new(serving).await;
 }
 
 /// Serves SSH over the socket, then says why it is over.
@@ -128,14 +143,14 @@ async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
 
 /// The socket, held by the stream and by whoever says goodbye after it. Closing it is the latter's.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Socket<TokioIo<Upgraded>>>>);
+struct Shared(Arc<Mutex<Socket<Beyond>>>);
 
 impl Shared {
-    fn new(socket: Socket<TokioIo<Upgraded>>) -> Self {
-        Self(Arc::new(Mutex::new(socket)))
+    fn new(stream: Beyond) -> Self {
+        Self(Arc::new(Mutex::new(Socket::server(stream))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Socket<TokioIo<Upgraded>>> {
+    fn lock(&self) -> MutexGuard<'_, Socket<Beyond>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::Backend;
-use ab_remote::{Access, Ended, HostKey, Listening, Origin, Server, Settings, Users};
+use ab_remote::{Access, Ended, HostKey, Lanes, Listening, Origin, Server, Settings, Users};
 use clap::Args;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::sockets;
 use crate::commands::input;
 use crate::failure::Failure;
+use crate::process;
 
 /// Where a daemon that runs as a service keeps its key.
 const HOST_KEY: &str = "/var/lib/agentbe/ssh_host_ed25519_key";
@@ -89,9 +90,11 @@ impl Ssh {
         }
         let fingerprint = Some(key.fingerprint());
         let keepalive = self.ssh_keepalive.map(|seconds| Duration::from_secs(seconds.into()));
+        let lanes = Lanes::open(process::threads())
+            .map_err(|error| Failure::input("start the threads for SSH", error))?;
         let server = |access| {
             let settings = Settings { keepalive, ..Settings::new(key.clone(), access) };
-            Server::new(backend.clone(), settings)
+            Server::on_lanes(backend.clone(), settings, lanes.clone())
         };
         // Whoever gets as far as the upgrade has shown the token.
         let socket = (!self.disable_ssh_ws).then(|| server(Access::Any));
