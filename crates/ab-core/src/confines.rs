@@ -17,5 +17,6 @@ pub struct Confines<'a> {
     pub readable: &'a [&'a str],
 }
 
-/// Refuses a line when a word of it leads out of the confines, or when it cannot be understood.
+/// Refuses a line when a word of it leads out of the confines, or when it cannot be understood. It
+/// looks at nothing but these: a line that passed once passes there again, unasked.
 pub type Screen = fn(&str, &Confines<'_>) -> Result<()>;

@@ -22,6 +22,7 @@ pub mod metadata;
 mod mounts;
 pub mod options;
 pub mod overlay;
+pub mod passed;
 pub mod path;
 pub mod process;
 mod recipe;

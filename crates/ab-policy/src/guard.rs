@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::guard::{Entry, Refusal};
+use ab_core::passed::Passed;
 use ab_core::{
     Answer, Approver, Call, Control, DenyAll, Error, Guard, Kind, Outcome, Question, Result,
     Strength, Subject, Verb, Verdict, WsPath,
@@ -18,6 +19,8 @@ pub struct CommandGuard {
     rules: Rules,
     scene: Scene,
     approver: Arc<dyn Approver>,
+    /// Commands that the rules allow, with where they start: neither rules nor scene ever change.
+    allowed: Passed,
 }
 
 #[derive(Debug)]
@@ -56,7 +59,7 @@ impl CommandGuard {
 
     fn by(rules: Rules, root_aliases: &[String]) -> Self {
         let scene = root_aliases.iter().fold(Scene::new(), |scene, alias| scene.with_root(alias));
-        Self { rules, scene, approver: Arc::new(DenyAll) }
+        Self { rules, scene, approver: Arc::new(DenyAll), allowed: Passed::default() }
     }
 
     /// Takes questions to `approver`.
@@ -84,11 +87,20 @@ impl Guard for CommandGuard {
         if self.rules.profile() == Profile::Off {
             return Entry::PASS;
         }
+        // The whole path and its end below the fence tell where the fence is.
+        let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.below_fence()]);
+        let texts = cwd.chain([command]);
+        if self.allowed.has(texts.clone()) {
+            return Entry::PASS;
+        }
         let judgement = match self.rules.judge(command, &self.scene_at(call.path)) {
             Ok(judgement) => judgement,
             Err(error) => return Entry::Ready(Err(error)),
         };
-        let Some(hit) = judgement.decisive().cloned() else { return Entry::PASS };
+        let Some(hit) = judgement.decisive().cloned() else {
+            self.allowed.note(texts);
+            return Entry::PASS;
+        };
         match judgement.verdict {
             Verdict::Allow => Entry::PASS,
             Verdict::Deny => Entry::Ready(Err(refusal(&hit, command, Kind::Denied, "refused"))),

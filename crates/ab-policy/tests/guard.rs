@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::journal::{Journal, MemoryWriter, Mode};
 use ab_core::{
-    Answer, Approver, Assembly, Backend, Code, Guards, Kind, Question, ScopeOptions, Verb,
+    Answer, Approver, Assembly, Backend, Code, ExecOptions, Guards, Kind, Question, ScopeOptions,
+    Verb,
 };
 use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
 use ab_testkit::Recording;
@@ -129,6 +130,28 @@ async fn a_scope_is_the_whole_workspace_of_its_commands() {
     tenant.exec("cd /srv/ws/tenants/a && ls").await.unwrap();
     tenant.exec("cd src && cd ..").await.unwrap();
     backend.exec("cat tenants/b/secret").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_allowed_once_is_judged_again_elsewhere() {
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let command = "cat ../x";
+    for _ in 0..3 {
+        let below = ExecOptions { cwd: Some("tenants/a".to_owned()), ..ExecOptions::default() };
+        backend.exec_with(command, below).await.unwrap();
+        // The same directory, once as a place in the workspace and once as all there is.
+        let tenant = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
+        failure(tenant.exec(command).await, Kind::Denied);
+        failure(backend.exec(command).await, Kind::Denied);
+    }
+    assert_eq!(driver.seen().len(), 3);
+    let person = Person::who_says(Answer::Yes);
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded).asking(person.clone()));
+    for _ in 0..2 {
+        backend.exec("rm -rf \"$X\"").await.unwrap();
+    }
+    assert_eq!(person.asked.lock().unwrap().len(), 2, "a yes is for one time");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ab_core::confines::Confines;
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::passed::Passed;
 use ab_core::process::{Access, Command, ExecRequest};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
@@ -40,6 +41,8 @@ const SWAPPED: &str = "agent-backend: the workspace changed while the command wa
 #[derive(Debug, Default)]
 pub(super) struct Wardrobe {
     rules: Mutex<BTreeMap<String, Lent>>,
+    /// Lines that were screened, with their roots and directories.
+    screened: Passed,
 }
 
 /// Rules for one place, and a directory for temporary files that only they open.
@@ -166,7 +169,13 @@ impl Wardrobe {
                 let roots: Vec<String> = scene.aliases.iter().filter(own).cloned().collect();
                 let confines =
                     Confines { roots: &roots, cwd: &scene.cwd_below, readable: bwrap::SYSTEM };
-                screen(&request.command.line(), &confines)?;
+                let line = request.command.line();
+                let roots = roots.iter().map(String::as_str);
+                let texts = [&*line, &scene.cwd_below].into_iter().chain(roots);
+                if !self.screened.has(texts.clone()) {
+                    screen(&line, &confines)?;
+                    self.screened.note(texts);
+                }
             }
             Isolation::Auto | Isolation::None => {}
         }
