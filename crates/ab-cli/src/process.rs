@@ -18,7 +18,7 @@ use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
 
 /// How long work that has begun may take to come to its end.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(command: Command) -> Exit {
     let mut terminal = Terminal::new(command.format());

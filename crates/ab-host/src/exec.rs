@@ -19,7 +19,7 @@ use ab_core::Verb;
 use ab_core::effective::EffectivePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, Feed, Lifetime, Process, ProcessId, ProcessInfo,
+    Cause, Command, ExecLimits, ExecRequest, Exit, Feed, Lifetime, Process, ProcessId, ProcessInfo,
 };
 use tokio::sync::OnceCell;
 
@@ -187,17 +187,36 @@ impl Runner {
             },
         );
         let reins = Reins { stdin, control, leash: None, stop: self.table.stop(), wall };
-        let table = self.table.clone();
+        let staying = Staying { table: self.table.clone(), spool: spool.clone(), place };
         tokio::spawn(async move {
-            let sink = Sink::Spool(spool.clone());
-            let (exit, _spent) = supervise(running, channels, sink, reins).await;
+            let (exit, _spent) = supervise(running, channels, Sink::Spool(spool), reins).await;
             given_back(remains).await;
-            spool.finish();
-            table.ended(place.number, &exit);
+            staying.has_ended(&exit);
             ending.set(exit);
-            drop(place);
         });
         self.table.attach(&id, 0)
+    }
+}
+
+/// An entry of the table that says it runs; also where its task is dropped it does not say so for ever.
+struct Staying {
+    table: Arc<Table>,
+    spool: Arc<Spool>,
+    place: Place,
+}
+
+impl Staying {
+    fn has_ended(&self, exit: &Exit) {
+        self.spool.finish();
+        self.table.ended(self.place.number, exit);
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        if self.table.runs(self.place.number) {
+            self.has_ended(&Exit { cause: Cause::Dropped, ..Exit::default() });
+        }
     }
 }
 

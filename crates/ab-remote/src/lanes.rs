@@ -5,17 +5,20 @@
 //! wake up on another processor. On a lane the socket, the tasks and the processes of a connection
 //! are all waited for by one thread.
 
+use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Cheap to clone. Dropping the last ends the threads, and with them whatever still runs there: also
-/// processes that were to outlive their connection.
+/// Cheap to clone. They end with the last, or when they are told to, and with them whatever still
+/// runs there: also processes that were to outlive their connection.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     lanes: Arc<[Lane]>,
@@ -26,8 +29,10 @@ struct Lane {
     runtime: Handle,
     /// How many futures it has.
     busy: Arc<AtomicUsize>,
-    /// The thread ends when this is dropped.
-    _open: oneshot::Sender<()>,
+    /// The thread ends when this says so, or is gone.
+    closed: watch::Sender<bool>,
+    /// Hears nothing until the thread has ended.
+    ended: Mutex<Receiver<Infallible>>,
 }
 
 impl Lanes {
@@ -37,7 +42,7 @@ impl Lanes {
         Ok(Lanes { lanes })
     }
 
-    /// Runs a future on the thread that has the fewest.
+    /// Runs a future on the thread that has the fewest. Once they have ended it is dropped instead.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -50,21 +55,43 @@ impl Lanes {
             future.await
         })
     }
+
+    /// Drops whatever runs there, and waits for that as long as `patience` lasts. Blocks, and must
+    /// not be called on a lane.
+    pub fn end(&self, patience: Duration) {
+        let last = Instant::now() + patience;
+        for lane in &*self.lanes {
+            lane.closed.send_replace(true);
+        }
+        for lane in &*self.lanes {
+            let ended = lane.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            // Either it has ended, or the time is up.
+            let _ = ended.recv_timeout(last.saturating_duration_since(Instant::now()));
+        }
+    }
 }
 
 impl Lane {
     fn open() -> io::Result<Lane> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let (open, closed) = oneshot::channel::<()>();
+        let (closed, mut closing) = watch::channel(false);
+        let (ends, ended) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let serve = move || {
-            // Nothing is ever sent: it ends when the other end is gone.
-            let _ = runtime.block_on(closed);
-            // Who works on a file finishes that, but nobody waits for it.
+            let _ends = ends;
+            // Made where it is dropped: that may wait, which a caller's thread must not.
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(error))),
+            };
+            if tell.send(Ok(runtime.handle().clone())).is_ok() {
+                let _ = runtime.block_on(closing.wait_for(|closed| *closed));
+            }
             runtime.shutdown_background();
         };
         thread::Builder::new().name("ab-remote lane".to_owned()).spawn(serve)?;
-        Ok(Lane { runtime: handle, busy: Arc::default(), _open: open })
+        let gone = || io::Error::other("the thread of a lane is gone");
+        let runtime = told.recv().map_err(|_| gone())??;
+        Ok(Lane { runtime, busy: Arc::default(), closed, ended: Mutex::new(ended) })
     }
 }
 
@@ -87,6 +114,8 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+
+    use tokio::sync::oneshot;
 
     use super::*;
 
@@ -127,5 +156,21 @@ mod tests {
         drop(lanes);
         assert!(dropped.await.is_err());
         assert!(running.await.unwrap_err().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn they_end_when_told_to_whoever_still_has_them() {
+        let lanes = Lanes::open(2).unwrap();
+        let (held, mut dropped) = oneshot::channel::<()>();
+        let other = lanes.clone();
+        let running = lanes.spawn(async move {
+            let _both = (other, held);
+            std::future::pending::<()>().await;
+        });
+        lanes.end(Duration::from_secs(30));
+        // All of it is gone by then.
+        assert!(matches!(dropped.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert!(running.await.unwrap_err().is_cancelled());
+        assert!(lanes.spawn(async {}).await.unwrap_err().is_cancelled());
     }
 }

@@ -207,6 +207,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     if let Some(ssh) = &beside.socket {
         served = served.with_ssh(ssh.clone());
     }
+    let _lanes = beside.lanes();
     let known = notice::Known::of(&beside, encrypted);
     served = served.beside_ssh(known.ssh.is_some());
     let opened = Port::new(served, gate).with_tls(tls).open(listener);

@@ -70,10 +70,6 @@ impl ReadEnd {
     pub(crate) async fn read(&mut self) -> io::Result<Bytes> {
         loop {
             let mut ready = self.handle.readable().await?;
-            if ready.ready().is_read_closed() && !ready.ready().is_readable() {
-                // Nothing has come since all was read, and nothing can.
-                return Ok(Bytes::new());
-            }
             self.block.clear();
             self.block.reserve_exact(BLOCK);
             let block = &mut self.block;

@@ -131,6 +131,11 @@ impl Table {
         starting.remove(&place.number);
     }
 
+    /// Whether one that stays has not been noted to have ended.
+    pub(crate) fn runs(&self, number: u64) -> bool {
+        self.lock().get(&number).is_some_and(|entry| entry.exit.is_none())
+    }
+
     /// Notes the end of one that stays.
     pub(crate) fn ended(&self, number: u64, exit: &Exit) {
         let mut entries = self.lock();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Cause, Command, ExecLimits, ExecRequest};
+use ab_core::process::{Cause, Command, ExecLimits, ExecRequest, Lifetime};
 use ab_core::{ExecOptions, Isolation, Kind};
 use ab_host::ExecSettings;
 use ab_testkit::commands::{holding, let_go, said, talking, until};
@@ -57,6 +57,30 @@ async fn a_command_may_be_dropped_at_any_moment_of_its_start() {
     }
     comes(|| marked(&mark).is_empty()).await;
     ground.leave().await;
+}
+
+/// Whose task is gone runs no longer, and nobody waits for more of its output.
+#[test]
+fn a_detached_command_ends_with_the_runtime_that_it_was_started_on() {
+    let ground = Ground::behind(Isolation::None);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let id = first.block_on(async {
+        let lifetime = Lifetime::Detached;
+        let request = ExecRequest { lifetime, ..ExecRequest::shell("echo ready; sleep 1000") };
+        let mut process = ground.backend.spawn(request).await.unwrap();
+        until(&mut process, "ready").await;
+        assert_eq!(ground.backend.processes().await.unwrap()[0].exit, None);
+        process.id.clone()
+    });
+    drop(first);
+    runtime().block_on(async {
+        let listed = ground.backend.processes().await.unwrap();
+        assert_eq!(listed[0].exit.as_ref().unwrap().cause, Cause::Dropped);
+        let mut process = ground.backend.attach(&id, 0).await.unwrap();
+        while process.output.recv().await.is_some() {}
+        ground.leave().await;
+    });
 }
 
 #[tokio::test]

@@ -117,6 +117,13 @@ enum Line {
 }
 
 impl Line {
+    fn runs_a_command(&self) -> bool {
+        match self {
+            Line::Idle(_) => false,
+            Line::Busy(busy) => !busy.restful && !busy.task.is_finished(),
+        }
+    }
+
     /// What ran on it has said all, its end included.
     fn is_over(&self) -> bool {
         match self {
@@ -257,11 +264,13 @@ impl Connection {
     }
 
     /// Starts a command, and answers once it runs: what an answer makes the client do would take time
-    /// from the start. One that takes long, for somebody may have to be asked, is answered before.
+    /// from the start. Nothing else of the connection moves meanwhile: a start that takes long, for
+    /// somebody may have to be asked, is answered before, and so is one beside which others run.
     async fn command(&mut self, channel: ChannelId, session: &mut Session, line: &str) -> Done {
+        let alone = !self.lines.values().any(Line::runs_a_command);
         let (starts, started) = oneshot::channel();
         let taken = self.occupy(channel, session, What::Command(line.to_owned(), starts));
-        if taken {
+        if taken && alone {
             // Dropped is as good as told.
             let _ = timeout(HEAD_START, started).await;
         }

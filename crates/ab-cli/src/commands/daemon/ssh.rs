@@ -73,12 +73,13 @@ pub(crate) struct Beside {
     /// On a port of its own.
     conventional: Option<(Server, TcpListener)>,
     pub(crate) fingerprint: Option<String>,
+    lanes: Option<Lanes>,
 }
 
 impl Ssh {
     pub(crate) async fn open(&self, backend: &Backend, host: IpAddr) -> Result<Beside, Failure> {
         if self.disable_ssh_ws && !self.conventional_ssh {
-            return Ok(Beside { socket: None, conventional: None, fingerprint: None });
+            return Ok(Beside { socket: None, conventional: None, fingerprint: None, lanes: None });
         }
         let users = match self.conventional_ssh {
             true => Some(self.users(host)?),
@@ -109,7 +110,7 @@ impl Ssh {
                 Some((server(Access::Users(users)), listener))
             }
         };
-        Ok(Beside { socket, conventional, fingerprint })
+        Ok(Beside { socket, conventional, fingerprint, lanes: Some(lanes) })
     }
 
     fn host_key(&self) -> Result<HostKey, Failure> {
@@ -198,6 +199,11 @@ fn named_users(named: &str, keys: &[String]) -> Result<Users, Failure> {
 }
 
 impl Beside {
+    /// To be dropped last: what was started over SSH runs on the lanes, and has to be ended there.
+    pub(crate) fn lanes(&self) -> LastOfAll {
+        LastOfAll(self.lanes.clone())
+    }
+
     /// Where plain SSH listens.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         let (_, listener) = self.conventional.as_ref()?;
@@ -220,6 +226,17 @@ impl Beside {
             }
         });
         Serving(Some((server, task)))
+    }
+}
+
+/// Ends the lanes when it is dropped, and waits for that.
+pub(crate) struct LastOfAll(Option<Lanes>);
+
+impl Drop for LastOfAll {
+    fn drop(&mut self) {
+        if let Some(lanes) = &self.0 {
+            lanes.end(process::GRACE);
+        }
     }
 }
 
