@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         println!("bench remote: AB_PEERS names no peers; `cargo xtask bench remote` installs them");
         return ExitCode::FAILURE;
     };
-    println!("bench remote: median of {ROUNDS} rounds");
+    println!("bench remote: median of {ROUNDS} rounds or more");
     println!(
         "peers: {}, node {}, {}; {}\n",
         peers.version_of(NPM_DAEMON),

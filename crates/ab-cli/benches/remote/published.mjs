@@ -51,7 +51,7 @@ const rows = {
   },
   stat: (who) => typical(500, () => connected[who].stat(small)),
   read: (who) => typical(500, () => connected[who].read(small)),
-  exec: (who) => typical(20, () => connected[who].exec("true")),
+  exec: (who) => typical(100, () => connected[who].exec("true")),
   large_read: async (who) => {
     const read = () => connected[who].read(large, { encoding: "buffer" });
     return (megabytes / (await typical(3, read))) * 1e3;

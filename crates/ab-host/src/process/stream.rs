@@ -14,6 +14,8 @@ use super::readiness::watch;
 
 /// Bytes that one read takes at most.
 pub(crate) const BLOCK: usize = 256 * 1024;
+/// The same, until a read takes them all: most commands say little.
+const FIRST_BLOCK: usize = 8 * 1024;
 /// A pipe that holds as much as this lets a fast writer run on.
 const PIPE_SIZE: usize = 1024 * 1024;
 /// Reads at least this long keep their block; shorter ones are copied out of it.
@@ -22,16 +24,14 @@ const WORTH_KEEPING: usize = BLOCK / 2;
 /// A pipe for output: our end does not wait, the child's does.
 pub(crate) fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    // Refused to users who hold many pipes; the usual size is only slower.
-    let _ = rustix::pipe::fcntl_setpipe_size(&ours, PIPE_SIZE);
-    no_waiting(&ours)?;
+    rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK)?;
     Ok((ours, theirs))
 }
 
 /// A pipe for input: our end does not wait, the child's does.
 pub(crate) fn input_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    no_waiting(&ours)?;
+    rustix::fs::fcntl_setfl(&ours, OFlags::NONBLOCK)?;
     Ok((ours, theirs))
 }
 
@@ -59,11 +59,21 @@ pub(crate) fn no_waiting(handle: &OwnedFd) -> io::Result<()> {
 pub(crate) struct ReadEnd {
     handle: AsyncFd<OwnedFd>,
     block: Vec<u8>,
+    /// Bytes that the next read takes at most.
+    size: usize,
 }
 
 impl ReadEnd {
     pub(crate) fn new(handle: OwnedFd) -> io::Result<Self> {
-        Ok(Self { handle: watch(handle, Interest::READABLE)?, block: Vec::new() })
+        let handle = watch(handle, Interest::READABLE)?;
+        Ok(Self { handle, block: Vec::new(), size: FIRST_BLOCK })
+    }
+
+    /// One who says more than a little gets room.
+    fn widen(&mut self) {
+        self.size = BLOCK;
+        // Refused to users who hold many pipes, and by terminals; the usual size is only slower.
+        let _ = rustix::pipe::fcntl_setpipe_size(&self.handle, PIPE_SIZE);
     }
 
     /// What has come; nothing at the end. May be cancelled without losing anything.
@@ -71,7 +81,7 @@ impl ReadEnd {
         loop {
             let mut ready = self.handle.readable().await?;
             self.block.clear();
-            self.block.reserve_exact(BLOCK);
+            self.block.reserve_exact(self.size);
             let block = &mut self.block;
             let read = ready.try_io(|handle| {
                 rustix::io::retry_on_intr(|| {
@@ -84,7 +94,13 @@ impl ReadEnd {
                 Ok(Ok(())) if block.len() >= WORTH_KEEPING => {
                     return Ok(Bytes::from(std::mem::take(block)));
                 }
-                Ok(Ok(())) => return Ok(Bytes::copy_from_slice(block)),
+                Ok(Ok(())) => {
+                    let bytes = Bytes::copy_from_slice(block);
+                    if bytes.len() >= FIRST_BLOCK && self.size < BLOCK {
+                        self.widen();
+                    }
+                    return Ok(bytes);
+                }
                 // How a terminal says that everybody on its other end has gone.
                 Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => {
                     return Ok(Bytes::new());

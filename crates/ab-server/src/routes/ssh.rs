@@ -108,7 +108,10 @@ fn another_version() -> Response {
 /// Serves SSH on a lane, where there are any.
 async fn carried(ssh: Server, mut stream: Beyond) {
     let lanes = ssh.lanes().cloned();
-    let Some(lanes) = lanes else { return carry(&ssh, Shared::new(stream)).await };
+    let Some(lanes) = lanes else {
+        // Boxed, so that whoever waits for a lane does not keep room for it.
+        return Box::pin(carry(&ssh, Shared::new(stream))).await;
+    };
     let serving = lanes.spawn(async move {
         match stream.settle() {
             Ok(()) => carry(&ssh, Shared::new(stream)).await,
