@@ -10,6 +10,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::mcp::Session;
+use crate::outliving::{comes, held};
 use crate::stage::{BINARY, Stage};
 
 /// A daemon that has said where it listens.
@@ -85,9 +86,11 @@ impl Daemon {
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.child.id()).unwrap();
-        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
     }
 
     /// Asks it to end: its exit code, and what else it said.
@@ -445,6 +448,37 @@ fn a_second_request_to_stop_does_not_wait() {
     }
     daemon.signal(rustix::process::Signal::INT);
     assert_eq!(daemon.child.wait().unwrap().code(), Some(130));
+}
+
+/// Over SSH a command runs on a thread that is not the runtime's: that one has to end it all the same.
+#[test]
+fn nothing_that_was_started_over_ssh_outlives_a_daemon_in_a_hurry() {
+    let stage = Stage::new();
+    let flags = ["--rootDir", ".", "--isolation", "none", "--safety", "off"];
+    let mut daemon = Daemon::start(&stage, &flags);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let line = "mkfifo never; (setsid sh -c 'exec 9>>alive; echo x >&9; read x < never' &); \
+                read x < never";
+    let address = format!("ws://{}/ssh", daemon.address);
+    let running = runtime.spawn(async move {
+        let backend = agent_backend::remote(&address).unwrap();
+        backend.exec(line).await
+    });
+    comes("the command", || fs::read(stage.path("alive")).is_ok_and(|said| said == b"x\n"));
+    assert!(held(&stage, "alive") > 0, "the oracle sees it");
+    daemon.signal(rustix::process::Signal::TERM);
+    let mut line = String::new();
+    while !line.contains("closing") {
+        line.clear();
+        daemon.errors.read_line(&mut line).unwrap();
+    }
+    // It may have ended by then.
+    let _ = rustix::process::kill_process(daemon.pid(), rustix::process::Signal::TERM);
+    daemon.child.wait().unwrap();
+    // It waits for ever, and nobody is left who could still end it.
+    comes("the end of what it started", || held(&stage, "alive") == 0);
+    drop(running);
+    runtime.shutdown_background();
 }
 
 #[test]

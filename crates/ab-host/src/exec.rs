@@ -129,9 +129,10 @@ impl Runner {
         let cookie = self.table.cookie(place);
         let scene = scene::open(shared, request, standing.isolation, limits).await?;
         let dressed = self.wardrobe.dress(&self.settings, standing, request, &scene, &cookie)?;
-        let dress::Dressed { image, reach, channels, temporary } = dressed;
+        let dress::Dressed { image, reach, mut channels, temporary } = dressed;
         let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
-        let started = started.map_err(|error| unstarted(&error))?;
+        let (started, mut image) = started.map_err(|error| unstarted(&error))?;
+        channels.keep_open(&mut image);
         let (group, placeholders) = scene.into_remains();
         let running = Running::new(started, reach, group, cookie);
         let running = running.map_err(|error| unstarted(&error))?;

@@ -1,6 +1,6 @@
 //! Figures of rounds, the median of their ratios, and the bars they are held to.
 
-pub(crate) const ROUNDS: usize = 5;
+pub(crate) const ROUNDS: usize = 7;
 
 /// What the ratio of ours to the peer's must be, or ours alone.
 #[derive(Clone, Copy, Debug)]

@@ -47,6 +47,7 @@ fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
             stderr: Some(watched(stderr)?),
             stdin,
             terminal: None,
+            theirs: Vec::new(),
         },
         terminal: Terminal::None,
     })
@@ -85,6 +86,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
             stderr: None,
             stdin,
             terminal: Some(ours),
+            theirs: Vec::new(),
         },
         theirs: vec![copy(&theirs)?, copy(&theirs)?, theirs],
         terminal: Terminal::Controlling,

@@ -26,14 +26,15 @@ enum Order {
     Bury(OwnedFd),
 }
 
-/// Starts a program on a thread that never ends.
-pub(crate) async fn start(image: Image) -> Result<Started, std::io::Error> {
+/// Starts a program on a thread that never ends. The image is given back, with the handles that the
+/// program has copies of.
+pub(crate) async fn start(image: Image) -> Result<(Started, Box<Image>), std::io::Error> {
     told(ordered(image)?.await)
 }
 
 /// The same on a thread that may wait, which is none of the runtime's.
 pub(crate) fn start_waiting(image: Image) -> Result<Started, std::io::Error> {
-    told(ordered(image)?.blocking_recv())
+    told(ordered(image)?.blocking_recv()).map(|(started, _)| started)
 }
 
 /// With what is left of the order, for whoever gave it to clear away.
@@ -61,12 +62,14 @@ fn ordered(image: Image) -> std::io::Result<oneshot::Receiver<Answer>> {
     Ok(answered)
 }
 
-fn told(answer: Result<Answer, oneshot::error::RecvError>) -> std::io::Result<Started> {
-    let (newborn, _image, _copies) = answer.map_err(|_| lost())?;
+fn told(
+    answer: Result<Answer, oneshot::error::RecvError>,
+) -> std::io::Result<(Started, Box<Image>)> {
+    let (newborn, image, _copies) = answer.map_err(|_| lost())?;
     let mut newborn = newborn.map_err(|failed| {
         std::io::Error::new(std::io::Error::from(failed.errno).kind(), FailedStart(failed))
     })?;
-    newborn.0.take().ok_or_else(lost)
+    Ok((newborn.0.take().ok_or_else(lost)?, image))
 }
 
 fn lost() -> std::io::Error {

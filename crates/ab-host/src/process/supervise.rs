@@ -15,6 +15,7 @@ use rustix::termios::Winsize;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::child::{Image, Terminal};
 use super::running::{Running, Status};
 use super::spool::Spool;
 use super::stream::{ReadEnd, WriteEnd};
@@ -43,6 +44,20 @@ pub(crate) struct Channels {
     pub(crate) stdin: Option<WriteEnd>,
     /// The terminal, where there is one, to change its size.
     pub(crate) terminal: Option<OwnedFd>,
+    /// The process's own ends of its output, where they are pipes. As long as they are open here, a
+    /// process that lets go of them, as it does right before its end, wakes nobody up: one waking, for
+    /// the end itself, is enough.
+    pub(crate) theirs: Vec<OwnedFd>,
+}
+
+impl Channels {
+    /// Keeps what the image has of the process's output.
+    pub(crate) fn keep_open(&mut self, image: &mut Image) {
+        const OUTPUT: std::ops::RangeInclusive<usize> = 1..=2;
+        if image.terminal == Terminal::None && image.handles.len() > *OUTPUT.end() {
+            self.theirs = image.handles.drain(OUTPUT).collect();
+        }
+    }
 }
 
 /// What the outside may do to it.
@@ -63,7 +78,7 @@ pub(crate) async fn supervise(
     sink: Sink,
     mut reins: Reins,
 ) -> (Exit, Spent) {
-    let Channels { stdout, stderr, stdin, terminal } = channels;
+    let Channels { stdout, stderr, stdin, terminal, theirs } = channels;
     let pace = Pace::default();
     let tails = Tails::default();
     let spent = Spent::default();
@@ -118,6 +133,7 @@ pub(crate) async fn supervise(
         cause = Cause::Memory;
     }
     running.kill_rest();
+    drop(theirs);
     while flows {
         let seen = pace.reads.load(Ordering::Relaxed);
         tokio::select! {
