@@ -49,7 +49,7 @@ pub(crate) fn run(command: Command) -> Exit {
 }
 
 /// Threads that talk to callers. Files and commands have threads of their own, and what commands do is
-/// why the machine is there: the other half is theirs.
+/// why the machine is there: the other half is theirs. As many again serve SSH, on lanes.
 pub(crate) fn threads() -> usize {
     const FEWEST: usize = 2;
     const MOST: usize = 8;

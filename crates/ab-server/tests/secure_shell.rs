@@ -1,9 +1,10 @@
 //! `/ssh`: the upgrade, the token, the goodbye. What SSH is spoken there is tested elsewhere.
 
 use ab_core::Backend;
-use ab_remote::{Access, HostKey, Server, Settings};
+use ab_remote::{Access, HostKey, Lanes, Server, Settings};
 use ab_server::{Bounds, Gate, Guessing, Running};
 use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -103,6 +104,36 @@ async fn a_page_of_others_is_not_upgraded() {
     for header in [("origin", "http://evil.example"), ("host", "evil.example")] {
         let error = connect(&port, "", &[header]).await.unwrap_err();
         assert!(matches!(&error, Error::Http(answer) if answer.status() == 403), "{error}");
+    }
+}
+
+/// The client's first words may come together with its request: they are none of HTTP's.
+#[tokio::test]
+async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
+    let backend: Backend = memory().await;
+    let settings = Settings::new(HostKey::ephemeral("a test").unwrap(), Access::Any);
+    let lanes = Lanes::open(1).unwrap();
+    let with = Server::on_lanes(backend.clone(), settings.clone(), lanes);
+    for ssh in [with, Server::new(backend.clone(), settings)] {
+        let port =
+            open_within(serves(&backend).with_ssh(ssh), Gate::default(), Bounds::default()).await;
+        let mut stream = tokio::net::TcpStream::connect(port.address()).await.unwrap();
+        let mut all = b"GET /ssh HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\n\
+            upgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+            sec-websocket-version: 13\r\n\r\n"
+            .to_vec();
+        let name = b"SSH-2.0-early\r\n";
+        // A whole binary message under a mask of zeros.
+        all.extend([0x82, 0x80 | u8::try_from(name.len()).unwrap(), 0, 0, 0, 0]);
+        all.extend(name);
+        stream.write_all(&all).await.unwrap();
+        let mut heard = Vec::new();
+        // Said to those only whose name is known.
+        while !heard.windows(10).any(|piece| piece == b"curve25519") {
+            assert!(stream.read_buf(&mut heard).await.unwrap() > 0, "it ended");
+        }
+        drop(stream);
+        port.close().await;
     }
 }
 

@@ -153,9 +153,8 @@ pub(crate) async fn supervise(
     (exit, spent.taken())
 }
 
-/// Channels that have ended and are still to be closed. That takes a while, in which others need not
-/// wait: neither the process, which lets go of its channels right before its end, nor whoever waits
-/// for that end.
+/// Channels that have ended and are still to be closed. That takes a while, which whoever waits for the
+/// end of the process need not wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Spent(std::sync::Mutex<Vec<ReadEnd>>);
 
