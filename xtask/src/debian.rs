@@ -1,4 +1,4 @@
-//! The Debian packages that tests need, installed where that is ours to do.
+//! The Debian packages that the product and its tests need, installed where that is ours to do.
 
 use std::env;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::process::Command;
 use crate::failure::Failure;
 use crate::step::Step;
 
-/// What the tests lose without a package.
+/// What is lost without a package.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Need {
     /// Nothing can be said about the tests without it.
     Required,
-    /// Only the tests that use it, and they say so themselves.
+    /// A weaker sandbox, or only the tests that use it; both are reported where it is missed.
     Optional,
 }
 
@@ -21,19 +21,27 @@ pub(crate) struct Package {
     name: &'static str,
     /// Present when this program is.
     program: &'static str,
-    /// Arguments with which the program has to succeed as well; none where its being there is enough.
+    /// Arguments with which the program has to succeed as well; empty where its presence is enough.
     proof: &'static [&'static str],
     why: &'static str,
     need: Need,
 }
 
 impl Package {
-    /// A program that tests or benchmarks run beside ours.
-    pub(crate) const fn peer(name: &'static str, program: &'static str) -> Self {
-        Self { name, program, proof: &[], why: "it is run beside ours", need: Need::Optional }
+    const fn new(name: &'static str, program: &'static str, why: &'static str) -> Self {
+        Self { name, program, proof: &[], why, need: Need::Optional }
     }
 
-    /// Which is there only when its program does this.
+    const fn required(self) -> Self {
+        Self { need: Need::Required, ..self }
+    }
+
+    /// A program that tests or benchmarks run beside ours.
+    pub(crate) const fn peer(name: &'static str, program: &'static str) -> Self {
+        Self::new(name, program, "it is run beside ours")
+    }
+
+    /// The package counts as present only when its program succeeds with these arguments.
     pub(crate) const fn proven_by(self, proof: &'static [&'static str]) -> Self {
         Self { proof, ..self }
     }
@@ -45,61 +53,58 @@ impl Package {
     }
 }
 
-const PACKAGES: &[Package] = &[
-    Package {
-        name: "bubblewrap",
-        program: "bwrap",
-        proof: &[],
-        why: "`doctor` probes it; it is the sandbox of choice on Linux",
-        need: Need::Optional,
-    },
-    Package {
-        name: "sudo",
-        program: "sudo",
-        proof: &[],
-        why: "attempts to get out of sandboxes go through it; without it they go through su",
-        need: Need::Optional,
-    },
-    Package {
-        name: "util-linux",
-        program: "unshare",
-        proof: &[],
-        why: "tests that mount run in a mount namespace of their own",
-        need: Need::Required,
-    },
-    Package {
-        name: "openssh-client",
-        program: "ssh-keygen",
-        proof: &[],
-        why: "its `ssh`, `sftp` and `scp` are what our SSH server is tried with",
-        need: Need::Required,
-    },
-    Package {
-        name: "openssh-server",
-        program: "sshd",
-        proof: &[],
-        why: "our client reaches it as a server that has no extensions of ours",
-        need: Need::Optional,
-    },
-    Package {
-        name: "rsync",
-        program: "rsync",
-        proof: &[],
-        why: "it is run over our SSH server, both ways",
-        need: Need::Optional,
-    },
-    Package {
-        name: "sshfs",
-        program: "sshfs",
-        proof: &[],
-        why: "a workspace is mounted by it",
-        need: Need::Optional,
-    },
+/// What the product itself uses.
+const PRODUCT: &[Package] = &[Package::new(
+    "bubblewrap",
+    "bwrap",
+    "it is the strongest sandbox for commands; without it Landlock is used",
+)];
+
+/// What the tests use beside that.
+const TESTS: &[Package] = &[
+    Package::new(
+        "sudo",
+        "sudo",
+        "attempts to get out of sandboxes go through it; without it they go through su",
+    ),
+    Package::new("util-linux", "unshare", "tests that mount run in a mount namespace of their own")
+        .required(),
+    Package::new(
+        "openssh-client",
+        "ssh-keygen",
+        "its `ssh`, `sftp` and `scp` are what our SSH server is tried with",
+    )
+    .required(),
+    Package::new(
+        "openssh-server",
+        "sshd",
+        "our client reaches it as a server that has no extensions of ours",
+    ),
+    Package::new("openssl", "openssl", "it makes the password of a user of OpenSSH's server"),
+    Package::new("rsync", "rsync", "it is run over our SSH server, both ways"),
+    Package::new("sshfs", "sshfs", "a workspace is mounted by it"),
+    Package::new("git", "git", "commands use it inside sandboxes"),
+    Package::new("curl", "curl", "commands use it inside sandboxes"),
+    Package::new("make", "make", "commands use it inside sandboxes"),
+    Package::new("procps", "ps", "commands and tests list processes with it"),
+    Package::new("perl", "perl", "attempts to reach sockets of the host are written in it"),
+    Package::new("python3", "python3", "attempts to get out of sandboxes are written in it"),
+    Package::new("python3-venv", "python3", "commands make virtual environments in sandboxes")
+        .proven_by(&["-c", "import ensurepip, venv"]),
 ];
 
-/// Makes sure that the packages are there, or says which are not.
-pub(crate) fn install_missing() -> Result<(), Failure> {
-    let missing = missing(PACKAGES, Package::is_there);
+/// Installs what the product needs, or says what is missing. A weaker sandbox is no reason to stop.
+pub(crate) fn install_for_product() -> Result<(), Failure> {
+    install_missing(&[PRODUCT])
+}
+
+/// Installs what the product and its tests need.
+pub(crate) fn install_for_tests() -> Result<(), Failure> {
+    install_missing(&[PRODUCT, TESTS])
+}
+
+fn install_missing(lists: &[&'static [Package]]) -> Result<(), Failure> {
+    let missing = missing(lists, Package::is_there);
     if missing.is_empty() {
         eprintln!("packages: nothing is missing");
         return Ok(());
@@ -112,7 +117,7 @@ pub(crate) fn install_missing() -> Result<(), Failure> {
         eprintln!("packages: {obstacle}");
         eprintln!("packages: as root, run: apt-get install {}", names.join(" "));
     }
-    settle(&self::missing(PACKAGES, Package::is_there))
+    settle(&self::missing(lists, Package::is_there))
 }
 
 /// Installs one package unless it is there.
@@ -162,10 +167,10 @@ fn settle(missing: &[&Package]) -> Result<(), Failure> {
 }
 
 fn missing(
-    packages: &'static [Package],
+    lists: &[&'static [Package]],
     is_there: impl Fn(&Package) -> bool,
 ) -> Vec<&'static Package> {
-    packages.iter().filter(|package| !is_there(package)).collect()
+    lists.iter().copied().flatten().filter(|package| !is_there(package)).collect()
 }
 
 /// Whether `program` is to be found; the system directories count even where `PATH` lacks them.
@@ -184,19 +189,26 @@ fn is_root() -> bool {
 mod tests {
     use super::*;
 
+    const ALL: &[&[Package]] = &[PRODUCT, TESTS];
+
     #[test]
-    fn only_what_lacks_its_program_is_missing() {
-        let found = missing(PACKAGES, |package| package.program != "bwrap");
+    fn a_package_is_missing_without_its_program() {
+        let found = missing(ALL, |package| package.program != "bwrap");
         assert_eq!(found.iter().map(|package| package.name).collect::<Vec<_>>(), ["bubblewrap"]);
-        assert!(missing(PACKAGES, |_| true).is_empty());
+        assert!(missing(ALL, |_| true).is_empty());
     }
 
     #[test]
     fn optional_packages_do_not_stop_the_run() {
-        let of = |need| PACKAGES.iter().filter(|package| package.need == need).collect::<Vec<_>>();
+        let of = |need| missing(ALL, |package| package.need != need);
         assert!(settle(&of(Need::Optional)).is_ok());
         let failure = settle(&of(Need::Required)).unwrap_err();
         assert!(failure.to_string().contains("util-linux"), "{failure}");
+    }
+
+    #[test]
+    fn the_product_gets_on_without_its_packages() {
+        assert!(settle(&missing(&[PRODUCT], |_| false)).is_ok());
     }
 
     #[cfg(unix)]

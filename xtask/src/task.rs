@@ -13,13 +13,14 @@ const DEFAULT_SOAK_MINUTES: u64 = 5;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  up                        build the release binary, show `doctor` and a first tour
+  up                        install what the product needs, build it, show `doctor` and a first tour
   test                      everything CI runs: packages, fmt, clippy, peers, tests, doc tests, docs
   check                     the short loop: fmt, clippy, tidy, fast tests
   bench [area]              run the benchmarks of one area, or of all
   fuzz [target] [seconds]   run one fuzz target, or all, for so long each (60)
   race [rounds]             run the racing escape test for so many rounds (100000)
   soak <subject> [minutes]  let the weather loose on a subject for so long (5): remote
+  bare [command]            run `up` and `test`, or one of them, in a Debian root with only cargo and cc
   peers                     install the programs of others that tests run, and say where
   help                      print this list";
 
@@ -34,6 +35,7 @@ pub(crate) enum Task {
     Fuzz { targets: Vec<&'static Target>, seconds: u64 },
     Race { rounds: u64 },
     Soak { subject: &'static Subject, minutes: u64 },
+    Bare { commands: Vec<String> },
     Peers,
 }
 
@@ -58,6 +60,7 @@ impl Task {
             "fuzz" => parse_fuzz(rest),
             "race" => parse_race(rest),
             "soak" => parse_soak(rest),
+            "bare" => parse_bare(rest),
             "peers" => alone(Task::Peers, rest),
             _ => Err(refusal(&format!("unknown command `{command}`"))),
         }
@@ -120,6 +123,16 @@ fn parse_race(rest: &[String]) -> Result<Task, Failure> {
     }
 }
 
+fn parse_bare(rest: &[String]) -> Result<Task, Failure> {
+    let commands = match rest {
+        [] => vec!["up".to_owned(), "test".to_owned()],
+        [one] if ["up", "test", "check"].contains(&one.as_str()) => vec![one.clone()],
+        [other] => return Err(unknown("command", other, ["up", "test", "check"].into_iter())),
+        [_, extra, ..] => return Err(refusal(&format!("unexpected argument `{extra}`"))),
+    };
+    Ok(Task::Bare { commands })
+}
+
 fn parse_soak(rest: &[String]) -> Result<Task, Failure> {
     let (name, minutes) = match rest {
         [] => return Err(refusal("`soak` needs a subject")),
@@ -178,6 +191,8 @@ mod tests {
             ("race 7", Task::Race { rounds: 7 }),
             ("soak remote", Task::Soak { subject: &soak::SUBJECTS[0], minutes: 5 }),
             ("soak remote 2", Task::Soak { subject: &soak::SUBJECTS[0], minutes: 2 }),
+            ("bare test", Task::Bare { commands: vec!["test".to_owned()] }),
+            ("bare", Task::Bare { commands: vec!["up".to_owned(), "test".to_owned()] }),
             ("peers", Task::Peers),
         ] {
             assert_eq!(parse(line).expect(line), expected, "{line}");
@@ -190,6 +205,7 @@ mod tests {
         assert_eq!(parse("bench").unwrap(), all);
         assert!(matches!(parse("bench core").unwrap(), Task::Bench { areas } if areas.len() == 1));
         refused("bench moon", "core");
+        refused("bare moon", "up, test");
     }
 
     #[test]

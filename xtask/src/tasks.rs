@@ -1,5 +1,6 @@
 //! What each command of `cargo xtask` does: one module per command.
 
+mod bare;
 pub(crate) mod bench;
 mod check;
 pub(crate) mod fuzz;
@@ -25,6 +26,7 @@ pub(crate) fn run(task: Task) -> Result<(), Failure> {
         Task::Fuzz { targets, seconds } => fuzz::run(&targets, seconds),
         Task::Race { rounds } => race::run(rounds),
         Task::Soak { subject, minutes } => soak::run(subject, minutes),
+        Task::Bare { commands } => bare::run(&commands),
         Task::Peers => peers::run(),
     }
 }

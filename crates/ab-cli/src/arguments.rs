@@ -20,7 +20,7 @@ Examples:
   agent-backend fs edit notes/plan.md --old around --new closer
   agent-backend fs tree --root ../project --depth 2
   agent-backend fs grep 'fn main' src --include '*.rs' -C 2
-  agent-backend fs glob '**/*.toml' --gitignore
+  agent-backend fs glob '**/*.toml' --exclude vendor
   agent-backend fs cat src/main.rs --offset 100 --limit 50 -n
   agent-backend fs diff old.toml new.toml
   agent-backend fs stat src/main.rs --json

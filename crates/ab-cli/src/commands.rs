@@ -19,7 +19,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
     match command {
         Command::Fs(command) => fs::run(*command, terminal).await,
         Command::Exec(command) => exec::run(*command, terminal).await,
-        Command::Policy(command) => policy::run(*command, terminal),
+        Command::Policy(command) => policy::run(*command, terminal).await,
         Command::Mcp(command) => mcp::run(*command).await,
         Command::Daemon(command) => daemon::run(*command).await,
         Command::SshProxy(command) => ssh_proxy::run(command).await,

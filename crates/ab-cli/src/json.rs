@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::Problem;
-use ab_core::search::{Found, LineRole, Match};
+use ab_core::search::{Found, LeftOut, LineRole, Match};
 use ab_core::{Effect, Entry, Error, Listing, Stat, Ticket};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -50,8 +50,14 @@ pub(crate) fn found(path: &str, found: &Found) -> Value {
         "truncated": found.truncated.map(|cut| cut.as_str()),
         "searched": found.searched,
         "skipped_binary": found.skipped_binary,
+        "left_out": left_out(found.left_out),
         "problems": problems(&found.problems),
     })
+}
+
+/// What a search left out because it is ignored.
+pub(crate) fn left_out(left_out: LeftOut) -> Value {
+    json!({ "directories": left_out.directories, "files": left_out.files })
 }
 
 pub(crate) fn problems(problems: &[Problem]) -> Value {

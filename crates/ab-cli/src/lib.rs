@@ -15,12 +15,15 @@ mod passphrase;
 mod process;
 mod progress;
 mod remote;
+mod secrets;
 mod signals;
 mod stdio;
 mod terminal;
 mod token;
+mod toolchains;
 mod workspace;
 
+use std::ffi::OsString;
 use std::panic;
 use std::process::ExitCode;
 
@@ -34,7 +37,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run() -> Exit {
-    match arguments::parse(std::env::args_os()) {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    secrets::take(&arguments);
+    match arguments::parse(arguments.into_iter()) {
         Ok(arguments) => process::run(arguments.command),
         Err(refusal) => refusal.print(),
     }

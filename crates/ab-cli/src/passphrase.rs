@@ -10,6 +10,7 @@ use rustix::termios::{tcgetattr, tcsetattr};
 use crate::commands::input;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::secrets;
 use crate::terminal::talk;
 
 /// Bytes of a passphrase that is typed, at most.
@@ -20,24 +21,43 @@ const END: u8 = 4;
 const BACKSPACES: [u8; 2] = [8, 127];
 const START_OVER: u8 = 21;
 
-/// The first line of a file.
+/// The first line of a file, or of standard input if that is `-`.
 pub(crate) fn in_file(path: &Path) -> Result<Secret, Failure> {
-    let text = String::from_utf8_lossy(&input::file(path)?).into_owned();
+    secrets::shield();
+    let text = String::from_utf8_lossy(&input::secret_file(path)?).into_owned();
     Ok(text.lines().next().unwrap_or_default().into())
 }
 
 /// What a person types to unlock a private key.
 pub(crate) fn asked(key: &Path) -> Result<Secret, Failure> {
-    let key = key.display();
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    let key = key.display().to_string();
+    if !has_person() {
         return Err(Failure::usage(format!("the key {key} is encrypted")).with_hint(
             "give its passphrase with --identity-passphrase-file, or give the key to an SSH agent \
              and leave --identity out",
         ));
     }
-    let fails = |error| Failure::input("read the passphrase", error);
+    typed(&format!("passphrase of {}", ab_core::error::printable(&key)))
+}
+
+/// The password that a person types.
+pub(crate) fn asked_password(whose: &str) -> Result<Secret, Failure> {
+    if !has_person() {
+        return Err(Failure::usage("--ask-password needs a terminal")
+            .with_hint("give the password with --password-file FILE, or - for standard input"));
+    }
+    typed(&format!("password of {}", ab_core::error::printable(whose)))
+}
+
+fn has_person() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+fn typed(what: &str) -> Result<Secret, Failure> {
+    secrets::shield();
+    let fails = |error| Failure::input(format!("read the {what}"), error);
     let quiet = Quiet::enter().map_err(fails)?;
-    talk(&format!("passphrase of {}: ", ab_core::error::printable(&key.to_string())));
+    talk(&format!("{what}: "));
     let typed = line(|| {
         let mut byte = [0];
         // Nothing more than the line is taken: what follows may be for others.

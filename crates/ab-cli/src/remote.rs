@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Error, Kind};
 use agent_backend::RemoteConfig;
-use agent_backend::remote::{Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts, Secret};
+use agent_backend::remote::{
+    Credential, Endpoint, Fingerprint, HostKeyCheck, KnownHosts, Secret, TokenInClear,
+};
 use clap::Args;
 
 use crate::commands::input;
@@ -31,7 +33,8 @@ pub(crate) struct RemoteFlags {
     #[arg(long, value_name = "URL", global = true)]
     remote: Option<String>,
 
-    /// A file that holds the daemon's token, on its first line [env: AGENT_BACKEND_AUTH_TOKEN]
+    /// A file that holds the daemon's token, on its first line; - is standard input
+    /// [env: AGENT_BACKEND_AUTH_TOKEN]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 
@@ -44,9 +47,17 @@ pub(crate) struct RemoteFlags {
     #[arg(long, value_name = "FILE", global = true, requires = "identity")]
     identity_passphrase_file: Option<PathBuf>,
 
-    /// A file that holds the user's password for SSH, on its first line
+    /// A file that holds the user's password for SSH, on its first line; - is standard input
     #[arg(long, value_name = "FILE", global = true)]
     password_file: Option<PathBuf>,
+
+    /// Ask for the user's password for SSH at the terminal
+    #[arg(long, global = true, conflicts_with = "password_file")]
+    ask_password: bool,
+
+    /// Send the token over ws:// or http:// to another host, where everybody on the way can read it
+    #[arg(long, global = true)]
+    allow_insecure_token: bool,
 
     /// The keys of known hosts [default: ~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts]
     #[arg(long, value_name = "FILE", global = true)]
@@ -106,6 +117,8 @@ impl RemoteFlags {
             ("--identity", !self.identity.is_empty()),
             ("--identity-passphrase-file", self.identity_passphrase_file.is_some()),
             ("--password-file", self.password_file.is_some()),
+            ("--ask-password", self.ask_password),
+            ("--allow-insecure-token", self.allow_insecure_token),
             ("--known-hosts", self.known_hosts.is_some()),
             ("--host-key", self.host_key.is_some()),
             ("--accept-new-host-key", self.accept_new_host_key),
@@ -190,6 +203,7 @@ impl RemoteFlags {
         if let Some(flag) = [
             ("--identity", !self.identity.is_empty()),
             ("--password-file", self.password_file.is_some()),
+            ("--ask-password", self.ask_password),
         ]
         .into_iter()
         .find_map(|(flag, given)| given.then_some(flag))
@@ -203,6 +217,10 @@ impl RemoteFlags {
             None => token::in_environment().map_err(|failure| {
                 failure.with_hint("give the daemon's, or unset AGENT_BACKEND_AUTH_TOKEN")
             })?,
+        };
+        let config = match self.allow_insecure_token {
+            true => config.token_in_clear(TokenInClear::Accepted).map_err(senseless)?,
+            false => config,
         };
         match token {
             Some(token) => config.token(token).map_err(senseless),
@@ -237,6 +255,13 @@ impl RemoteFlags {
             let password = passphrase::in_file(path);
             let password = password.map_err(|failure| named(failure, "--password-file"))?;
             config = config.password(password).map_err(senseless)?;
+        }
+        if self.ask_password {
+            let whose = match &config.settings.endpoint {
+                Endpoint::Ssh(ssh) => format!("{}@{}", ssh.user, ssh.host.name()),
+                Endpoint::WebSocket(_) | Endpoint::Stream(_) => "the user".to_owned(),
+            };
+            config = config.password(passphrase::asked_password(&whose)?).map_err(senseless)?;
         }
         Ok(config)
     }

@@ -1,17 +1,15 @@
 //! The token of a daemon, given so that others on this host do not see it.
 
-use std::env::VarError;
+use std::ffi::OsString;
 use std::path::Path;
 
 use crate::commands::input;
 use crate::failure::Failure;
+use crate::secrets;
 
-/// Where a token can be given without others seeing it among the processes of the host.
-const VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
-
-/// The first line of a file.
+/// The first line of a file, or of standard input if that is `-`.
 pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
-    let Ok(text) = String::from_utf8(input::file(path)?) else {
+    let Ok(text) = String::from_utf8(input::secret_file(path)?) else {
         return Err(no_text(&format!("the token in {}", path.display())));
     };
     checked(text.lines().next().unwrap_or_default())
@@ -19,11 +17,11 @@ pub(crate) fn in_file(path: &Path) -> Result<String, Failure> {
 
 /// From the environment, if it is there.
 pub(crate) fn in_environment() -> Result<Option<String>, Failure> {
-    match std::env::var(VARIABLE) {
-        Ok(token) => checked(&token).map(Some),
-        Err(VarError::NotPresent) => Ok(None),
+    match secrets::token().map(OsString::into_string) {
+        None => Ok(None),
+        Some(Ok(token)) => checked(&token).map(Some),
         // One that cannot be used is not the same as none: that would let everybody in.
-        Err(VarError::NotUnicode(_)) => Err(no_text(&format!("the token in {VARIABLE}"))),
+        Some(Err(_)) => Err(no_text(&format!("the token in {}", secrets::TOKEN_VARIABLE))),
     }
 }
 
@@ -31,8 +29,9 @@ fn no_text(what: &str) -> Failure {
     Failure::usage(format!("{what} is no UTF-8 text")).with_hint("use letters and digits")
 }
 
-/// A token without the space around it. One of nothing else protects nobody.
+/// Trims the token. An empty token is an error.
 pub(crate) fn checked(text: &str) -> Result<String, Failure> {
+    secrets::shield();
     match text.trim() {
         "" => Err(Failure::usage("the token is empty")
             .with_hint("leave it out to serve this host only, or give one")),

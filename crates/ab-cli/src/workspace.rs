@@ -3,7 +3,9 @@
 use std::env;
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ab_core::{Backend, Code, Error, Kind, ScopeOptions};
@@ -34,20 +36,22 @@ pub(crate) struct WorkspaceFlags {
 
 impl WorkspaceFlags {
     pub(crate) async fn open(&self) -> Result<Opened, Failure> {
-        self.open_with(ExecSettings::default(), CommandPolicy::default()).await
+        let (exec, policy) = (ExecSettings::default(), CommandPolicy::default());
+        self.open_with(Starter::Person, exec, policy).await
     }
 
     /// With commands that run as `exec` says and are judged as `policy` says, where the workspace
     /// is here. One that is elsewhere has walls and rules of its own.
     pub(crate) async fn open_with(
         &self,
+        starter: Starter,
         exec: ExecSettings,
         policy: CommandPolicy,
     ) -> Result<Opened, Failure> {
         let root = match self.elsewhere.url()? {
             Some(url) => self.elsewhere.connect(&url, self.root.as_deref()).await?,
             None => {
-                let mut config = LocalConfig::new(self.root()?);
+                let mut config = LocalConfig::new(self.root(starter)?);
                 config.options.exec = exec;
                 config.policy = policy;
                 agent_backend::local_with(config)
@@ -76,19 +80,83 @@ impl WorkspaceFlags {
         self.elsewhere.lost(why)
     }
 
-    fn root(&self) -> Result<PathBuf, Failure> {
+    fn root(&self, starter: Starter) -> Result<PathBuf, Failure> {
         let from_environment = || env::var_os(ROOT_VARIABLE).filter(|value| !value.is_empty());
         let root = self.root.clone().or_else(|| from_environment().map(PathBuf::from));
         match root {
             Some(root) if root.as_os_str().is_empty() => Err(Failure::usage("--root is empty")
                 .with_hint("name a directory, or leave --root out for the current one")),
             Some(root) => Ok(root),
-            None => env::current_dir().map_err(|error| {
-                Failure::input("find the current directory", error)
-                    .with_hint("it may have been removed: change to another, or pass --root")
-            }),
+            None => {
+                let current = env::current_dir().map_err(|error| {
+                    Failure::input("find the current directory", error)
+                        .with_hint("it may have been removed: change to another, or pass --root")
+                })?;
+                match starter.refusal(&current, &homes()) {
+                    Some(refusal) => Err(refusal),
+                    None => Ok(current),
+                }
+            }
         }
     }
+}
+
+/// Who chose the current directory, which is the workspace where nothing names one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Starter {
+    /// Somebody who typed a command there. Any directory may be meant but `/`, inside which walls keep
+    /// nothing apart.
+    Person,
+    /// A program, such as an MCP host on a desktop, which starts others in `/` or in the home directory.
+    /// The configuration meant neither directory.
+    Program,
+}
+
+impl Starter {
+    /// Why `current` is not taken for the workspace, if it is not. Directories are compared by what they
+    /// are, so that links to them count.
+    fn refusal(self, current: &Path, homes: &[PathBuf]) -> Option<Failure> {
+        let above_home = |home: &PathBuf| {
+            let real = home.canonicalize().unwrap_or_else(|_| home.clone());
+            let above = |home: &Path| home.ancestors().skip(1).any(|above| same(above, current));
+            above(home) || above(&real)
+        };
+        let what = if same(current, Path::new("/")) {
+            "the root of the file system"
+        } else if self == Starter::Person {
+            return None;
+        } else if homes.iter().any(|home| same(home, current)) {
+            "the home directory"
+        } else if homes.iter().any(above_home) {
+            "a directory above the home directory"
+        } else {
+            return None;
+        };
+        let shown = current.display();
+        let message = format!("the current directory, {shown}, is {what}: it is no workspace");
+        let hint =
+            format!("name a project with --root DIR; to work on all of it, pass --root {shown}");
+        Some(Failure::usage(message).with_hint(hint))
+    }
+}
+
+/// The home directories of the current user: by the environment, and by the user database.
+fn homes() -> Vec<PathBuf> {
+    let named = env::var_os("HOME").map(PathBuf::from);
+    let user = fs::metadata("/proc/self").map(|own| own.uid()).ok();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let known = users.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let own = fields.get(2)?.parse().ok() == user;
+        own.then(|| fields.get(5).map(PathBuf::from)).flatten()
+    });
+    named.into_iter().chain(known).filter(|home| home.is_absolute()).collect()
+}
+
+/// Whether both are there and the same directory.
+fn same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
 /// A workspace, and the handle to work with.
@@ -131,4 +199,47 @@ fn with_directory_hint(error: Error, flag: &str) -> Failure {
         _ => return error.into(),
     };
     Failure::from(error).with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_must_name_a_workspace_that_is_the_home_directory_or_above_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path();
+        let home = base.join("homes/me");
+        let project = home.join("project");
+        fs::create_dir_all(&project).unwrap();
+        fs::create_dir(base.join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(&home, base.join("link")).unwrap();
+        let root = Path::new("/");
+        let homes = [home.clone()];
+        let refuses =
+            |starter: Starter, directory: &Path| starter.refusal(directory, &homes).is_some();
+        for (directory, by_program, by_person) in [
+            (root, true, true),
+            (&home, true, false),
+            (&base.join("link"), true, false),
+            (&home.join("."), true, false),
+            (&base.join("homes"), true, false),
+            (base, true, false),
+            (&project, false, false),
+            (&base.join("elsewhere"), false, false),
+        ] {
+            assert_eq!(refuses(Starter::Program, directory), by_program, "{directory:?}");
+            assert_eq!(refuses(Starter::Person, directory), by_person, "{directory:?}");
+        }
+        // A home directory that is a link has two parents.
+        let linked = [base.join("link")];
+        for directory in [base.join("homes"), base.to_owned()] {
+            assert!(Starter::Program.refusal(&directory, &linked).is_some(), "{directory:?}");
+        }
+    }
+
+    #[test]
+    fn the_home_directory_is_known_without_the_environment() {
+        assert!(homes().iter().all(|home| home.is_absolute()));
+    }
 }

@@ -126,6 +126,8 @@ async fn a_plain_local_workspace_is_opened_by_flags() {
         "shared",
         "--shell",
         "sh",
+        "--toolchain",
+        "none",
     ];
     assert_eq!(arguments(directory.path()), expect);
     let shell = text(&client, "exec", json!({ "command": "echo $0" })).await;

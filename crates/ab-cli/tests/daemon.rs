@@ -76,7 +76,12 @@ impl Daemon {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    fn call(&self, tool: &str, arguments: Value, headers: &[(&str, &str)]) -> (u16, Value) {
+    pub(crate) fn call(
+        &self,
+        tool: &str,
+        arguments: Value,
+        headers: &[(&str, &str)],
+    ) -> (u16, Value) {
         let mut all = vec![("accept", "*/*"), ("content-type", "application/json")];
         all.extend_from_slice(headers);
         let params = json!({ "name": tool, "arguments": arguments });
@@ -186,8 +191,10 @@ fn flags_that_make_no_sense_end_with_one() {
     let root = root(&stage);
     let file = stage.path("file");
     let file = file.to_str().unwrap();
+    // Any port that is free: some flags are looked at after the port is open.
     let with = |more: &[&str]| {
-        let all = [&["daemon", "--rootDir", &root], more].concat();
+        let port: &[&str] = if more.contains(&"--port") { &[] } else { &["--port", "0"] };
+        let all = [&["daemon", "--rootDir", &root], port, more].concat();
         all.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>()
     };
     for (arguments, says) in [
@@ -235,7 +242,16 @@ fn flags_that_make_no_sense_end_with_one() {
         (with(&["--conventional-ssh", "--ssh-public-key", "nonsense"]), "public keys"),
         (with(&["--conventional-ssh", "--ssh-authorized-keys", "missing"]), "missing"),
         (with(&["--conventional-ssh", "--host", "0.0.0.0", "--no-auth"]), "there are no users"),
-        (vec!["daemon".to_owned(), "--rootDir".to_owned(), file.to_owned()], "root"),
+        (["daemon", "--rootDir", file, "--port", "0"].map(str::to_owned).to_vec(), "root"),
+        (
+            with(&["--conventional-ssh", "--ssh-users", "a:b", "--ssh-users-file", file]),
+            "cannot be used",
+        ),
+        (
+            with(&["--conventional-ssh", "--ssh-users-file", file]),
+            "--ssh-users-file: there are no users",
+        ),
+        (with(&["--conventional-ssh", "--ssh-users-file", "missing"]), "missing"),
     ] {
         let ran = stage.run(&arguments);
         assert_eq!(ran.code, 1, "{arguments:?}: {}", ran.err);
@@ -313,7 +329,7 @@ fn another_address_needs_a_token_or_a_word() {
 fn a_token_in_the_environment_is_not_overlooked() {
     let stage = Stage::new();
     let mut command = stage.command(BINARY);
-    command.args(["daemon", "--rootDir", ".", "--no-auth"]);
+    command.args(["daemon", "--rootDir", ".", "--port", "0", "--no-auth"]);
     command.env("AGENT_BACKEND_AUTH_TOKEN", "t");
     crate::stage::run(command, b"").expect_error(1, "a token in the environment");
 }
@@ -554,6 +570,23 @@ fn help_names_every_flag_of_the_contract() {
         "--ssh-users",
         "--ssh-public-key",
         "--ssh-authorized-keys",
+        "--ssh-users-file",
+        "--floor",
+        "--memory",
+        "--processes",
+        "--cpu",
+        "--timeout",
+        "--file-size",
+        "--open-files",
+        "--max-output",
+        "--hide",
+        "--read-only",
+        "--bind",
+        "--toolchain",
+        "--env",
+        "--max-commands",
+        "--max-connections",
+        "--max-connections-per-address",
     ] {
         assert!(help.contains(flag), "{flag}");
     }

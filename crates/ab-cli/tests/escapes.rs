@@ -41,6 +41,8 @@ impl Binary {
     fn of(&self, subcommand: &str, ground: &Ground, wishes: &[Wish]) -> Command {
         let mut command = command(BINARY, &ground.workspace());
         command.args([subcommand, "--profile", "off", "--isolation", self.mode]);
+        // Attempts are made in every mode, also where what they wish for is not enforced.
+        command.args(["--accept-unenforced", "network,hide,read-only"]);
         command.env("ESCAPE_SECRET", ground.secret());
         for wish in wishes {
             match wish {
@@ -160,6 +162,8 @@ fn what_is_claimed_is_what_the_table_says() {
             mode,
             "--network",
             "none",
+            "--accept-unenforced",
+            "network",
             "--explain",
             "--json",
         ];
@@ -235,40 +239,77 @@ fn a_scope_that_is_swapped_while_commands_start_shows_nothing_else() {
 }
 
 #[test]
-fn variables_that_load_code_are_refused_in_every_mode() {
+fn variables_that_load_code_are_refused_where_no_wall_stands() {
     let stage = Stage::new();
+    let run = |mode: &str, profile: &str, variable: &str| {
+        let flags = ["exec", "--profile", profile, "--isolation", mode, "--env", variable];
+        stage.run(&[&flags[..], &["--", "echo ran"]].concat())
+    };
     for mode in MODES.into_iter().filter(|mode| stands(mode)) {
+        let walled = matches!(mode, "bwrap" | "landlock");
         for name in [
-            "LD_PRELOAD",
             "LD_LIBRARY_PATH",
-            "LD_AUDIT",
             "BASH_ENV",
             "ENV",
-            "PROMPT_COMMAND",
-            "BASH_FUNC_ls%%",
             "GIT_SSH_COMMAND",
             "GIT_CONFIG_COUNT",
-            "GIT_EXTERNAL_DIFF",
-            "NODE_OPTIONS",
+            "PYTHONPATH",
             "PYTHONSTARTUP",
-            "PERL5OPT",
+            "PERL5LIB",
+            "MAKEFLAGS",
+            "TAR_OPTIONS",
+            "RSYNC_RSH",
+            "EDITOR",
             "PAGER",
-            "AGENT_BACKEND_PROCESS",
         ] {
-            let variable = format!("{name}=/tmp/evil");
-            let ran = stage.run(&[
-                "exec",
-                "--profile",
-                "off",
-                "--isolation",
-                mode,
-                "--env",
-                &variable,
-                "--",
-                "echo ran",
-            ]);
-            ran.expect_error(1, name);
+            let variable = format!("{name}=/nowhere/evil");
+            for profile in ["off", "guarded"] {
+                let ran = run(mode, profile, &variable);
+                match walled {
+                    true => assert_eq!(ran.code, 0, "{mode} {profile} {name}: {}", ran.err),
+                    false => ran.expect_error(1, name),
+                }
+            }
+            run(mode, "strict", &variable).expect_error(1, name);
         }
+        for name in ["BASH_FUNC_ls%%", "AGENT_BACKEND_PROCESS"] {
+            run(mode, "off", &format!("{name}=x")).expect_error(1, name);
+        }
+    }
+}
+
+#[test]
+fn variables_that_load_code_do_not_act_on_the_sandbox_itself() {
+    let stage = Stage::with(&[("scope/x", ""), ("kept/x", "")]);
+    for mode in ["bwrap", "landlock"].into_iter().filter(|mode| stands(mode)) {
+        let trace = stage.root().canonicalize().unwrap().join(format!("scope/trace-{mode}"));
+        // With a scope or a restricted path, a shell checks what was mounted before the command.
+        for place in [&[][..], &["--scope", "scope"], &["--read-only", "kept"]] {
+            if mode == "landlock" && place.contains(&"--read-only") {
+                continue;
+            }
+            let debug = format!("LD_DEBUG_OUTPUT={}", trace.display());
+            let flags = ["exec", "--isolation", mode, "--env", "LD_DEBUG=libs", "--env", &debug];
+            let ran = stage.run(
+                &[&flags[..], &["--env", "GIVEN=it's é here"], place, &["--", "echo $GIVEN"]]
+                    .concat(),
+            );
+            let said = (ran.code, ran.text());
+            assert_eq!(said, (0, "it's é here\n".to_owned()), "{mode} {place:?}: {}", ran.err);
+        }
+        // Each program that the loader worked for has left a file, named after its process.
+        let names =
+            |text: &str| text.contains("bwrap") || text.contains("initialize program: /bin/sh");
+        let mut traces = 0;
+        for entry in std::fs::read_dir(stage.root().join("scope")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.to_string_lossy().contains("trace-") {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                assert!(!names(&text), "{mode}: {}\n{text}", path.display());
+                traces += 1;
+            }
+        }
+        assert!(traces > 0, "{mode}: the variable acted on nothing");
     }
 }
 

@@ -63,6 +63,58 @@ fn exit_codes_are_passed_on() {
 }
 
 #[test]
+fn processes_left_running_are_ended_and_that_is_said() {
+    let stage = Stage::new();
+    for mode in ["bwrap", "landlock", "none"] {
+        let exec = |line: &str| exec(&stage, &["--isolation", mode, "--", line]);
+        if !crate::escapes::stands(mode) {
+            continue;
+        }
+        let script = "sleep 1000 >/dev/null 2>&1 &\n";
+        fs::write(stage.path("start.sh"), script).unwrap();
+        for line in ["sleep 1000 & echo on", "nohup sleep 1000 >/dev/null 2>&1 & echo on"] {
+            let ran = exec(line);
+            assert_eq!((ran.code, ran.text().as_str()), (0, "on\n"), "{mode}: {}", ran.err);
+            assert!(ran.err.contains("were ended with it"), "{mode}: {line}: {}", ran.err);
+            assert!(ran.err.contains("--detach"), "{mode}: {}", ran.err);
+        }
+        assert!(exec("sh start.sh; exit 3").err.contains("were ended with it"), "{mode}");
+        for line in ["true", "sleep 0.01 & wait", "echo a | cat", "exit 3", "kill -9 $$"] {
+            let ran = exec(line);
+            assert!(!ran.err.contains("were ended"), "{mode}: {line}: {}", ran.err);
+        }
+        let ran = stage.run(&["exec", "--json", "--isolation", mode, "--", "sleep 1000 &"]);
+        assert_eq!(ran.value()["leftovers"], "ended", "{mode}");
+    }
+}
+
+/// A private /tmp is memory that is mounted on the host; a kill leaves none of it there.
+#[test]
+fn a_killed_process_leaves_no_private_directory() {
+    for mode in ["bwrap", "landlock"] {
+        if !crate::escapes::stands(mode) {
+            continue;
+        }
+        let stage = Stage::new();
+        let temporary = stage.outside("temporary");
+        fs::create_dir(&temporary).unwrap();
+        let left = || fs::read_dir(&temporary).unwrap().flatten().map(|it| it.path()).collect();
+        let mut command = stage.command(BINARY);
+        command.env("TMPDIR", &temporary).args(["exec", "--isolation", mode, "--"]);
+        command.arg("echo x > ${TMPDIR:-/tmp}/x; echo ready; sleep 1000").stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        assert_eq!(line(&mut child), "ready\n");
+        let there: Vec<std::path::PathBuf> = left();
+        assert_eq!(there.len(), 1, "{there:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        crate::outliving::comes("the end of what was lent", || left().is_empty());
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(temporary.to_str().unwrap()), "{mode}: {mounts}");
+    }
+}
+
+#[test]
 fn both_channels_stay_apart() {
     let ran = exec(&Stage::new(), &["--", "echo out; echo err >&2"]);
     assert_eq!((ran.text().as_str(), ran.err.as_str()), ("out\n", "err\n"));
@@ -75,7 +127,16 @@ fn json_is_one_value() {
     assert_eq!((ran.code, ran.err.as_str()), (3, ""));
     let value = ran.value();
     let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
-    let expect = ["stdout", "stderr", "exit_code", "signal", "cause", "isolation", "duration_ms"];
+    let expect = [
+        "stdout",
+        "stderr",
+        "exit_code",
+        "signal",
+        "cause",
+        "leftovers",
+        "isolation",
+        "duration_ms",
+    ];
     assert_eq!(keys, expect);
     let said = |text: &str, utf8: bool, bytes: u64| json!({ "text": text, "utf8": utf8, "bytes": bytes, "truncated": false });
     assert_eq!(value["stdout"], said("out\n", true, 4));

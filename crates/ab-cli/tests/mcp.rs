@@ -1,11 +1,12 @@
 //! `mcp`: the built binary as an MCP client starts it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::stage::{BINARY, Stage};
+use crate::stage::{BINARY, Ran, Stage, run};
 
 /// A client that speaks to the binary over its standard input and output.
 pub(crate) struct Session {
@@ -17,7 +18,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn start(stage: &Stage, arguments: &[&str]) -> Session {
-        Session::begin(stage, &[&["mcp"], arguments].concat())
+        Session::begin(stage, &[&["mcp", "--quiet"], arguments].concat())
     }
 
     pub(crate) fn begin(stage: &Stage, arguments: &[&str]) -> Session {
@@ -171,4 +172,68 @@ fn the_last_call_may_lack_its_line_end() {
     let ran = stage.run_with(&["mcp"], format!("{hello}\n{ping}").as_bytes());
     let last = ran.text().lines().last().unwrap_or_default().to_owned();
     assert_eq!((ran.code, last.as_str()), (0, r#"{"jsonrpc":"2.0","id":7,"result":{}}"#));
+}
+
+/// The binary in a directory, with a home directory, and with nothing to say to it.
+fn started_in(directory: &Path, home: &Path, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).current_dir(directory).env("HOME", home);
+    command.env_remove("AGENT_BACKEND_ROOT");
+    run(command, b"")
+}
+
+#[test]
+fn a_home_directory_is_served_only_by_name() {
+    let stage = Stage::with(&[("home/project/a.txt", "")]);
+    let (home, above) = (stage.path("home"), stage.root());
+    std::os::unix::fs::symlink(&home, stage.path("link")).unwrap();
+    for (directory, what) in [
+        (Path::new("/"), "the root of the file system"),
+        (&home, "the home directory"),
+        (&stage.path("link"), "the home directory"),
+        (&above, "above the home directory"),
+    ] {
+        let ran = started_in(directory, &home, &["mcp"]);
+        ran.expect_error(2, what);
+        assert!(ran.err.contains("--root DIR"), "{}", ran.err);
+        let named = [&["mcp", "--root"], &["."][..]].concat();
+        assert_eq!(started_in(directory, &home, &named).code, 0, "{directory:?}");
+    }
+    assert_eq!(started_in(&home.join("project"), &home, &["mcp"]).code, 0);
+    // The user database knows it as well as the environment.
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
+    let root =
+        passwd.lines().any(|line| line.starts_with("root:x:0:0:") && line.contains(":/root:"));
+    let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap());
+    if root && user == 0 && Path::new("/root").is_dir() {
+        started_in(Path::new("/root"), &home, &["mcp"]).expect_error(2, "the home directory");
+    }
+}
+
+#[test]
+fn commands_that_people_type_take_any_directory_but_the_root_of_the_file_system() {
+    let stage = Stage::with(&[("a.txt", "")]);
+    let home = stage.root();
+    for words in [&["fs", "ls"][..], &["exec", "--", "ls"]] {
+        let ran = started_in(Path::new("/"), &home, words);
+        ran.expect_error(2, "the root of the file system");
+        let ran = started_in(&home, &home, words);
+        assert_eq!((ran.code, ran.text().as_str()), (0, "a.txt\n"), "{}", ran.err);
+    }
+    assert_eq!(started_in(Path::new("/"), &home, &["fs", "ls", "--root", "/"]).code, 0);
+}
+
+#[test]
+fn the_description_of_exec_says_what_is_in_force() {
+    let stage = Stage::new();
+    for (isolation, says) in [("none", "There is no sandbox"), ("software", "are refused")] {
+        let mut session = Session::start(&stage, &["--isolation", isolation]);
+        let listed = session.ask("tools/list", json!({}));
+        let exec = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "exec");
+        let description = exec.unwrap()["description"].as_str().unwrap();
+        let root = stage.root().canonicalize().unwrap();
+        for part in ["sh reads the line", root.to_str().unwrap(), "Nothing carries over", says] {
+            assert!(description.contains(part), "{part} not in {description}");
+        }
+    }
 }

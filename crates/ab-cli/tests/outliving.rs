@@ -155,6 +155,103 @@ fn nothing_outlives_the_one_that_started_it() {
     wait_until_gone(&stage, "alive");
 }
 
+/// Processes with a token among their arguments or in their environment, by their numbers. bwrap and
+/// its first process have the former, what the command starts has the latter.
+fn marked(token: &str) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| *pid != std::process::id() && carries(*pid, token)).collect()
+}
+
+fn carries(pid: u32, token: &str) -> bool {
+    let has = |file: &str| {
+        let text = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        text.windows(token.len()).any(|part| part == token.as_bytes())
+    };
+    has("cmdline") || has("environ")
+}
+
+/// Those below a process that carry a token.
+fn marked_below(pid: u32, token: &str) -> usize {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = threads.flat_map(|thread| {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|it| it.parse().ok()).collect::<Vec<u32>>()
+    });
+    children.map(|it| usize::from(carries(it, token)) + marked_below(it, token)).sum()
+}
+
+/// Kills at moments of every phase: before the process exists, while bwrap makes its namespaces and
+/// mounts, and when the command runs. What is left of any of them is there at the end.
+fn killed_at_any_moment(stage: &Stage, starter: &[&str]) {
+    const BY_TIME: u32 = 30;
+    const BY_COUNT: usize = 4;
+    let token = format!("marked-{}", stage.root().display()).replace('/', "-");
+    let line =
+        format!(": {token}; echo there; (setsid sleep 100000 &); while :; do sleep 100000; done");
+    let variable = format!("MARKED={token}");
+    let words = [starter, &[BINARY, "exec", "--profile", "off", "--isolation", "bwrap"]].concat();
+    let start = || {
+        let mut command = stage.command(words[0]);
+        command.args(&words[1..]).args(["--env", &variable, "--", &line]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let end = |mut child: Child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    let begun = Instant::now();
+    let mut child = start();
+    let mut there = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
+    assert!(marked(&token).len() > 3, "the oracle sees them");
+    let whole = begun.elapsed();
+    end(child);
+    for round in 0..BY_TIME {
+        let begun = Instant::now();
+        let child = start();
+        while begun.elapsed() < whole * round / (BY_TIME - 5) {
+            std::hint::spin_loop();
+        }
+        end(child);
+    }
+    for count in (1..=BY_COUNT).flat_map(|count| [count; 5]) {
+        let child = start();
+        let begun = Instant::now();
+        while marked_below(child.id(), &token) < count && begun.elapsed() < PATIENCE {}
+        end(child);
+    }
+    comes("the end of all of them", || marked(&token).is_empty());
+}
+
+#[test]
+fn nothing_outlives_the_one_that_started_it_at_any_moment() {
+    if stands("bwrap") {
+        killed_at_any_moment(&Stage::new(), &[]);
+    }
+}
+
+/// A user who cannot make a pid namespace for bwrap.
+#[test]
+fn nothing_outlives_another_user_who_started_it_at_any_moment() {
+    const NOBODY: u32 = 65534;
+    let starter = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let stage = Stage::new();
+    let whole = stage.outside(".");
+    for place in [&whole, &stage.root()] {
+        if std::os::unix::fs::chown(place, Some(NOBODY), Some(NOBODY)).is_err() {
+            return cannot_run("commands of another user", "it takes root to become one");
+        }
+    }
+    let mut command = stage.command(starter[0]);
+    command.args(&starter[1..]).arg(BINARY);
+    command.args(["exec", "--profile", "off", "--isolation", "bwrap", "--", "echo ran"]);
+    match command.output() {
+        Ok(ran) if ran.stdout == b"ran\n" => killed_at_any_moment(&stage, &starter),
+        ran => cannot_run("commands of another user", &format!("{ran:?}")),
+    }
+}
+
 #[test]
 fn nothing_in_a_group_outlives_the_one_that_started_it() {
     for mode in ["landlock", "software", "none"].into_iter().filter(|mode| stands(mode)) {
@@ -175,8 +272,7 @@ fn nothing_in_a_group_outlives_the_one_that_started_it() {
         assert!(held(&stage, "alive") > 0, "the oracle sees them");
         assert!(!groups_of(child.id()).is_empty(), "{mode}: the oracle sees the group");
         assert_eq!(watchdogs_of(child.id()).len(), 1, "{mode}");
-        let lent = fs::read_dir(&temporary).unwrap().count();
-        assert_eq!(lent, usize::from(mode == "landlock"), "{mode}");
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 1, "{mode}");
         child.kill().unwrap();
         child.wait().unwrap();
         wait_until_gone(&stage, "alive");

@@ -33,7 +33,7 @@ fn check_says_the_verdict_and_why() {
     ] {
         assert!(text.contains(line), "no {line:?} in\n{text}");
     }
-    let ran = stage.run(&["policy", "check", "$X --help"]);
+    let ran = stage.run(&["policy", "check", "--isolation", "none", "$X --help"]);
     assert_eq!(ran.code, 1, "a question is neither yes nor no");
     assert!(ran.text().starts_with("ask  injection.unknown-command\n"), "{}", ran.text());
 }
@@ -41,7 +41,7 @@ fn check_says_the_verdict_and_why() {
 #[test]
 fn check_speaks_json() {
     let stage = Stage::new();
-    let ran = stage.run(&["policy", "check", "make && cd ..", "--json"]);
+    let ran = stage.run(&["policy", "check", "--isolation", "none", "make && cd ..", "--json"]);
     assert_eq!((ran.code, ran.err.as_str()), (3, ""));
     let value = ran.value();
     let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
@@ -50,6 +50,7 @@ fn check_speaks_json() {
         [
             "command",
             "profile",
+            "isolation",
             "verdict",
             "code",
             "rule",
@@ -58,7 +59,8 @@ fn check_speaks_json() {
             "suggestion",
             "commands",
             "allowed",
-            "hits"
+            "hits",
+            "notes"
         ]
     );
     assert_eq!(value["verdict"], "deny");
@@ -74,7 +76,8 @@ fn check_knows_the_workspace() {
     let root = stage.root().canonicalize().unwrap();
     let inside = format!("cd '{}/src' && cat ~/notes", root.display());
     for (line, code) in [(inside.as_str(), 0), ("cd src && cd ..", 0), ("cd ..", 3)] {
-        let ran = stage.run(&["policy", "check", line, "--root", &root.to_string_lossy()]);
+        let root = root.to_string_lossy();
+        let ran = stage.run(&["policy", "check", "--isolation", "none", line, "--root", &root]);
         assert_eq!(ran.code, code, "{line}: {}", ran.text());
     }
     assert_eq!(stage.run(&["policy", "check", "cd ..", "--cwd", "src"]).code, 0);
@@ -141,14 +144,89 @@ fn exec_refuses_what_the_policy_refuses() {
         "exec: refused: it removes everything in the workspace (rule destructive.remove-root)",
     );
     assert_eq!(stage.text("keep.txt"), "kept");
-    let ran = stage.run(&["exec", "--json", "--", "cd ..; ls"]);
+    let ran = stage.run(&["exec", "--isolation", "none", "--json", "--", "cd ..; ls"]);
     assert_eq!((ran.code, ran.error()["code"].clone()), (3, json!("UNSAFE_COMMAND")));
     stage.run(&["exec", "--", "rm", "-rf", "/"]).expect_error(3, "destructive.remove-outside");
     stage.run(&["exec", "--rules", "rules.toml", "--", "git push"]).expect_error(3, "own.push");
     stage
         .run(&["exec", "--profile", "strict", "--", "echo $(echo x)"])
         .expect_error(3, "strict.substitution");
-    stage.run(&["exec", "--", "rm -rf \"$X\""]).expect_error(3, "nobody can be asked");
+    stage
+        .run(&["exec", "--isolation", "none", "--", "rm -rf \"$X\""])
+        .expect_error(3, "nobody can be asked");
+}
+
+#[test]
+fn check_agrees_with_exec_in_every_mode() {
+    let stage = Stage::with(&[("a.txt", "A\n")]);
+    for mode in ["bwrap", "landlock", "software", "none"] {
+        if !crate::escapes::stands(mode) {
+            continue;
+        }
+        for (line, env) in [
+            ("cd .. && cd /", "A=1"),
+            ("cp a.txt /tmp/", "A=1"),
+            ("true < /etc/hostname || true", "A=1"),
+            ("cat ~/hostname || true", "HOME=/etc"),
+            ("ENV=production true", "A=1"),
+            ("d=$(mktemp -d); rm -rf \"$d\"", "A=1"),
+            ("true", "PATH=/tmp/elsewhere:/usr/bin:/bin"),
+            ("echo ok", "A=1"),
+            ("sudo true", "A=1"),
+            ("rm -rf /", "A=1"),
+            ("touch /etc/agent-backend-test || true", "A=1"),
+        ] {
+            let flags = ["--isolation", mode, "--env", env];
+            let checked = stage.run(&[&["policy", "check"], &flags[..], &[line]].concat());
+            let ran = stage.run(&[&["exec"], &flags[..], &["--", line]].concat());
+            // Without a person to ask, the command is refused.
+            let refused = ran.code == 3;
+            let expected = matches!(checked.code, 1 | 3);
+            assert_eq!(refused, expected, "{mode}: {line}: {} {}", checked.text(), ran.err);
+        }
+    }
+}
+
+#[test]
+fn leaving_the_workspace_is_judged_only_where_no_wall_stands() {
+    let stage = Stage::new();
+    let code = |flags: &[&str], line: &str| {
+        stage.run(&[&["policy", "check"], flags, &[line]].concat()).code
+    };
+    for line in ["cd ..", "cp a /srv/", "PYTHONPATH=src pytest", "eval \"$X\""] {
+        assert_eq!(code(&["--isolation", "bwrap"], line), 0, "{line}");
+        assert_eq!(code(&["--isolation", "landlock"], line), 0, "{line}");
+        assert_eq!(code(&["--isolation", "none"], line), 3, "{line}");
+        assert_eq!(code(&["--isolation", "software"], line), 3, "{line}");
+        assert_eq!(code(&["--isolation", "bwrap", "--profile", "strict"], line), 3, "{line}");
+    }
+    // Landlock controls contents, not times.
+    assert_eq!(code(&["--isolation", "landlock"], "touch /etc/passwd"), 3);
+    let ran = stage.run(&["policy", "check", "bash"]);
+    assert!(
+        ran.text().contains("note: a shell reads commands from standard input"),
+        "{}",
+        ran.text()
+    );
+}
+
+#[test]
+fn text_for_a_shell_that_comes_with_the_request_is_judged() {
+    let stage = Stage::new();
+    for line in ["bash", "sh -s", "bash -", "bash /dev/stdin", "env bash"] {
+        let flags = ["exec", "--json", "--stdin", "--profile", "strict", "--", line];
+        let ran = stage.run_with(&flags, b"echo a; sudo ls\n");
+        assert_eq!(
+            (ran.code, ran.error()["code"].clone()),
+            (3, json!("DANGEROUS_OPERATION")),
+            "{line}"
+        );
+        let ran = stage.run_with(&["exec", "--json", "--stdin", "--", line], b"echo fine\n");
+        assert_eq!(ran.code, 0, "{line}: {}", ran.err);
+    }
+    // What is no program of a shell is not judged.
+    let ran = stage.run_with(&["exec", "--json", "--stdin", "--", "cat"], b"sudo ls\n");
+    assert_eq!(ran.code, 0, "{}", ran.err);
 }
 
 #[test]

@@ -42,11 +42,12 @@ fn a_match_over_lines_is_found_when_asked() {
 #[test]
 fn glob_finds_names_from_the_root_of_the_workspace() {
     let stage = project();
-    assert_eq!(glob(&stage, &["*.rs"]), ["src/deep/er.rs", "src/lib.rs", "target/out.rs"]);
+    let all = ["src/deep/er.rs", "src/lib.rs", "target/out.rs"];
+    assert_eq!(glob(&stage, &["*.rs", "--no-ignore"]), all);
     assert_eq!(glob(&stage, &["*.rs", "src"]), ["src/deep/er.rs", "src/lib.rs"]);
     assert_eq!(glob(&stage, &["/*.rs", "src"]), ["src/lib.rs"]);
     assert_eq!(glob(&stage, &["src/*.{rs,md}"]), ["src/lib.rs"]);
-    expect_no(&stage.run(&["fs", "glob", "*.py"]));
+    expect_no(&stage.run(&["fs", "glob", "*.py", "--no-ignore"]));
     symlink("nowhere", stage.path("src/dangling.rs")).unwrap();
     assert_eq!(glob(&stage, &["dang*"]), ["src/dangling.rs"]);
 }
@@ -56,6 +57,7 @@ fn glob_options_choose_what_is_looked_at() {
     let stage = project();
     let all = ["README.md", "src/", "src/deep/", "src/deep/er.rs", "src/lib.rs"];
     assert_eq!(glob(&stage, &["**", "--all-kinds", "--exclude", "target"]), all);
+    assert_eq!(glob(&stage, &["**", "--all-kinds"]), all);
     assert_eq!(glob(&stage, &["**", "--all-kinds", "--gitignore"]), all);
     let few = ["**", "--exclude", "target", "--exclude", "*.md"];
     assert_eq!(glob(&stage, &few), ["src/deep/er.rs", "src/lib.rs"]);
@@ -89,6 +91,7 @@ fn glob_as_json_is_a_listing() {
                 { "path": "src/deep/er.rs", "name": "er.rs", "kind": "file" },
             ],
             "truncated": null,
+            "left_out": { "directories": 0, "files": 0 },
             "problems": [],
         })
     );
@@ -103,16 +106,16 @@ fn glob_as_json_is_a_listing() {
 fn grep_prints_path_line_and_text() {
     let stage = project();
     assert_eq!(
-        stage.out(&["fs", "grep", "needle"]),
+        stage.out(&["fs", "grep", "needle", "--no-ignore"]),
         "README.md:3:A needle in a haystack.\n\
          src/lib.rs:3:needle 3\n\
          src/lib.rs:7:needle 7\n\
          target/out.rs:1:needle\n"
     );
     assert_eq!(stage.out(&["fs", "grep", "needle 7", "src/lib.rs"]), "src/lib.rs:7:needle 7\n");
-    expect_no(&stage.run(&["fs", "grep", "thimble"]));
+    expect_no(&stage.run(&["fs", "grep", "thimble", "--no-ignore"]));
     expect_no(&stage.run(&["fs", "grep", "needle .", "src"]));
-    let ran = stage.run(&["fs", "grep", "--", "-x"]);
+    let ran = stage.run(&["fs", "grep", "--no-ignore", "--", "-x"]);
     expect_no(&ran);
 }
 
@@ -134,14 +137,15 @@ fn grep_options_choose_where_to_look() {
         let out = stage.out(&[&["fs", "grep", "-l", "needle"], arguments].concat());
         out.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(files(&[]), ["README.md", "src/lib.rs", "target/out.rs"]);
+    assert_eq!(files(&[]), ["README.md", "src/lib.rs"]);
+    assert_eq!(files(&["--no-ignore"]), ["README.md", "src/lib.rs", "target/out.rs"]);
     assert_eq!(files(&["--gitignore"]), ["README.md", "src/lib.rs"]);
     assert_eq!(files(&["--exclude", "target", "--exclude", "*.md"]), ["src/lib.rs"]);
     assert_eq!(files(&["--include", "*.md"]), ["README.md"]);
     assert_eq!(files(&["--include", "*.md", "--include", "src/*"]), ["README.md", "src/lib.rs"]);
     assert_eq!(files(&["--hidden", "--exclude", "[!.]*"]), [".env"]);
     assert_eq!(files(&["src"]), ["src/lib.rs"]);
-    let short = stage.out(&["fs", "grep", "-c", "needle"]);
+    let short = stage.out(&["fs", "grep", "-c", "needle", "--no-ignore"]);
     assert_eq!(short, "README.md:1\nsrc/lib.rs:2\ntarget/out.rs:1\n");
     assert_eq!(stage.out(&["fs", "grep", "--count", "needle", "src"]), "src/lib.rs:2\n");
     let long = stage.out(&["fs", "grep", "--files-with-matches", "needle", "src"]);
@@ -166,9 +170,9 @@ fn grep_shows_lines_around_as_grep_does() {
                   --\nsrc/lib.rs-6-six\nsrc/lib.rs:7:needle 7\n";
     assert_eq!(grep(&["--before-context", "1"]), before);
     assert_eq!(grep(&["-C", "3"]).lines().count(), 7, "one group has no gap");
-    let files = stage.out(&["fs", "grep", "needle", "-C", "0", "--exclude", "src"]);
+    let files = stage.out(&["fs", "grep", "needle", "-C", "0", "--exclude", "src", "--no-ignore"]);
     assert_eq!(files, "README.md:3:A needle in a haystack.\ntarget/out.rs:1:needle\n");
-    let files = stage.out(&["fs", "grep", "needle", "-A", "1", "--exclude", "src"]);
+    let files = stage.out(&["fs", "grep", "needle", "-A", "1", "--exclude", "src", "--no-ignore"]);
     assert_eq!(files, "README.md:3:A needle in a haystack.\n--\ntarget/out.rs:1:needle\n");
     stage.run(&["fs", "grep", "x", "-C", "1001"]).expect_error(2, "at most 1000");
 }
@@ -176,10 +180,10 @@ fn grep_shows_lines_around_as_grep_does() {
 #[test]
 fn grep_says_what_it_did_not_show() {
     let stage = project();
-    let ran = stage.run(&["fs", "grep", "needle", "--limit", "2"]);
+    let ran = stage.run(&["fs", "grep", "needle", "--limit", "2", "--no-ignore"]);
     assert_eq!((ran.code, ran.text().lines().count()), (0, 2));
     assert_eq!(ran.err, "note: cut after 2 matches; raise --limit to see more\n");
-    let ran = stage.run(&["fs", "grep", "-l", "needle", "--limit", "1"]);
+    let ran = stage.run(&["fs", "grep", "-l", "needle", "--limit", "1", "--no-ignore"]);
     assert_eq!(ran.err, "note: cut after 1 file; raise --limit to see more\n");
     let ran = stage.run(&["fs", "grep", "needle", "src", "--bytes", "20"]);
     assert_eq!((ran.code, ran.text().as_str()), (0, "src/lib.rs:3:needle 3\n"));
@@ -223,6 +227,7 @@ fn grep_as_json_is_one_object() {
             "truncated": null,
             "searched": 2,
             "skipped_binary": 0,
+            "left_out": { "directories": 0, "files": 0 },
             "problems": [],
         })
     );
@@ -236,7 +241,7 @@ fn grep_as_json_is_one_object() {
     assert_eq!((ran.code, ran.err.as_str()), (1, ""));
     assert_eq!(
         (ran.value()["matches"].clone(), ran.value()["searched"].clone()),
-        (json!([]), json!(4))
+        (json!([]), json!(3))
     );
     let cut = stage.json(&["fs", "grep", "needle", "--bytes", "40", "--json"]);
     assert_eq!(cut["truncated"], "bytes");
@@ -351,4 +356,31 @@ fn a_name_with_a_line_end_can_be_told_apart() {
     assert_eq!(stage.out(&["fs", "glob", "-0", "*"]), "a\nb\0c\0");
     let value = stage.json(&["fs", "grep", "x", "--json"]);
     assert_eq!(value["matches"][0]["path"], "a\nb");
+}
+
+#[test]
+fn what_is_ignored_is_left_out_and_counted_unless_asked_for() {
+    let stage = Stage::with(&[
+        (".gitignore", "*.log\n"),
+        ("src/app.js", "needle\n"),
+        ("debug.log", "needle\n"),
+        ("node_modules/a/index.js", "needle\n"),
+        ("pkg/node_modules/b/index.js", "needle\n"),
+        ("dist/app.js", "needle\n"),
+    ]);
+    let note =
+        "note: left out 3 directories and 1 file that are ignored; --no-ignore looks at them\n";
+    for words in [["grep", "needle", "-l"], ["glob", "*.{js,log}", "."]] {
+        let ran = stage.run(&[&["fs"], &words[..]].concat());
+        assert_eq!((ran.code, ran.text().as_str(), ran.err.as_str()), (0, "src/app.js\n", note));
+        let value = stage.json(&[&["fs", "--json"], &words[..]].concat());
+        assert_eq!(value["left_out"], json!({ "directories": 3, "files": 1 }));
+        let all = stage.run(&[&["fs", "--no-ignore"], &words[..]].concat());
+        assert_eq!(all.code, 2, "it is a flag of searches");
+        let all = stage.out(&[&["fs"], &words[..], &["--no-ignore"]].concat());
+        assert_eq!(all.lines().count(), 5, "{all}");
+    }
+    // An ignored directory that is named as the start of the search is searched.
+    assert_eq!(stage.out(&["fs", "grep", "needle", "dist", "-l"]), "dist/app.js\n");
+    stage.run(&["fs", "glob", "*", "--gitignore", "--no-ignore"]).expect_error(2, "cannot be used");
 }

@@ -118,7 +118,7 @@ fn doctor_explains_whatever_is_missing() {
     let stage = Stage::new();
     let value = stage.json(&["doctor", "--json"]);
     let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["facilities", "isolation", "summary", "in_force"]);
+    assert_eq!(keys, ["facilities", "isolation", "summary", "toolchains", "in_force"]);
     let facilities = value["facilities"].as_array().unwrap();
     let names: Vec<&str> = facilities.iter().map(|each| each["name"].as_str().unwrap()).collect();
     let expect = [

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Code, Error};
 use crate::path::WsPath;
-use crate::process::Exit;
+use crate::process::{ExecRequest, Exit};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,6 +180,8 @@ pub struct Call<'a> {
     /// Where it goes, for `rename`.
     pub to: Option<&'a WsPath>,
     pub command: Option<&'a str>,
+    /// The whole request, for `exec`. Guards have it when the call begins, not when it ends.
+    pub request: Option<&'a ExecRequest>,
     /// Bytes that the call brings along.
     pub size: Option<u64>,
     /// Whether the workspace may change.
@@ -197,6 +199,7 @@ impl<'a> Call<'a> {
             path: None,
             to: None,
             command: None,
+            request: None,
             size: None,
             modifies: verb.modifies(),
             recursive: false,

@@ -25,7 +25,8 @@ use crate::ticket::{Effect, Ticket};
 
 /// Holds a workspace. Implementors write this; everyone else holds a [`Backend`](crate::Backend).
 ///
-/// A path's [fence](WsPath::fence) binds: links met on the way may not lead out of it.
+/// A path's [fence](WsPath::fence) binds: links met on the way may not lead out of it. So do its
+/// [rules](WsPath::has_rules), which are about the places that links lead to, not about names.
 #[async_trait]
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Describes what is at `path`.
@@ -38,6 +39,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `stat::below_a_file_is_not_a_directory`: a path through a file is `NotADirectory`
     /// - `stat::version_changes_with_each_write`: every write makes a new version
     /// - `links::stat_follows_or_keeps`: a link is followed unless the caller keeps it
+    /// - `restricted::hidden_files_are_not_there`: what the path's rules hide is `NotFound`, by
+    ///   whatever links it is reached
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat>;
 
     /// Lists a directory, to a depth, in path order.
@@ -52,6 +55,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `list::limit_cuts_and_says_so`: a cut listing has its first entries and says it was cut
     /// - `list::details_match_stat`: details are those that `stat` gives
     /// - `links::list_does_not_follow`: links are named, not entered
+    /// - `restricted::listings_leave_hidden_files_out`: nor what the path's rules hide
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing>;
 
     /// Finds names or text.
@@ -68,11 +72,13 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `search::files_are_chosen_by_globs`: include and exclude for text
     /// - `search::binary_files_are_counted`: not searched, not hidden
     /// - `search::ignore_files_are_honoured_when_asked`: from the workspace's root down
+    /// - `search::what_is_ignored_is_counted`: a directory once, with all it holds
     /// - `search::limits_cut_and_say_so`: the first matches, and which limit it was
     /// - `search::a_file_may_be_the_root_of_a_text_search`: whatever its name
     /// - `search::missing_root_is_not_found`: `NotFound`; a file searched for names is
     ///   `NotADirectory`
     /// - `search::senseless_patterns_are_refused`: `Invalid`, naming the pattern
+    /// - `restricted::listings_leave_hidden_files_out`: nothing of them is searched or counted
     async fn search(&self, query: &Query) -> Result<Found>;
 
     /// Reads a file, or a range of it.
@@ -86,6 +92,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `read::a_directory_is_refused`: a directory is `IsADirectory`
     /// - `read::over_the_limit_is_refused`: more than the limit is `TooLarge`, never cut in silence
     /// - `read::carries_the_version`: the stat that comes along belongs to the bytes
+    /// - `restricted::hidden_files_are_not_there`: likewise
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content>;
 
     /// Writes a whole file. Readers see the old bytes or the new ones, never a mixture.
@@ -104,6 +111,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `write::concurrent_writers_leave_one_whole_content`: the last one wins, whole
     /// - `write::concurrent_conditional_writers_lose_nothing`: one writer per version succeeds
     /// - `links::write_goes_to_the_target`: a link inside keeps being a link
+    /// - `restricted::kept_files_do_not_change`: what the path's rules keep stays as it is, by
+    ///   whatever links it is reached
     async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat>;
 
     /// Opens a file for access at offsets.
@@ -114,6 +123,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `open::create_always_refuses_existing`: `Creation::Always` on something is `AlreadyExists`
     /// - `open::truncates_when_asked`: `Existing::Truncate` starts empty
     /// - `open::a_directory_is_refused`: a directory is `IsADirectory`
+    /// - `restricted::kept_files_do_not_change`: likewise, unless it is only read
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>>;
 
     /// Changes permission bits and times.
@@ -122,6 +132,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `attributes::mode_and_times_are_kept`: what was set is what `stat` says
     /// - `attributes::missing_is_not_found`: nothing there is `NotFound`
     /// - `attributes::bits_beyond_permissions_are_refused`: no set-uid, no sticky bits
+    /// - `restricted::kept_files_do_not_change`: likewise
     async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat>;
 
     /// The text of a link, as it was made.
@@ -137,6 +148,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `links::text_is_kept`: the link is there and leads to its target
     /// - `links::leaving_the_workspace_is_refused`: a target outside is `Escape`
     /// - `links::existing_name_is_refused`: something at `path` is `AlreadyExists`
+    /// - `restricted::kept_files_do_not_change`: likewise
     async fn symlink(&self, path: &WsPath, target: &str) -> Result<()>;
 
     /// Makes a directory with its parents.
@@ -146,6 +158,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `mkdir::existing_is_fine`: a directory that is there is no error
     /// - `mkdir::onto_a_file_is_refused`: a file there is `AlreadyExists`
     /// - `mkdir::through_a_file_is_refused`: a file on the way is `NotADirectory`
+    /// - `restricted::kept_files_do_not_change`: likewise
     async fn create_dir(&self, path: &WsPath) -> Result<()>;
 
     /// Removes a file, a link or a directory.
@@ -159,6 +172,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `remove::names_with_the_same_beginning_stay`: `a` is not `ab`
     /// - `remove::the_root_is_refused`: the workspace itself stays
     /// - `links::removal_takes_the_link_only`: never what it leads to, also when recursive
+    /// - `restricted::kept_files_do_not_change`: likewise, nor what holds such a file
     async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed>;
 
     /// Moves a file or a directory, making the target's parents.
@@ -175,6 +189,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `rename::into_itself_is_refused`: a directory cannot move below itself
     /// - `rename::onto_itself_changes_nothing`: the same path twice is fine
     /// - `rename::the_root_is_refused`: the workspace itself stays
+    /// - `restricted::kept_files_do_not_change`: likewise, nor what holds such a file
     async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed>;
 
     /// How much room there is.
@@ -222,7 +237,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `environment::scopes_add_theirs`: a scope's variables are in all its commands; a deeper
     ///   scope's win, and the call's win over all
     /// - `environment::loaders_are_refused`: variables that make programs load or run something are
-    ///   refused by name, the value unsaid
+    ///   refused by name where no wall stands, the value unsaid
     /// - `environment::senseless_ones_are_refused`: what is no name, or no text for the kernel, is
     ///   `Invalid`
     /// - `held::exit_is_a_value`: a status other than zero is a value

@@ -96,6 +96,45 @@ impl EffectivePolicy {
     }
 }
 
+/// The subjects that are enforced for a command, as a set.
+///
+/// Whoever judges command lines asks it which rules the kernel holds anyway. The empty set is what
+/// holds where nothing could be found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EnforcedControls(u32);
+
+impl EnforcedControls {
+    /// Nothing is enforced.
+    pub const NONE: EnforcedControls = EnforcedControls(0);
+
+    /// Everything that `policy` reports as enforced by a wall. Without a wall around files nothing
+    /// counts: what is left then is enforced for well-behaved commands only.
+    pub fn in_force(policy: &EffectivePolicy) -> Self {
+        let enforced = policy.controls.iter().filter(|it| it.strength == Strength::Enforced);
+        let all = enforced.fold(Self::NONE, |all, control| all.with(control.subject));
+        if all.contains(Subject::Files) { all } else { Self::NONE }
+    }
+
+    /// What `isolation` enforces on a host where it works as a whole.
+    pub fn expected(isolation: Isolation) -> Self {
+        let landlock = [Subject::Files, Subject::Kernel, Subject::Sockets, Subject::Processes];
+        let subjects: &[Subject] = match isolation {
+            Isolation::Bwrap => &[Subject::Attributes, Subject::Restrictions, Subject::Orphans],
+            Isolation::Landlock => &[],
+            Isolation::Auto | Isolation::Software | Isolation::None => return Self::NONE,
+        };
+        landlock.iter().chain(subjects).fold(Self::NONE, |all, subject| all.with(*subject))
+    }
+
+    pub fn contains(self, subject: Subject) -> bool {
+        self.0 & (1 << subject as u32) != 0
+    }
+
+    fn with(self, subject: Subject) -> Self {
+        Self(self.0 | (1 << subject as u32))
+    }
+}
+
 /// What is controlled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
@@ -124,10 +163,12 @@ pub enum Subject {
     Output,
     /// Which commands may run at all.
     Commands,
+    /// The program that reads command lines.
+    Shell,
 }
 
 impl Subject {
-    pub const ALL: [Subject; 17] = [
+    pub const ALL: [Subject; 18] = [
         Subject::Files,
         Subject::Attributes,
         Subject::Restrictions,
@@ -145,6 +186,7 @@ impl Subject {
         Subject::OpenFiles,
         Subject::Output,
         Subject::Commands,
+        Subject::Shell,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -166,6 +208,7 @@ impl Subject {
             Subject::OpenFiles => "open_files",
             Subject::Output => "output",
             Subject::Commands => "commands",
+            Subject::Shell => "shell",
         }
     }
 }
@@ -204,4 +247,53 @@ pub struct Control {
     pub mechanism: String,
     /// What was tried to know that it works; absent when nothing was.
     pub proof: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(controls: &[(Subject, Strength)]) -> EffectivePolicy {
+        let control = |(subject, strength): &(Subject, Strength)| Control {
+            subject: *subject,
+            asked: String::new(),
+            in_force: String::new(),
+            strength: *strength,
+            mechanism: String::new(),
+            proof: None,
+        };
+        EffectivePolicy { isolation: None, controls: controls.iter().map(control).collect() }
+    }
+
+    #[test]
+    fn only_enforced_subjects_behind_a_wall_count() {
+        let found = EnforcedControls::in_force(&policy(&[
+            (Subject::Files, Strength::Enforced),
+            (Subject::Attributes, Strength::Open),
+            (Subject::Kernel, Strength::Enforced),
+        ]));
+        assert!(found.contains(Subject::Files) && found.contains(Subject::Kernel));
+        assert!(!found.contains(Subject::Attributes) && !found.contains(Subject::Network));
+        let open = policy(&[
+            (Subject::Files, Strength::Advisory),
+            (Subject::Environment, Strength::Enforced),
+        ]);
+        assert_eq!(EnforcedControls::in_force(&open), EnforcedControls::NONE);
+    }
+
+    #[test]
+    fn landlock_leaves_attributes_and_restrictions_open() {
+        for (isolation, files, attributes) in [
+            (Isolation::Bwrap, true, true),
+            (Isolation::Landlock, true, false),
+            (Isolation::Software, false, false),
+            (Isolation::None, false, false),
+            (Isolation::Auto, false, false),
+        ] {
+            let expected = EnforcedControls::expected(isolation);
+            assert_eq!(expected.contains(Subject::Files), files, "{isolation}");
+            assert_eq!(expected.contains(Subject::Attributes), attributes, "{isolation}");
+            assert_eq!(expected.contains(Subject::Restrictions), attributes, "{isolation}");
+        }
+    }
 }

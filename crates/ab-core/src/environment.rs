@@ -1,8 +1,10 @@
-//! Which environment variables a caller may give a command.
+//! Variables that name programs or load code, as one list for environments and command lines.
 //!
-//! Variables that make a program load or run something before it does what its command line says
-//! are refused by name: a policy judges the command line, and these would go around it. Values are
-//! never shown in errors, since they may be secrets.
+//! A variable of the list makes programs load or run something before they do what their command
+//! line says. Behind a wall that is the command's own business: what it loads can do no more than
+//! the command itself. Where no wall stands, a caller may neither give such a variable to a command
+//! nor set it in its text: a policy judges the command line, and these would go around it.
+//! Errors never show values, since they may be secrets.
 
 use std::fmt;
 
@@ -17,7 +19,15 @@ pub const RESERVED_PREFIX: &str = "AGENT_BACKEND_";
 /// A name in an error is cut to this many characters.
 const SHOWN_NAME: usize = 64;
 
-/// Which names an entry of [`REFUSED`] covers.
+/// Whether variables of the list may be given to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeVariables {
+    /// A wall stands around the command.
+    Allowed,
+    Refused,
+}
+
+/// Which names an entry of [`CODE_VARIABLES`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     Exactly(&'static str),
@@ -42,51 +52,76 @@ impl fmt::Display for Names {
     }
 }
 
-/// A variable that no caller may set, and why.
+/// Variables that load code or name programs, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct Refused {
+pub struct CodeVariable {
     pub names: Names,
     /// Reads on after "because it".
     pub reason: &'static str,
-    /// Values that are harmless all the same.
-    pub unless: &'static [&'static str],
+    harmless: Harmless,
 }
 
-const fn refused(names: Names, reason: &'static str) -> Refused {
-    Refused { names, reason, unless: &[] }
+/// Which values of a variable load and name nothing.
+#[derive(Clone, Copy, Debug)]
+enum Harmless {
+    Never,
+    Always,
+    When(fn(&str) -> bool),
 }
 
-const fn exactly(name: &'static str, reason: &'static str) -> Refused {
-    refused(Names::Exactly(name), reason)
+const fn variable(names: Names, reason: &'static str) -> CodeVariable {
+    CodeVariable { names, reason, harmless: Harmless::Never }
 }
 
-const fn beginning_with(prefix: &'static str, reason: &'static str) -> Refused {
-    refused(Names::BeginningWith(prefix), reason)
+const fn exactly(name: &'static str, reason: &'static str) -> CodeVariable {
+    variable(Names::Exactly(name), reason)
 }
 
-/// Agents turn pagers off all the time, and those values run nothing of their choice.
-const fn pager(name: &'static str) -> Refused {
-    Refused { names: Names::Exactly(name), reason: RUNS_PAGER, unless: &["", "cat"] }
+const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeVariable {
+    variable(Names::BeginningWith(prefix), reason)
+}
+
+/// Agents turn pagers and editors off all the time, and those values run nothing of their choice.
+const fn program(name: &'static str) -> CodeVariable {
+    CodeVariable {
+        names: Names::Exactly(name),
+        reason: NAMES_PROGRAM,
+        harmless: Harmless::When(|value| matches!(value, "" | "cat" | "true" | ":")),
+    }
+}
+
+/// Whether options of node load no file.
+fn loads_nothing(value: &str) -> bool {
+    let loads = ["--require", "-r", "--import", "--loader", "--experimental-loader", "--inspect"];
+    let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    !value.split_whitespace().any(|word| {
+        let name = name(word);
+        loads.contains(&name.as_str()) || name.starts_with("--inspect")
+    })
 }
 
 const LOADS_LIBRARY: &str = "loads code into every program";
 const LOADS_CONVERTER: &str = "loads converters or texts that programs trust";
 const LOADS_ENGINE: &str = "loads libraries into programs that use TLS";
+const LOADS_PLUGIN: &str = "loads plugins into programs";
 const STARTS_SHELL: &str = "runs code when a shell starts, prompts or traces";
 const CHANGES_SHELL: &str = "changes what a command line means";
 const RUNS_FROM_GIT: &str = "makes git run a program";
 const CONFIGURES_GIT: &str = "changes git's configuration, which can name programs to run";
-const RUNS_PAGER: &str = "names a program to run; only an empty value or 'cat' is taken";
+const NAMES_PROGRAM: &str = "names a program to run; only an empty value or 'cat' is taken";
+const GIVES_OPTIONS: &str = "gives a program options, which can name programs to run";
+const CONFIGURES: &str = "names a file of settings, which can name programs to run";
 const RUNS_FROM_LESS: &str = "makes less run a program";
 const STARTS_INTERPRETER: &str = "runs code when an interpreter starts";
+const FINDS_MODULES: &str = "says where an interpreter finds the modules that it loads";
 const MOVES_INTERPRETER: &str = "replaces an interpreter's own modules";
 const ASKS_PASSWORD: &str = "makes ssh and git run a program that is given passwords";
+const WRAPS_COMPILER: &str = "names a program that builds run";
 const RENAMES_HOSTS: &str = "leads network names elsewhere";
 
-/// The variables that callers may not set. `PYTHONPATH` and `NODE_PATH` are not among them: they
-/// only say where a program finds the modules that it imports itself, and projects made of several
-/// packages do not run without them.
-pub const REFUSED: &[Refused] = &[
+/// The variables that load code or name programs. Every entry holds for environments and for
+/// assignments in command lines.
+pub const CODE_VARIABLES: &[CodeVariable] = &[
     beginning_with("LD_", LOADS_LIBRARY),
     beginning_with("DYLD_", LOADS_LIBRARY),
     exactly("GLIBC_TUNABLES", "changes the loader and the allocator of every program"),
@@ -96,63 +131,178 @@ pub const REFUSED: &[Refused] = &[
     exactly("OPENSSL_CONF", LOADS_ENGINE),
     exactly("OPENSSL_ENGINES", LOADS_ENGINE),
     exactly("OPENSSL_MODULES", LOADS_ENGINE),
+    exactly("GTK_MODULES", LOADS_PLUGIN),
+    exactly("GIO_EXTRA_MODULES", LOADS_PLUGIN),
+    exactly("QT_PLUGIN_PATH", LOADS_PLUGIN),
+    exactly("SASL_PATH", LOADS_PLUGIN),
+    exactly("KRB5_CONFIG", CONFIGURES),
     exactly("BASH_ENV", STARTS_SHELL),
     exactly("ENV", STARTS_SHELL),
     exactly("ZDOTDIR", STARTS_SHELL),
+    exactly("FPATH", STARTS_SHELL),
     exactly("PROMPT_COMMAND", STARTS_SHELL),
     exactly("PS4", STARTS_SHELL),
     beginning_with("BASH_FUNC_", "puts a shell function in the place of a program"),
     exactly("SHELLOPTS", CHANGES_SHELL),
     exactly("BASHOPTS", CHANGES_SHELL),
-    exactly("IFS", CHANGES_SHELL),
     exactly("CDPATH", CHANGES_SHELL),
     exactly("GIT_SSH", RUNS_FROM_GIT),
     exactly("GIT_SSH_COMMAND", RUNS_FROM_GIT),
     exactly("GIT_EXTERNAL_DIFF", RUNS_FROM_GIT),
     exactly("GIT_PROXY_COMMAND", RUNS_FROM_GIT),
-    exactly("GIT_ASKPASS", RUNS_FROM_GIT),
-    exactly("GIT_EDITOR", RUNS_FROM_GIT),
-    exactly("GIT_SEQUENCE_EDITOR", RUNS_FROM_GIT),
+    program("GIT_ASKPASS"),
+    program("GIT_EDITOR"),
+    program("GIT_SEQUENCE_EDITOR"),
     exactly("GIT_EXEC_PATH", RUNS_FROM_GIT),
     exactly("GIT_ALLOW_PROTOCOL", "lets git use transports that run programs"),
     exactly("GIT_TEMPLATE_DIR", "puts hooks into new repositories, which git then runs"),
-    beginning_with("GIT_CONFIG", CONFIGURES_GIT),
-    exactly("SSH_ASKPASS", ASKS_PASSWORD),
-    pager("PAGER"),
-    pager("GIT_PAGER"),
-    pager("MANPAGER"),
+    // Without the settings of others, git runs less, not more.
+    CodeVariable { harmless: Harmless::Always, ..exactly("GIT_CONFIG_NOSYSTEM", CONFIGURES_GIT) },
+    CodeVariable {
+        harmless: Harmless::When(|value| value == "/dev/null"),
+        ..beginning_with("GIT_CONFIG", CONFIGURES_GIT)
+    },
+    program("SSH_ASKPASS"),
+    exactly("SUDO_ASKPASS", ASKS_PASSWORD),
+    program("PAGER"),
+    program("GIT_PAGER"),
+    program("MANPAGER"),
+    program("SYSTEMD_PAGER"),
+    program("GH_PAGER"),
+    program("AWS_PAGER"),
+    program("PSQL_PAGER"),
+    program("BAT_PAGER"),
+    program("DELTA_PAGER"),
+    program("EDITOR"),
+    program("VISUAL"),
+    program("KUBE_EDITOR"),
+    program("SVN_EDITOR"),
+    program("HGEDITOR"),
+    program("FCEDIT"),
+    program("BROWSER"),
     exactly("LESSOPEN", RUNS_FROM_LESS),
     exactly("LESSCLOSE", RUNS_FROM_LESS),
-    exactly("NODE_OPTIONS", STARTS_INTERPRETER),
+    exactly("LESSKEY", RUNS_FROM_LESS),
+    exactly("LESSKEYIN", RUNS_FROM_LESS),
+    exactly("VIMINIT", STARTS_INTERPRETER),
+    exactly("EXINIT", STARTS_INTERPRETER),
+    CodeVariable {
+        harmless: Harmless::When(loads_nothing),
+        ..exactly("NODE_OPTIONS", STARTS_INTERPRETER)
+    },
+    exactly("NODE_PATH", FINDS_MODULES),
+    exactly("PYTHONPATH", FINDS_MODULES),
     exactly("PYTHONSTARTUP", STARTS_INTERPRETER),
     exactly("PYTHONBREAKPOINT", STARTS_INTERPRETER),
     exactly("PYTHONHOME", MOVES_INTERPRETER),
+    exactly("PYTHONPLATLIBDIR", MOVES_INTERPRETER),
     exactly("PYTHONUSERBASE", MOVES_INTERPRETER),
+    exactly("PYTEST_ADDOPTS", GIVES_OPTIONS),
+    exactly("PYTEST_PLUGINS", FINDS_MODULES),
     exactly("PERL5OPT", STARTS_INTERPRETER),
     exactly("PERL5DB", STARTS_INTERPRETER),
     exactly("PERL5LIB", MOVES_INTERPRETER),
     exactly("PERLLIB", MOVES_INTERPRETER),
     exactly("RUBYOPT", STARTS_INTERPRETER),
     exactly("RUBYLIB", MOVES_INTERPRETER),
-    exactly("LUA_INIT", STARTS_INTERPRETER),
+    exactly("GEM_PATH", FINDS_MODULES),
+    exactly("GEM_HOME", FINDS_MODULES),
+    exactly("BUNDLE_GEMFILE", FINDS_MODULES),
+    beginning_with("LUA_INIT", STARTS_INTERPRETER),
+    beginning_with("LUA_PATH", FINDS_MODULES),
+    beginning_with("LUA_CPATH", FINDS_MODULES),
     exactly("PHPRC", STARTS_INTERPRETER),
     exactly("PHP_INI_SCAN_DIR", STARTS_INTERPRETER),
+    exactly("R_PROFILE", STARTS_INTERPRETER),
+    exactly("R_PROFILE_USER", STARTS_INTERPRETER),
+    exactly("R_ENVIRON", CONFIGURES),
+    exactly("R_ENVIRON_USER", CONFIGURES),
+    exactly("JULIA_LOAD_PATH", FINDS_MODULES),
+    exactly("ERL_LIBS", FINDS_MODULES),
+    exactly("ERL_FLAGS", STARTS_INTERPRETER),
+    exactly("ERL_AFLAGS", STARTS_INTERPRETER),
+    exactly("ERL_ZFLAGS", STARTS_INTERPRETER),
+    exactly("EMACSLOADPATH", FINDS_MODULES),
+    exactly("GUILE_LOAD_PATH", FINDS_MODULES),
+    exactly("TCLLIBPATH", FINDS_MODULES),
+    exactly("CLASSPATH", FINDS_MODULES),
     exactly("JAVA_TOOL_OPTIONS", STARTS_INTERPRETER),
     exactly("_JAVA_OPTIONS", STARTS_INTERPRETER),
     exactly("JDK_JAVA_OPTIONS", STARTS_INTERPRETER),
+    exactly("JAVA_OPTS", STARTS_INTERPRETER),
+    exactly("MAVEN_OPTS", STARTS_INTERPRETER),
+    exactly("MAVEN_ARGS", GIVES_OPTIONS),
+    exactly("GRADLE_OPTS", STARTS_INTERPRETER),
+    exactly("SBT_OPTS", STARTS_INTERPRETER),
     exactly("DOTNET_STARTUP_HOOKS", STARTS_INTERPRETER),
+    exactly("DOTNET_ADDITIONAL_DEPS", STARTS_INTERPRETER),
+    beginning_with("CORECLR_PROFILER", STARTS_INTERPRETER),
+    beginning_with("COR_PROFILER", STARTS_INTERPRETER),
+    exactly("MAKEFLAGS", GIVES_OPTIONS),
+    exactly("GNUMAKEFLAGS", GIVES_OPTIONS),
+    exactly("MFLAGS", GIVES_OPTIONS),
+    exactly("MAKEFILES", "makes make read files of rules"),
+    exactly("TAR_OPTIONS", GIVES_OPTIONS),
+    exactly("ZIPOPT", GIVES_OPTIONS),
+    exactly("GREP_OPTIONS", GIVES_OPTIONS),
+    exactly("RIPGREP_CONFIG_PATH", CONFIGURES),
+    exactly("FZF_DEFAULT_COMMAND", NAMES_PROGRAM),
+    exactly("FZF_DEFAULT_OPTS", GIVES_OPTIONS),
+    exactly("RSYNC_RSH", "names the program that rsync connects with"),
+    exactly("RSYNC_CONNECT_PROG", "names the program that rsync connects with"),
+    exactly("CVS_RSH", "names the program that cvs connects with"),
+    exactly("SVN_SSH", "names the program that svn connects with"),
+    exactly("HGRCPATH", CONFIGURES),
+    exactly("CURL_HOME", CONFIGURES),
+    exactly("WGETRC", CONFIGURES),
+    exactly("KUBECONFIG", CONFIGURES),
+    exactly("ANSIBLE_CONFIG", CONFIGURES),
+    exactly("TF_CLI_CONFIG_FILE", CONFIGURES),
+    exactly("GOFLAGS", GIVES_OPTIONS),
+    exactly("RUSTC", WRAPS_COMPILER),
+    exactly("RUSTC_WRAPPER", WRAPS_COMPILER),
+    exactly("RUSTC_WORKSPACE_WRAPPER", WRAPS_COMPILER),
+    exactly("RUSTFLAGS", GIVES_OPTIONS),
+    exactly("CARGO_ENCODED_RUSTFLAGS", GIVES_OPTIONS),
+    beginning_with("CARGO_BUILD_RUSTC", WRAPS_COMPILER),
+    exactly("CARGO_BUILD_RUSTFLAGS", GIVES_OPTIONS),
+    CodeVariable { harmless: Harmless::Always, ..exactly("CARGO_TARGET_DIR", WRAPS_COMPILER) },
+    beginning_with("CARGO_TARGET_", WRAPS_COMPILER),
+    exactly("GCC_EXEC_PREFIX", WRAPS_COMPILER),
+    exactly("COMPILER_PATH", WRAPS_COMPILER),
+    exactly("CMAKE_TOOLCHAIN_FILE", CONFIGURES),
+    exactly("CMAKE_C_COMPILER_LAUNCHER", WRAPS_COMPILER),
+    exactly("CMAKE_CXX_COMPILER_LAUNCHER", WRAPS_COMPILER),
+    beginning_with("npm_config_", GIVES_OPTIONS),
+    beginning_with("NPM_CONFIG_", GIVES_OPTIONS),
     exactly("HOSTALIASES", RENAMES_HOSTS),
 ];
 
+/// The entry of the list that `name` with `value` falls under. A value that is not known falls
+/// under every entry of its name.
+pub fn code_variable(name: &str, value: Option<&str>) -> Option<&'static CodeVariable> {
+    let rule = CODE_VARIABLES.iter().find(|rule| rule.names.cover(name))?;
+    let harmless = match rule.harmless {
+        Harmless::Never => false,
+        Harmless::Always => true,
+        Harmless::When(harmless) => value.is_some_and(harmless),
+    };
+    (!harmless).then_some(rule)
+}
+
 /// Whether a caller may give a command this variable.
-pub fn check(name: &str, value: &str) -> Result<(), Error> {
+pub fn check(name: &str, value: &str, code: CodeVariables) -> Result<(), Error> {
     if name.starts_with(RESERVED_PREFIX) {
         return Err(forbidden(name, "names that begin so are set by the backend only"));
     }
     // Before the shape of the name: an exported shell function has a name of no other shape.
-    let rule = REFUSED.iter().find(|rule| rule.names.cover(name));
-    if let Some(rule) = rule.filter(|rule| !rule.unless.contains(&value)) {
-        return Err(forbidden(name, &format!("it {}", rule.reason)));
+    if code == CodeVariables::Refused
+        && let Some(rule) = code_variable(name, Some(value))
+    {
+        return Err(forbidden(name, &format!("it {}", rule.reason)).with_hint(
+            "such a variable can be given where isolation is bwrap or landlock, and the profile is \
+             not strict",
+        ));
     }
     if !is_name(name) {
         let what = if name.is_empty() { "is empty" } else { "is not one that programs can use" };
@@ -208,8 +358,11 @@ mod tests {
             ("_x9", "a=b"),
             ("path", "/x"),
             ("PATH", "/opt/bin"),
-            ("PYTHONPATH", "lib"),
-            ("NODE_PATH", "lib"),
+            ("IFS", ","),
+            ("EDITOR", "true"),
+            ("NODE_OPTIONS", "--max-old-space-size=4096"),
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
+            ("GIT_CONFIG_NOSYSTEM", "1"),
             ("PAGER", ""),
             ("GIT_PAGER", "cat"),
             ("MANPAGER", "cat"),
@@ -220,7 +373,7 @@ mod tests {
             ("PYTHONUNBUFFERED", "1"),
             ("LINES", "a\nb"),
         ] {
-            check(name, text).unwrap();
+            check(name, text, CodeVariables::Refused).unwrap();
         }
     }
 
@@ -245,7 +398,14 @@ mod tests {
             ("BASH_ENV", "x", "when a shell starts"),
             ("ENV", "x", "when a shell starts"),
             ("BASH_FUNC_ls%%", "() { :; }", "shell function"),
-            ("IFS", "x", "what a command line means"),
+            ("CDPATH", "x", "what a command line means"),
+            ("PYTHONPATH", "src", "finds the modules"),
+            ("NODE_PATH", "lib", "finds the modules"),
+            ("MAKEFLAGS", "-j4", "options"),
+            ("TAR_OPTIONS", "--to-command=x", "options"),
+            ("RSYNC_RSH", "x", "rsync connects with"),
+            ("EDITOR", "vim", "only an empty value or 'cat'"),
+            ("LUA_INIT_5_4", "x", "when an interpreter starts"),
             ("GIT_SSH_COMMAND", "x", "makes git run a program"),
             ("GIT_CONFIG", "x", "git's configuration"),
             ("GIT_CONFIG_COUNT", "1", "git's configuration"),
@@ -258,21 +418,46 @@ mod tests {
             ("LESSOPEN", "|x", "makes less run"),
             ("HOSTALIASES", "x", "network names"),
         ] {
-            let error = check(name, text).unwrap_err();
+            let error = check(name, text, CodeVariables::Refused).unwrap_err();
             assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
             assert_eq!(error.verb(), Some(Verb::Exec));
             assert!(error.message().contains(why), "{name:?}: {error}");
-            assert!(error.message().len() < 200, "{error}");
+            assert!(error.message().len() < 220, "{error}");
         }
     }
 
     #[test]
-    fn every_rule_is_reached() {
-        for rule in REFUSED {
-            let name = rule.names.to_string().replace('*', "X");
-            let first = REFUSED.iter().find(|each| each.names.cover(&name)).unwrap();
-            assert_eq!(first.names, rule.names, "hidden by an earlier rule");
-            assert!(check(&name, "anything").is_err(), "{name}");
+    fn behind_walls_only_senseless_and_reserved_names_are_refused() {
+        for (name, value) in [
+            ("PYTHONPATH", "src"),
+            ("MAKEFLAGS", "-j4"),
+            ("LD_LIBRARY_PATH", "/workspace/lib"),
+            ("LD_PRELOAD", "./x.so"),
+            ("ENV", "production"),
+            ("NODE_OPTIONS", "--require ./x"),
+            ("EDITOR", "vim"),
+        ] {
+            check(name, value, CodeVariables::Allowed).unwrap();
+            assert!(check(name, value, CodeVariables::Refused).is_err(), "{name}");
         }
+        for name in ["AGENT_BACKEND_TOKEN", "BASH_FUNC_ls%%", "A=B", ""] {
+            assert!(check(name, "x", CodeVariables::Allowed).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_entry_is_reached() {
+        for rule in CODE_VARIABLES {
+            let name = rule.names.to_string().replace('*', "X");
+            let first = CODE_VARIABLES.iter().find(|each| each.names.cover(&name)).unwrap();
+            assert_eq!(first.names, rule.names, "hidden by an earlier entry");
+            if matches!(rule.harmless, Harmless::Always) {
+                continue;
+            }
+            assert!(code_variable(&name, Some("--require ./x")).is_some(), "{name}");
+            assert!(code_variable(&name, None).is_some(), "{name}");
+        }
+        assert!(code_variable("GIT_CONFIG_NOSYSTEM", None).is_none());
+        assert!(code_variable("FOO", None).is_none());
     }
 }

@@ -223,6 +223,7 @@ struct Parts {
     exit: Option<Exit>,
     output: Option<Box<ExecOutput>>,
     fate: Option<(Effect, Option<Ticket>)>,
+    passing: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -241,6 +242,7 @@ impl Error {
             exit: None,
             output: None,
             fate: None,
+            passing: false,
             source: None,
         }))
     }
@@ -248,6 +250,12 @@ impl Error {
     /// A failed operation on a path: the code follows from the kind, or else from the verb.
     pub fn on(verb: Verb, path: &WsPath, kind: Kind, message: impl Into<String>) -> Self {
         Self::new(code_of(verb, kind), kind, message).with_verb(verb).with_path(path.to_string())
+    }
+
+    /// The handle of the call does not let it change what is there.
+    pub fn kept(verb: Verb, path: &WsPath) -> Self {
+        let message = "not to be changed through this handle";
+        Self::on(verb, path, Kind::PermissionDenied, message)
     }
 
     /// The driver cannot do this at all.
@@ -309,6 +317,12 @@ impl Error {
 
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The cause is one of the moment, such as a busy host: the same call may succeed later.
+    pub fn passing(mut self) -> Self {
+        self.0.passing = true;
         self
     }
 
@@ -374,7 +388,8 @@ impl Error {
 
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn retryable(&self) -> bool {
-        matches!(self.0.kind, Kind::Timeout | Kind::Disconnected | Kind::Conflict)
+        let by_kind = matches!(self.0.kind, Kind::Timeout | Kind::Disconnected | Kind::Conflict);
+        by_kind || self.0.passing
     }
 }
 

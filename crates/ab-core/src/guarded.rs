@@ -119,7 +119,14 @@ impl Passage<'_> {
             actor: call.actor.clone(),
             path: call.path.cloned(),
             command: call.command.map(str::to_owned),
-            call: Call { path: None, to: None, command: None, actor: &DETACHED, ..call.clone() },
+            call: Call {
+                path: None,
+                to: None,
+                command: None,
+                request: None,
+                actor: &DETACHED,
+                ..call.clone()
+            },
             ledger: std::mem::replace(&mut self.ledger, Ledger::new()),
             bytes: AtomicU64::new(0),
         }
@@ -328,10 +335,14 @@ impl Driver for Guarded {
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
-        let (cwd, line) = (request.cwd.clone(), request.command.line());
-        let call = Call { command: Some(&line), ..self.call(Verb::Exec, &cwd) };
+        let line = request.command.line();
+        let call = Call {
+            command: Some(&line),
+            request: Some(&request),
+            ..self.call(Verb::Exec, &request.cwd)
+        };
         let passage = self.enter(&call).await?;
-        match self.inner.exec(request).await {
+        match self.inner.exec(request.clone()).await {
             Ok(process) => {
                 let mut passage = passage.detach();
                 process.ending().then(move |exit| match exit {

@@ -7,6 +7,7 @@
 pub mod approval;
 pub mod backend;
 pub mod call;
+pub mod command_limit;
 pub mod confines;
 pub mod driver;
 pub mod edit;
@@ -39,10 +40,13 @@ pub use backend::{
     TextWindow,
 };
 pub use call::{Actor, Call, Outcome, Verb};
+pub use command_limit::CommandLimit;
 pub use confines::{Confines, Screen};
 pub use driver::{BackendKind, Capabilities, Driver, File, Info};
 pub use edit::{Edit, EditOptions, Edited};
-pub use effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
+pub use effective::{
+    Control, EffectivePolicy, EnforcedControls, Isolation, Network, Strength, Subject,
+};
 pub use error::{Code, Error, Kind, Result};
 pub use guard::{Guard, Guards};
 pub use life::{Closeable, TrackId};

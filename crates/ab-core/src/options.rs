@@ -161,6 +161,13 @@ pub struct OpenOptions {
     pub permissions: Option<u32>,
 }
 
+impl OpenOptions {
+    /// Whether opening alone may change something, or lets its holder do so.
+    pub fn changes(self) -> bool {
+        self.access.writes() || self.create != Creation::Never
+    }
+}
+
 /// Attributes to change; absent ones stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {

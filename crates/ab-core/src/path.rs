@@ -4,8 +4,13 @@
 //! them beneath the workspace root, or beneath the path's *fence* when the path came through a
 //! scope.
 
+mod access;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+pub use access::{AccessRules, RuleSet};
 
 use crate::error::{Code, Error, Kind, Result};
 
@@ -31,11 +36,14 @@ pub const KEEPER: &str = ".ab-keep";
 /// - it may carry *fences*: leading parts that link resolution must stay beneath, one for each
 ///   scope it came through, the outer ones first. Two paths are equal when they name the same
 ///   place; fences say how one may get there.
+/// - it may carry *rules*: what the restricted handles it came through do not let it see or
+///   change. They make no difference to equality either.
 #[derive(Clone, Default)]
 pub struct WsPath {
     text: String,
     /// Where each fence ends, in bytes, ascending.
     fences: Vec<usize>,
+    rules: Option<Arc<AccessRules>>,
 }
 
 /// A path in the parts that its fences make of it.
@@ -81,13 +89,14 @@ impl WsPath {
         }
         let end = self.text.rfind('/').unwrap_or(0);
         let fences = self.fences.iter().copied().filter(|fence| *fence <= end).collect();
-        Some(WsPath { text: self.text[..end].to_owned(), fences })
+        Some(WsPath { text: self.text[..end].to_owned(), fences, rules: self.rules_above(end) })
     }
 
-    /// This path with `below` appended; the fences of both hold.
+    /// This path with `below` appended; the fences and rules of both hold.
     pub fn join(&self, below: &WsPath) -> WsPath {
+        let rules = self.rules_joined(below);
         if below.is_root() {
-            return self.clone();
+            return WsPath { rules, ..self.clone() };
         }
         let offset = if self.is_root() { 0 } else { self.text.len() + 1 };
         let mut text = String::with_capacity(offset + below.text.len());
@@ -98,7 +107,7 @@ impl WsPath {
         text.push_str(&below.text);
         let mut fences = self.fences.clone();
         fences.extend(below.fences.iter().map(|fence| offset + fence));
-        WsPath { text, fences }
+        WsPath { text, fences, rules }
     }
 
     /// This path with one more segment, refused when `name` is not a single plain segment.
@@ -118,7 +127,15 @@ impl WsPath {
             text.push('/');
         }
         text.push_str(name);
-        WsPath { text, fences: self.fences.clone() }
+        WsPath { text, fences: self.fences.clone(), rules: self.rules.clone() }
+    }
+
+    /// This path with the segments of `text` below it, which came out of a path before.
+    pub fn descend(&self, text: &str) -> WsPath {
+        match text.is_empty() {
+            true => self.clone(),
+            false => self.with_name(text),
+        }
     }
 
     /// The last segment in the memory that the path had; empty for the root.
@@ -144,12 +161,13 @@ impl WsPath {
         }
         let rest = self.text.strip_prefix(base.as_str())?;
         if rest.is_empty() {
-            return Some(WsPath::root());
+            return Some(WsPath { rules: self.rules_inside(&base.text), ..WsPath::root() });
         }
         let rest = rest.strip_prefix('/')?;
         let above = base.text.len() + 1;
         let fences = self.fences.iter().filter_map(|fence| fence.checked_sub(above));
-        Some(WsPath { text: rest.to_owned(), fences: fences.filter(|fence| *fence > 0).collect() })
+        let fences = fences.filter(|fence| *fence > 0).collect();
+        Some(WsPath { text: rest.to_owned(), fences, rules: self.rules_inside(&base.text) })
     }
 
     /// Whether this path is `base` or lies below it, by whole segments.
@@ -172,7 +190,9 @@ impl WsPath {
     /// The innermost directory that link resolution must stay beneath, itself fenced; the root
     /// unless a scope set one.
     pub fn fence(&self) -> WsPath {
-        WsPath { text: self.text[..self.fence_end()].to_owned(), fences: self.fences.clone() }
+        let end = self.fence_end();
+        let (fences, rules) = (self.fences.clone(), self.rules_above(end));
+        WsPath { text: self.text[..end].to_owned(), fences, rules }
     }
 
     pub fn is_fenced(&self) -> bool {
@@ -219,11 +239,11 @@ impl WsPath {
 
     /// A path from text that came out of a path before.
     pub(crate) fn from_key(key: &str) -> WsPath {
-        WsPath { text: key.to_owned(), fences: Vec::new() }
+        WsPath { text: key.to_owned(), ..WsPath::default() }
     }
 
     fn from_segments(segments: &[&str]) -> WsPath {
-        WsPath { text: segments.join("/"), fences: Vec::new() }
+        WsPath { text: segments.join("/"), ..WsPath::default() }
     }
 }
 

@@ -189,6 +189,9 @@ pub struct ExecRequest {
     pub cwd: WsPath,
     pub env: BTreeMap<String, String>,
     pub stdin: Stdin,
+    /// All that standard input will say, where the caller knows it beforehand. It is for guards to
+    /// judge; the caller still sends it. Requests to other machines do not carry it.
+    pub input: Option<Bytes>,
     pub terminal: Option<TerminalSize>,
     pub lifetime: Lifetime,
     pub limits: ExecLimits,
@@ -207,6 +210,7 @@ impl ExecRequest {
             cwd: WsPath::root(),
             env: BTreeMap::new(),
             stdin: Stdin::Closed,
+            input: None,
             terminal: None,
             lifetime: Lifetime::Owned,
             limits: ExecLimits::default(),
@@ -257,6 +261,7 @@ pub struct Exit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub cause: Cause,
+    pub leftovers: Leftovers,
     /// The end of what it said, for journals and error messages.
     pub stdout_tail: String,
     pub stderr_tail: String,
@@ -274,6 +279,16 @@ pub enum Cause {
     Memory,
     /// Whoever held it let go, or the backend was destroyed.
     Dropped,
+}
+
+/// What became of processes that a command had left running when it ended by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leftovers {
+    /// There were none that the driver knows of.
+    #[default]
+    None,
+    /// Some were still running, as after `server &`, and were ended with the command.
+    Ended,
 }
 
 impl Exit {

@@ -13,7 +13,7 @@ mod wildcard;
 
 use std::time::Duration;
 
-use crate::metadata::{Entry, Problem, Truncated};
+use crate::metadata::{Entry, FileKind, Problem, Truncated};
 use crate::path::WsPath;
 
 pub use over::{over, unsearchable};
@@ -22,6 +22,37 @@ pub use over::{over, unsearchable};
 pub const DEFAULT_MATCH_LIMIT: usize = 10_000;
 /// Most bytes of matched text unless the caller says otherwise.
 pub const DEFAULT_MATCH_BYTES: usize = 16 * 1024 * 1024;
+/// Names of build output, caches and version control: rarely wanted and often large. What people and
+/// models search through leaves them out unless asked for; a [`Query`] has to name them.
+pub const USUAL_IGNORES: [&str; 27] = [
+    ".git",
+    ".svn",
+    ".hg",
+    "node_modules",
+    ".venv",
+    "venv",
+    "__pycache__",
+    ".tox",
+    ".nox",
+    "dist",
+    "build",
+    ".next",
+    ".nuxt",
+    ".output",
+    "target",
+    ".cache",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    "coverage",
+    ".coverage",
+    "htmlcov",
+    ".idea",
+    ".vscode",
+    ".DS_Store",
+    "*.egg-info",
+    ".eggs",
+];
 /// Longest search unless the caller says otherwise.
 pub const DEFAULT_SEARCH_TIME: Duration = Duration::from_secs(30);
 
@@ -33,6 +64,8 @@ pub struct Query {
     pub include: Vec<String>,
     /// Globs; what matches is left out, directories with all they hold.
     pub exclude: Vec<String>,
+    /// The same, but the answer counts what they leave out, as it does for ignore files.
+    pub ignore: Vec<String>,
     pub hidden: Visibility,
     pub ignore_files: IgnoreFiles,
     pub limits: SearchLimits,
@@ -56,6 +89,7 @@ impl Query {
             wanted,
             include: Vec::new(),
             exclude: Vec::new(),
+            ignore: Vec::new(),
             hidden: Visibility::default(),
             ignore_files: IgnoreFiles::default(),
             limits: SearchLimits::default(),
@@ -212,6 +246,27 @@ pub enum LineRole {
     Context,
 }
 
+/// What a search would have looked at, but for ignore files and [`Query::ignore`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Each counts once, whatever it holds.
+    pub directories: u64,
+    pub files: u64,
+}
+
+impl LeftOut {
+    pub fn is_nothing(self) -> bool {
+        self == LeftOut::default()
+    }
+
+    pub fn add(&mut self, kind: FileKind) {
+        match kind {
+            FileKind::Dir => self.directories += 1,
+            FileKind::File | FileKind::Symlink | FileKind::Other => self.files += 1,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub matches: Vec<Match>,
@@ -220,5 +275,6 @@ pub struct Found {
     pub searched: u64,
     /// Files that looked binary and were not searched.
     pub skipped_binary: u64,
+    pub left_out: LeftOut,
     pub problems: Vec<Problem>,
 }

@@ -203,7 +203,7 @@ pub(crate) async fn dress(end: End<'_>, stat: &Stat) -> Result<()> {
 }
 
 /// A name in the same directory that belongs to a write in flight.
-fn beside(path: &WsPath) -> WsPath {
+pub(crate) fn beside(path: &WsPath) -> WsPath {
     let random = RandomState::new().build_hasher().finish();
     let name = WsPath::from_key(&format!("{RESERVED_PREFIX}{random:016x}"));
     match path.parent() {

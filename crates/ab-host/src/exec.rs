@@ -3,20 +3,25 @@
 //! `settings` says what was configured, `standing` which walls were seen to stand, `scene` opens
 //! what a command may see, `dress` makes an image of all that, and the supervisor runs it.
 
+mod binds;
 mod canary;
 mod dress;
 mod ends;
 mod placeholder;
 mod policy;
+mod private;
+mod requirements;
 mod scene;
 mod settings;
 mod standing;
+mod trouble;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ab_core::Verb;
-use ab_core::effective::EffectivePolicy;
+use ab_core::effective::{EffectivePolicy, Isolation};
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
     Cause, Command, ExecLimits, ExecRequest, Exit, Feed, Lifetime, Process, ProcessId, ProcessInfo,
@@ -24,6 +29,7 @@ use ab_core::process::{
 use tokio::sync::OnceCell;
 
 use crate::blocking;
+use crate::limits::cgroup::Groups;
 use crate::local::Shared;
 use crate::process::child::Image;
 use crate::process::running::{Reach, Running};
@@ -31,9 +37,12 @@ use crate::process::spawner::{self, FailedStart};
 use crate::process::spool::{Bounds, Spool};
 use crate::process::supervise::{Channels, Reins, Sink, supervise};
 use crate::process::table::{Entry, Place, Table};
+use crate::process::watchdog;
 use placeholder::Placeholder;
+use scene::{Scene, Terms};
 
-pub use settings::{ExecSettings, SANDBOX_ROOT, Shell, Spooling};
+pub use requirements::{Requirement, check_restrictions};
+pub use settings::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT, Shell, Spooling, Toolchain};
 
 /// Bytes of a command line.
 pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;
@@ -45,6 +54,7 @@ pub(crate) struct Runner {
     table: Arc<Table>,
     standing: OnceCell<Arc<standing::Standing>>,
     wardrobe: dress::Wardrobe,
+    privates: private::Privates,
 }
 
 /// A process that has just been started, and our ends of its channels.
@@ -59,7 +69,7 @@ struct Launched {
 #[derive(Debug)]
 struct Remains {
     placeholders: Vec<Placeholder>,
-    temporary: Option<Arc<dress::Temporary>>,
+    private: Option<Arc<private::Private>>,
 }
 
 impl Runner {
@@ -69,6 +79,7 @@ impl Runner {
             table: Table::new(),
             standing: OnceCell::new(),
             wardrobe: dress::Wardrobe::default(),
+            privates: private::Privates::default(),
         }
     }
 
@@ -101,13 +112,21 @@ impl Runner {
     pub(crate) async fn effective_policy(&self, shared: &Arc<Shared>) -> Result<EffectivePolicy> {
         let standing = self.standing(shared).await?;
         let settings = self.settings.clone();
-        blocking::run(move |_| Ok(policy::describe(&settings, &standing))).await
+        blocking::run(move |_| {
+            // Where no command would run, there is nothing in force for one.
+            requirements::check_network(&settings, standing.isolation)?;
+            let accepted = requirements::accepted(&settings, &ExecLimits::default());
+            scene::grouped(&settings.limits, &accepted)?;
+            Ok(policy::describe(&settings, &standing))
+        })
+        .await
     }
 
     /// Ends every process, waits for it, and removes what commands were lent.
     pub(crate) async fn close(&self) {
         self.table.close().await;
-        let lent = self.wardrobe.take();
+        self.wardrobe.clear();
+        let lent = self.privates.take();
         blocking::finish(move || drop(lent)).await;
     }
 
@@ -126,18 +145,79 @@ impl Runner {
         limits: ExecLimits,
         place: &Place,
     ) -> Result<Launched> {
+        requirements::check(&self.settings, standing.isolation, request)?;
+        let accepted = requirements::accepted(&self.settings, &request.limits);
+        let terms = Terms { isolation: standing.isolation, limits, accepted };
+        let scene = scene::open(shared, request, terms).await?;
+        self.launch_in(shared, scene, standing, request, place).await
+    }
+
+    /// Starts the command in what was opened for it.
+    async fn launch_in(
+        &self,
+        shared: &Arc<Shared>,
+        scene: Scene,
+        standing: &Arc<standing::Standing>,
+        request: &ExecRequest,
+        place: &Place,
+    ) -> Result<Launched> {
         let cookie = self.table.cookie(place);
-        let scene = scene::open(shared, request, standing.isolation, limits).await?;
-        let dressed = self.wardrobe.dress(&self.settings, standing, request, &scene, &cookie)?;
-        let dress::Dressed { image, reach, mut channels, temporary } = dressed;
+        let wall = scene.limits.wall;
+        self.wardrobe.screen(&self.settings, standing, request, &scene).await?;
+        let placement = dress::place(&self.settings, standing, &scene)?;
+        let private = self.private(shared, standing.isolation, request, &placement).await?;
+        let surroundings = dress::Surroundings {
+            settings: &self.settings,
+            standing,
+            scene: &scene,
+            placement,
+            private: private.as_deref(),
+        };
+        let dressed = self.wardrobe.dress(surroundings, request, &cookie)?;
+        let dress::Dressed { image, reach, mut channels } = dressed;
+        if standing.bwrap.as_ref().is_some_and(|bwrap| !bwrap.own_family) {
+            // Nothing else ends what a bwrap that was killed during its start leaves behind.
+            let stand = || watchdog::stand(&Groups::find().parents());
+            blocking::run(move |_| stand().map_err(|error| unstarted(&error))).await?;
+        }
         let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
         let (started, mut image) = started.map_err(|error| unstarted(&error))?;
         channels.keep_open(&mut image);
         let (group, placeholders) = scene.into_remains();
         let running = Running::new(started, reach, group, cookie);
         let running = running.map_err(|error| unstarted(&error))?;
-        let remains = Remains { placeholders, temporary };
-        Ok(Launched { running, channels, remains, wall: limits.wall })
+        let remains = Remains { placeholders, private };
+        Ok(Launched { running, channels, remains, wall })
+    }
+
+    /// The private directories of the workspace or scope that a command runs in. Nothing where no
+    /// place can be had for them and none is needed for the walls to hold.
+    async fn private(
+        &self,
+        shared: &Arc<Shared>,
+        isolation: Isolation,
+        request: &ExecRequest,
+        placement: &dress::Placement,
+    ) -> Result<Option<Arc<private::Private>>> {
+        let fence = request.cwd.fence().as_str().to_owned();
+        let tmp = match isolation {
+            Isolation::Bwrap => private::TmpNeed::With(placement.mount_points.clone()),
+            Isolation::Landlock => private::TmpNeed::With(BTreeSet::new()),
+            Isolation::Auto | Isolation::Software | Isolation::None => private::TmpNeed::None,
+        };
+        let place = match (private::place(&self.settings, shared), isolation) {
+            (Some(place), _) => place,
+            // Its rules go by handles, and the whole host is the workspace.
+            (None, Isolation::Landlock) => self.settings.temporary.clone(),
+            (None, _) => return Ok(None),
+        };
+        let root = shared.aliases.first().cloned().unwrap_or_default();
+        let key = private::PrivateKey { root, fence, tmp };
+        let lent = self.privates.lend(&self.settings, &place, key).await;
+        match isolation {
+            Isolation::Bwrap | Isolation::Landlock => lent.map(Some),
+            Isolation::Auto | Isolation::Software | Isolation::None => Ok(lent.ok()),
+        }
     }
 
     /// A process that ends with whoever holds it.
@@ -250,7 +330,7 @@ fn check(command: &Command) -> Result<()> {
 /// Removes what a command leaves, where that may wait for a disk.
 async fn given_back(remains: Remains) {
     // A directory that the next command will use again stays anyway.
-    let last = remains.temporary.as_ref().is_some_and(|lent| Arc::strong_count(lent) == 1);
+    let last = remains.private.as_ref().is_some_and(|lent| Arc::strong_count(lent) == 1);
     if last || !remains.placeholders.is_empty() {
         blocking::finish(move || drop(remains)).await;
     }
@@ -265,5 +345,10 @@ fn unstarted(error: &std::io::Error) -> Error {
         Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Kind::PermissionDenied,
         _ => Kind::Io,
     };
-    Error::new(Code::ExecError, kind, error.to_string())
+    let unstarted = Error::new(Code::ExecError, kind, error.to_string());
+    match (step, error.raw_os_error()) {
+        (Some(failed), _) => unstarted.with_source(FailedStart(failed.0)),
+        (None, Some(number)) => unstarted.with_source(std::io::Error::from_raw_os_error(number)),
+        (None, None) => unstarted,
+    }
 }

@@ -137,40 +137,6 @@ impl Lack {
     }
 }
 
-/// The strongest isolation of commands that the host would carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isolation {
-    /// Namespaces made by bwrap.
-    Namespaces,
-    /// Landlock and seccomp.
-    Landlock,
-    Nothing,
-}
-
-impl Isolation {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Isolation::Namespaces => "bwrap",
-            Isolation::Landlock => "landlock",
-            Isolation::Nothing => "none",
-        }
-    }
-
-    /// What the facilities add up to.
-    pub fn possible(facilities: &[Facility]) -> Isolation {
-        let works = |name: Name| {
-            facilities.iter().any(|each| each.name == name && each.state == State::Working)
-        };
-        if works(Name::Bubblewrap) {
-            Isolation::Namespaces
-        } else if works(Name::Landlock) && works(Name::Seccomp) {
-            Isolation::Landlock
-        } else {
-            Isolation::Nothing
-        }
-    }
-}
-
 /// Tries everything. The answers come in the order of [`Name::ALL`].
 pub fn probe(surroundings: &Probe) -> Vec<Facility> {
     let deadline = Instant::now() + PROBE_TIME;
@@ -233,10 +199,6 @@ fn silent(name: Name) -> Facility {
 mod tests {
     use super::*;
 
-    fn of(name: Name, state: State) -> Facility {
-        Facility { state, ..Facility::working(name, "") }
-    }
-
     #[test]
     fn every_name_is_probed_and_every_lack_is_explained() {
         let surroundings = Probe {
@@ -269,26 +231,6 @@ mod tests {
             };
             assert_eq!(facility.state, State::Missing, "{facility:?}");
             assert!(facility.cause.as_ref().unwrap().contains(program), "{facility:?}");
-        }
-    }
-
-    #[test]
-    fn isolation_follows_from_what_works() {
-        use State::{Missing, Partial, Working};
-        for (bwrap, landlock, seccomp, expect) in [
-            (Working, Working, Working, Isolation::Namespaces),
-            (Working, Missing, Missing, Isolation::Namespaces),
-            (Partial, Working, Working, Isolation::Landlock),
-            (Missing, Working, Missing, Isolation::Nothing),
-            (Missing, Partial, Working, Isolation::Nothing),
-            (Missing, Missing, Missing, Isolation::Nothing),
-        ] {
-            let facilities = [
-                of(Name::Bubblewrap, bwrap),
-                of(Name::Landlock, landlock),
-                of(Name::Seccomp, seccomp),
-            ];
-            assert_eq!(Isolation::possible(&facilities), expect);
         }
     }
 }

@@ -27,6 +27,7 @@ impl<'a> Act<'a> {
                 self.error(Kind::NotFound, &format!("a link leads to '{target}', which is missing"))
                     .with_hint("a change never creates through a link; write to its target")
             }
+            Fault::Kept => Error::kept(self.verb, self.path),
             Fault::Os(errno) => self.os(errno),
         }
     }
@@ -82,6 +83,7 @@ fn explain(errno: Errno) -> (Kind, &'static str) {
         Errno::CANCELED => (Kind::Cancelled, "cancelled"),
         Errno::MFILE | Errno::NFILE => (Kind::Io, "too many open files"),
         Errno::BUSY => (Kind::Io, "it is in use, by a mount perhaps"),
+        Errno::AGAIN => (Kind::Io, "another program holds a lease or a lock on it"),
         Errno::TXTBSY => (Kind::Io, "the file is being executed"),
         _ => (Kind::Io, "the system failed"),
     }

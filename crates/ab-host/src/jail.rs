@@ -4,7 +4,12 @@
 //! a link between a check and a use: there is no check. Where the kernel says that a path leaves, or
 //! has no such call, [`walk`] goes one component at a time by handles, which also lets absolute
 //! links that point inside work. No path is ever compared with a prefix as text.
+//!
+//! A path may carry the rules of restricted handles. Then each place on the way is known by the
+//! handles that lead to it, and the rules are asked about that place, not about the caller's text:
+//! either the kernel has met no link, or [`walk`] has followed each of them by itself.
 
+mod access;
 mod walk;
 
 use std::path::Path;
@@ -15,6 +20,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
+pub(crate) use access::Purpose;
 pub(crate) use walk::{Final, Missing, Spot};
 
 /// How often a resolution that raced with a rename is tried again before the slow way is taken.
@@ -27,6 +33,8 @@ pub(crate) enum Fault {
     Escape,
     /// A link leads to something that is not there, and a change must not make it.
     Dangling(String),
+    /// The rules of the path do not let the call change what is there.
+    Kept,
     Os(Errno),
 }
 
@@ -72,6 +80,9 @@ impl AsFd for Base<'_> {
 /// What is left of a path once its fences have been opened.
 struct Way<'a, 'p> {
     base: Base<'a>,
+    /// Where the base really is, with the rules that count from there; the root where the path has
+    /// no rules.
+    place: WsPath,
     /// Where the base is in the workspace, as segments, for absolute links that name it.
     above: Vec<&'p str>,
     rest: &'p str,
@@ -103,29 +114,72 @@ impl Jail {
         self.root.as_fd()
     }
 
-    /// Opens what `path` leads to.
+    /// Opens what `path` leads to, to look at it.
     pub(crate) fn open(&self, path: &WsPath, flags: OFlags, last: Final) -> Result<OwnedFd, Fault> {
-        let way = self.way(path, Missing::Fail)?;
-        self.open_on(&way, flags, last)
+        self.open_to(Purpose::Look, path, flags, last)
     }
 
-    fn open_on(&self, way: &Way<'_, '_>, flags: OFlags, last: Final) -> Result<OwnedFd, Fault> {
+    /// Opens what `path` leads to.
+    pub(crate) fn open_to(
+        &self,
+        purpose: Purpose,
+        path: &WsPath,
+        flags: OFlags,
+        last: Final,
+    ) -> Result<OwnedFd, Fault> {
+        let way = self.way(path, Missing::Fail)?;
+        Ok(self.open_on(&way, flags, last, purpose)?.0)
+    }
+
+    /// Opens what `path` leads to, to look at it and at what is below. The second is where it
+    /// really is, with the rules that hold there; the root where the path has no rules.
+    pub(crate) fn locate(
+        &self,
+        path: &WsPath,
+        flags: OFlags,
+        last: Final,
+    ) -> Result<(OwnedFd, WsPath), Fault> {
+        let way = self.way(path, Missing::Fail)?;
+        let (handle, place) = self.open_on(&way, flags, last, Purpose::Look)?;
+        let rules = path.rules_at_end();
+        if rules.is_empty() {
+            return Ok((handle, place));
+        }
+        let above: Vec<&str> = path.segments().collect();
+        let place = self.with_rules(place, handle.as_fd(), rules, &above);
+        Ok((handle, place))
+    }
+
+    fn open_on(
+        &self,
+        way: &Way<'_, '_>,
+        flags: OFlags,
+        last: Final,
+        purpose: Purpose,
+    ) -> Result<(OwnedFd, WsPath), Fault> {
         let flags = flags | OFlags::CLOEXEC;
         let kernel_flags = match last {
             Final::Follow => flags,
             Final::Keep => flags | OFlags::NOFOLLOW,
         };
-        match self.kernel(way.base.as_fd(), way.rest, kernel_flags, ResolveFlags::empty()) {
-            Some(Ok(fd)) => return Ok(fd),
+        let (place, resolve) = match way.place.has_rules() {
+            // A path without a link on the way is the place itself.
+            true => (way.place.descend(way.rest), ResolveFlags::NO_SYMLINKS),
+            false => (WsPath::root(), ResolveFlags::empty()),
+        };
+        purpose.judge(&place)?;
+        match self.kernel(way.base.as_fd(), way.rest, kernel_flags, resolve) {
+            Some(Ok(fd)) => return Ok((fd, place)),
             Some(Err(Errno::XDEV)) | None => {}
+            Some(Err(Errno::LOOP)) if way.place.has_rules() => {}
             Some(Err(errno)) => return Err(errno.into()),
         }
         for _ in 0..RACE_RETRIES {
-            let spot = self.walk(way, last, Missing::Fail)?;
+            let spot = self.walk(way, last, Missing::Fail, purpose)?;
             match spot.open(flags) {
                 // Someone put a link where there was none: look again.
                 Err(Fault::Os(Errno::LOOP)) if last == Final::Follow => {}
-                result => return result,
+                result => return result.map(|handle| (handle, spot.place)),
             }
         }
         Err(Errno::LOOP.into())
@@ -136,7 +190,13 @@ impl Jail {
         if self.resolver != Resolver::Kernel {
             return None;
         }
-        let resolve = beneath() | ResolveFlags::CACHED;
+        let mut resolve = beneath() | ResolveFlags::CACHED;
+        if path.has_rules() {
+            if path.is_hidden() || access::may_lead_through_links(path) {
+                return None;
+            }
+            resolve |= ResolveFlags::NO_SYMLINKS;
+        }
         let open = |base: BorrowedFd<'_>, part: &str, flags| {
             openat2(base, or_dot(part), flags | OFlags::CLOEXEC, Mode::empty(), resolve).ok()
         };
@@ -151,23 +211,39 @@ impl Jail {
         open(base.as_fd(), rest, flags)
     }
 
-    /// The directory and name that a change of `path` acts on.
+    /// The directory and name of `path`, to look at it.
     pub(crate) fn spot(&self, path: &WsPath, last: Final, missing: Missing) -> Result<Spot, Fault> {
+        self.spot_to(Purpose::Look, path, last, missing)
+    }
+
+    /// The directory and name that a change of `path` acts on.
+    pub(crate) fn spot_to(
+        &self,
+        purpose: Purpose,
+        path: &WsPath,
+        last: Final,
+        missing: Missing,
+    ) -> Result<Spot, Fault> {
         let way = self.way(path, missing)?;
         let (parent, name) = way.rest.rsplit_once('/').unwrap_or(("", way.rest));
         if name.is_empty() {
             // The root: only the walk can say that it has no name.
-            return self.walk(&way, last, missing);
+            return self.walk(&way, last, missing, purpose);
         }
+        let place = match way.place.has_rules() {
+            true => way.place.descend(way.rest),
+            false => WsPath::root(),
+        };
+        purpose.judge(&place)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = self.kernel(way.base.as_fd(), parent, flags, ResolveFlags::NO_SYMLINKS);
         if let Some(Ok(directory)) = directory {
-            let spot = Spot::at(directory, name);
+            let spot = Spot::at(directory, name, place);
             if last == Final::Keep || !spot.is_link()? {
                 return Ok(spot);
             }
         }
-        self.walk(&way, last, missing)
+        self.walk(&way, last, missing, purpose)
     }
 
     /// Makes a directory and those above it.
@@ -177,12 +253,14 @@ impl Jail {
     }
 
     fn make_on(&self, way: &Way<'_, '_>) -> Result<(), Fault> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let there = self.kernel(way.base.as_fd(), way.rest, flags, ResolveFlags::empty());
-        if let Some(Ok(_)) = there {
-            return Ok(());
+        if !way.place.has_rules() {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let there = self.kernel(way.base.as_fd(), way.rest, flags, ResolveFlags::empty());
+            if let Some(Ok(_)) = there {
+                return Ok(());
+            }
         }
-        self.walk(way, Final::Follow, Missing::MakeAll).map(|_| ())
+        self.walk(way, Final::Follow, Missing::MakeAll, Purpose::Change).map(|_| ())
     }
 
     /// Whether an absolute link target points below `fence`.
@@ -196,19 +274,31 @@ impl Jail {
     /// out of any. Fences that are missing are made where the last part may be.
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
         let Confined { fences, rest } = path.confined();
-        let mut way = Way { base: Base::Root(self.root()), above: Vec::new(), rest };
-        for fence in fences {
+        let place = match path.has_rules() {
+            true => self.with_rules(WsPath::root(), self.root(), path.rules_at_base(0), &[]),
+            false => WsPath::root(),
+        };
+        let mut way = Way { base: Base::Root(self.root()), place, above: Vec::new(), rest };
+        for (index, fence) in fences.into_iter().enumerate() {
             way.rest = fence;
             let flags = OFlags::PATH | OFlags::DIRECTORY;
-            let opened = match self.open_on(&way, flags, Final::Follow) {
+            let opened = match self.open_on(&way, flags, Final::Follow, Purpose::Look) {
                 Err(Fault::Os(Errno::NOENT)) if missing != Missing::Fail => {
                     self.make_on(&way)?;
-                    self.open_on(&way, flags, Final::Follow)
+                    self.open_on(&way, flags, Final::Follow, Purpose::Look)
                 }
                 result => result,
             };
-            way.base = Base::Fence(opened?);
+            let (handle, mut place) = opened?;
             way.above.extend(fence.split('/'));
+            if path.has_rules() {
+                // Where no rule counted so far, the place is not known, and rules that count from
+                // it need no name for it.
+                let rules = path.rules_at_base(index + 1);
+                place = self.with_rules(place, handle.as_fd(), rules, &way.above);
+            }
+            way.place = place;
+            way.base = Base::Fence(handle);
             way.rest = rest;
         }
         Ok(way)
@@ -234,9 +324,16 @@ impl Jail {
         None
     }
 
-    fn walk(&self, way: &Way<'_, '_>, last: Final, missing: Missing) -> Result<Spot, Fault> {
+    fn walk(
+        &self,
+        way: &Way<'_, '_>,
+        last: Final,
+        missing: Missing,
+        purpose: Purpose,
+    ) -> Result<Spot, Fault> {
         let inside = |target: &str| self.inside(target, &way.above);
-        walk::walk(way.base.as_fd(), way.rest, last, missing, &inside)
+        let from = walk::Start { base: way.base.as_fd(), place: &way.place };
+        walk::walk(from, way.rest, walk::Manner { last, missing, purpose }, &inside)
     }
 
     /// An absolute link target as segments below `above`, when it points there.

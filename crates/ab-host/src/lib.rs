@@ -15,5 +15,8 @@ mod process;
 mod sandbox;
 mod stripes;
 
-pub use exec::{ExecSettings, SANDBOX_ROOT, Shell, Spooling};
+pub use exec::{
+    ExecSettings, READABLE_SYSTEM, Requirement, SANDBOX_ROOT, Shell, Spooling, Toolchain,
+    check_restrictions,
+};
 pub use local::{Local, LocalOptions, MissingRoot, Resolution};

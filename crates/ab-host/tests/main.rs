@@ -13,6 +13,7 @@ mod exec;
 mod model;
 mod overlay;
 mod races;
+mod restricted;
 mod search;
 mod suite;
 mod versions;

@@ -1,9 +1,11 @@
 //! Writers that meet: in one process, in several, after their caller went away, on shared inodes.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Access, Attributes, OpenOptions};
+use ab_core::options::{Access, Attributes, Existing, OpenOptions, WriteOptions};
 use ab_core::{Backend, Edit, EditOptions};
 use ab_host::{Local, LocalOptions};
 use futures_util::FutureExt;
@@ -34,17 +36,21 @@ async fn edits_of_several_processes_lose_nothing() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
+    edit_in_several_processes(directory.path()).await;
+}
+
+async fn edit_in_several_processes(directory: &std::path::Path) {
     let text = |word: &str| -> String {
         let all = (0..WORKERS).flat_map(|worker| (0..EDITS).map(move |n| (worker, n)));
         all.map(|(worker, n)| line(worker, n, word) + "\n").collect()
     };
-    let backend = open(directory.path());
+    let backend = open(directory);
     backend.write("file", text("old")).await.unwrap();
     let children: Vec<_> = (0..WORKERS)
         .map(|worker| {
             Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "races::edits_of_several_processes_lose_nothing", "--nocapture"])
-                .env(WORKER, format!("{worker}:{}", directory.path().display()))
+                .env(WORKER, format!("{worker}:{}", directory.display()))
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap()
@@ -112,4 +118,87 @@ async fn files_that_do_not_know_their_size_are_read_whole() {
         bytes += chunk.len();
     }
     assert!(bytes > 500, "{bytes}");
+}
+
+/// A command can hold a lock on any directory of the workspace for as long as it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_stops_no_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = open(directory.path());
+    backend.mkdir("held").await.unwrap();
+    let holders: Vec<fs::File> = [directory.path().to_owned(), directory.path().join("held")]
+        .iter()
+        .map(|path| {
+            let handle = fs::File::open(path).unwrap();
+            rustix::fs::flock(&handle, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            handle
+        })
+        .collect();
+    let scopes = ["held", "free"].map(|path| backend.scope(path, Default::default()).unwrap());
+    let writes = (0..200).map(|n| {
+        let (backend, scopes) = (&backend, &scopes);
+        async move {
+            let handle = match n % 3 {
+                0 => backend,
+                1 => &scopes[0],
+                _ => &scopes[1],
+            };
+            let path = format!("file{n}");
+            let stat = handle.write(&path, "first").await.unwrap();
+            let expect = WriteOptions { expect: Some(stat.version), ..WriteOptions::default() };
+            handle.write_with(&path, "second", expect).await.unwrap();
+            assert_eq!(handle.read_text(&path).await.unwrap(), "second");
+        }
+    });
+    let all = futures_util::future::join_all(writes);
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("writes wait for the lock");
+    drop(holders);
+}
+
+/// Also without the lock, of two writers that expect the same version one is told.
+#[tokio::test]
+async fn edits_under_a_held_lock_lose_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let holder = fs::File::open(directory.path()).unwrap();
+    rustix::fs::flock(&holder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    edit_in_several_processes(directory.path()).await;
+}
+
+/// Root keeps the bits of a file that it writes to; a command may have set them.
+#[tokio::test]
+async fn changes_in_place_leave_no_set_id_bits() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = open(directory.path());
+    let path = directory.path().join("file");
+    let set = || fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+    let bits = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+    fs::write(&path, "content").unwrap();
+    let write = OpenOptions { access: Access::Write, ..OpenOptions::default() };
+    set();
+    let file = backend.open("file", write).await.unwrap();
+    assert_eq!(bits(), 0o755, "opened for writing");
+    set();
+    file.write_at(0, "new".into()).await.unwrap();
+    assert_eq!(bits(), 0o755, "written to an open file");
+    set();
+    file.set_len(1).await.unwrap();
+    assert_eq!(bits(), 0o755, "cut");
+    set();
+    let times = Attributes { modified: Some(SystemTime::UNIX_EPOCH), ..Attributes::default() };
+    file.set_attributes(times).await.unwrap();
+    assert_eq!(bits(), 0o755, "described anew");
+    set();
+    backend.set_attributes("file", times).await.unwrap();
+    assert_eq!(bits(), 0o755, "described anew by name");
+    set();
+    let truncate = OpenOptions { existing: Existing::Truncate, ..write };
+    drop(backend.open("file", truncate).await.unwrap());
+    assert_eq!(bits(), 0o755, "truncated");
+    set();
+    backend.write("file", "replaced").await.unwrap();
+    assert_eq!(bits(), 0o755, "replaced");
+    set();
+    fs::hard_link(&path, directory.path().join("other")).unwrap();
+    drop(backend.open("file", write).await.unwrap());
+    assert_eq!(bits(), 0o755, "given an inode of its own");
 }

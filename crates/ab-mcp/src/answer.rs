@@ -25,34 +25,50 @@ enum Said {
 #[derive(Debug)]
 struct Text {
     text: String,
-    note: Option<Note>,
+    note: Option<String>,
+    place: NotePlace,
     fields: Map<String, Value>,
 }
 
-/// How to get the rest, where the text is only a part.
-#[derive(Debug)]
-enum Note {
-    Below(String),
+/// Where a note stands.
+#[derive(Clone, Copy, Debug)]
+enum NotePlace {
+    Below,
     /// In a block of its own, since a program may parse the text.
-    Beside(String),
+    Beside,
 }
 
 impl Answer {
     /// Text, which is all there is to say.
     pub(crate) fn text(text: impl Into<String>) -> Answer {
-        Answer(Said::Text(Text { text: text.into(), note: None, fields: Map::new() }))
+        Answer::noted(text.into(), None)
     }
 
     /// Text that is only a part, with a note on how to get the rest.
     pub(crate) fn noted(text: String, note: Option<String>) -> Answer {
-        let note = note.map(Note::Below);
-        Answer(Said::Text(Text { text, note, fields: Map::new() }))
+        let place = NotePlace::Below;
+        Answer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
     /// Text that a program may parse, so that a note has to stand beside it.
     pub(crate) fn beside(text: String, note: Option<String>) -> Answer {
-        let note = note.map(Note::Beside);
-        Answer(Said::Text(Text { text, note, fields: Map::new() }))
+        let place = NotePlace::Beside;
+        Answer(Said::Text(Text { text, note, place, fields: Map::new() }))
+    }
+
+    /// One more note.
+    pub(crate) fn and_note(mut self, note: String) -> Answer {
+        match &mut self.0 {
+            Said::Text(text) => {
+                text.note = Some(match text.note.take() {
+                    Some(first) => format!("{first}; {note}"),
+                    None => note,
+                });
+            }
+            Said::Blocks { content, .. } => content.push(ContentBlock::text(format!("[{note}]"))),
+            Said::Media(media) => media.note = Some(note),
+        }
+        self
     }
 
     /// The bytes of a file.
@@ -106,13 +122,16 @@ impl Answer {
 
     pub(crate) fn into_result(self) -> CallToolResult {
         let (content, structured) = match self.0 {
-            Said::Text(text) => text.into_blocks(),
-            Said::Blocks { content, structured } => (content, structured),
-            Said::Media(media) => media.into_blocks(),
+            Said::Text(text) => {
+                let (content, structured) = text.into_blocks();
+                (content, Some(structured))
+            }
+            Said::Blocks { content, structured } => (content, Some(structured)),
+            Said::Media(media) => (media.into_blocks(), None),
         };
         let mut result = CallToolResult::success(content);
         result.is_error = None;
-        result.structured_content = Some(structured);
+        result.structured_content = structured;
         result
     }
 
@@ -153,33 +172,51 @@ pub(crate) fn plain(mut result: CallToolResult) -> CallToolResult {
 
 impl Text {
     fn into_blocks(self) -> (Vec<ContentBlock>, Value) {
-        let Text { text, note, fields } = self;
-        let below = note.as_ref().map(|note| note.below(&text)).unwrap_or_default();
+        let (below, beside) = (self.below(), self.beside());
+        let Text { text, note, place: _, fields } = self;
         let mut structured = json!({ "content": text });
         if let Value::Object(all) = &mut structured {
-            all.extend(note.as_ref().map(|note| ("note".to_owned(), json!(note.text()))));
+            all.extend(note.map(|note| ("note".to_owned(), json!(note))));
             all.extend(fields);
         }
         let mut content = vec![ContentBlock::text(text + &below)];
-        content.extend(note.as_ref().and_then(Note::beside).map(ContentBlock::text));
+        content.extend(beside.map(ContentBlock::text));
         (content, structured)
+    }
+
+    /// What follows the text.
+    fn below(&self) -> String {
+        match (&self.note, self.place) {
+            (Some(note), NotePlace::Below) => {
+                let whole_line = self.text.is_empty() || self.text.ends_with('\n');
+                format!("{}[{note}]", if whole_line { "" } else { "\n" })
+            }
+            (Some(_), NotePlace::Beside) | (None, _) => String::new(),
+        }
+    }
+
+    /// What stands in a block of its own.
+    fn beside(&self) -> Option<String> {
+        match self.place {
+            NotePlace::Below => None,
+            NotePlace::Beside => self.note.as_ref().map(|note| format!("[{note}]")),
+        }
     }
 
     /// As [`into_blocks`](Text::into_blocks) says it.
     fn write(self, out: &mut Vec<u8>) -> serde_json::Result<()> {
-        let Text { text, note, fields } = self;
+        let (below, beside) = (self.below(), self.beside());
+        let Text { text, note, place: _, fields } = self;
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
         let begin = out.len();
         serde_json::to_writer(&mut *out, &text)?;
         // Without the quotes around it.
         let written = begin + 1..out.len() - 1;
         out.truncate(written.end);
-        if let Some(note) = &note {
-            let below = serde_json::to_string(&note.below(&text))?;
-            out.extend_from_slice(&below.as_bytes()[1..below.len() - 1]);
-        }
+        let below = serde_json::to_string(&below)?;
+        out.extend_from_slice(&below.as_bytes()[1..below.len() - 1]);
         out.extend_from_slice(br#""}"#);
-        if let Some(note) = note.as_ref().and_then(Note::beside) {
+        if let Some(note) = beside {
             out.extend_from_slice(br#",{"type":"text","text":"#);
             serde_json::to_writer(&mut *out, &note)?;
             out.push(b'}');
@@ -188,7 +225,7 @@ impl Text {
         out.extend_from_within(written);
         out.push(b'"');
         if let Some(note) = &note {
-            write_field(out, "note", note.text())?;
+            write_field(out, "note", note)?;
         }
         for (name, value) in &fields {
             write_field(out, name, value)?;
@@ -207,30 +244,6 @@ fn write_field(
     serde_json::to_writer(&mut *out, name)?;
     out.push(b':');
     serde_json::to_writer(&mut *out, value)
-}
-
-impl Note {
-    fn text(&self) -> &str {
-        match self {
-            Note::Below(note) | Note::Beside(note) => note,
-        }
-    }
-
-    /// What follows the text.
-    fn below(&self, text: &str) -> String {
-        match self {
-            Note::Below(note) if text.is_empty() || text.ends_with('\n') => format!("[{note}]"),
-            Note::Below(note) => format!("\n[{note}]"),
-            Note::Beside(_) => String::new(),
-        }
-    }
-
-    fn beside(&self) -> Option<String> {
-        match self {
-            Note::Below(_) => None,
-            Note::Beside(note) => Some(format!("[{note}]")),
-        }
-    }
 }
 
 /// The result of a call that failed: a text for a model, code and kind for programs.

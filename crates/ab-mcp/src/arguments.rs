@@ -52,6 +52,21 @@ impl Arguments {
         }
     }
 
+    /// The strings of an argument, whether it is one or an array of them.
+    pub(crate) fn texts_mut(&mut self, name: &str) -> Vec<&mut String> {
+        fn text(value: &mut Value) -> Option<&mut String> {
+            match value {
+                Value::String(text) => Some(text),
+                _ => None,
+            }
+        }
+        match self.values.get_mut(name) {
+            Some(Value::Array(items)) => items.iter_mut().filter_map(text).collect(),
+            Some(value) => text(value).into_iter().collect(),
+            None => Vec::new(),
+        }
+    }
+
     /// Strings, up to a number of them; none when absent.
     pub(crate) fn texts(&mut self, name: &str, bound: usize) -> Result<Vec<String>, Failure> {
         let Some(items) = self.items(name, "an array of strings", bound)? else {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ab_core::process::TerminalSize;
+
 /// Bytes of text in one result, unless the caller said how much it wants. More than that and
 /// callers drop the whole result.
 pub const RESULT_BYTES: usize = 100 * 1024;
@@ -32,8 +34,9 @@ pub(crate) const MAX_CONTEXT: usize = 100;
 /// Patterns to leave out in one call.
 pub(crate) const MAX_PATTERNS: usize = 100;
 
-/// How long a command may take unless the caller says.
-pub const DEFAULT_EXEC_TIME: Duration = Duration::from_secs(120);
+/// How long a command may take unless the caller says. Many clients give up after 60 seconds; the answer
+/// that the time was up has to come before.
+pub const DEFAULT_EXEC_TIME: Duration = Duration::from_secs(50);
 /// The longest time that a caller may give a command it waits for.
 pub const MAX_EXEC_TIME: Duration = Duration::from_secs(60 * 60);
 /// The longest time that a caller may give a command that stays.
@@ -46,6 +49,8 @@ pub(crate) const QUIET: Duration = Duration::from_millis(30);
 pub(crate) const KILL_WAIT: Duration = Duration::from_secs(2);
 /// Between two notes of progress.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// The size of a terminal, unless the caller says.
+pub(crate) const DEFAULT_TERMINAL: TerminalSize = TerminalSize { columns: 80, rows: 24 };
 /// Characters of a command in a list of processes.
 pub(crate) const COMMAND_CHARS: usize = 200;
 
@@ -86,6 +91,8 @@ pub(crate) const BATCH_MESSAGES: usize = 1000;
 pub(crate) const BATCH_BYTES: usize = 16 * 1024 * 1024;
 /// How long a session may be silent; a call that is waited for is silence too.
 pub(crate) const SESSION_PATIENCE: Duration = Duration::from_secs(65 * 60);
+/// How long a client whose connection closed may take to come back to a call in its session.
+pub(crate) const RETURN_PATIENCE: Duration = Duration::from_secs(10);
 /// Sessions at a time.
 pub(crate) const MAX_SESSIONS: usize = 1024;
 

@@ -1,5 +1,7 @@
 //! The list of tools: names, schemas, hints, and which function is which.
 
+mod commands;
+
 use std::sync::Arc;
 
 use ab_core::Backend;
@@ -8,12 +10,14 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
+use crate::briefing::InForce;
 use crate::outgoing::Outgoing;
 use crate::progress::Progress;
 use crate::tools::{
     Outcome, boundary, delete, directories, edit, exec, grep, info, media, processes, read,
     relocate, search, several, tree, write,
 };
+use crate::used::UsedPaths;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
@@ -64,6 +68,8 @@ const ALL: [Name; 21] = [
     Name::ProcessList,
 ];
 
+/// The one whose description depends on what is in force.
+pub(crate) const EXEC: &str = "exec";
 /// The one whose answers may be far larger than all others.
 pub(crate) const MEDIA: &str = "read_media_file";
 
@@ -101,6 +107,8 @@ pub(crate) struct With<'a> {
     /// Where it may tell that it goes on.
     pub(crate) progress: Option<Progress>,
     pub(crate) outgoing: &'a Outgoing,
+    /// What is in force for commands.
+    pub(crate) in_force: &'a InForce,
 }
 
 /// How a tool presents itself.
@@ -110,7 +118,8 @@ struct Face {
     properties: Value,
     required: &'static [&'static str],
     effect: Effect,
-    output: Value,
+    /// Of the value beside the text, where there is one.
+    output: Option<Value>,
 }
 
 impl Name {
@@ -132,7 +141,7 @@ impl Name {
             Name::ListAllowedDirectories => "list_allowed_directories",
             Name::Grep => "grep",
             Name::Delete => "delete",
-            Name::Exec => "exec",
+            Name::Exec => EXEC,
             Name::ProcessOutput => "process_output",
             Name::ProcessInput => "process_input",
             Name::ProcessKill => "process_kill",
@@ -148,9 +157,10 @@ impl Name {
     pub(crate) async fn call(
         self,
         backend: &Backend,
-        arguments: Arguments,
+        mut arguments: Arguments,
         with: With<'_>,
     ) -> Outcome {
+        let used = UsedPaths::of(backend, self.paths(), &mut arguments);
         let done = match self {
             Name::ReadFile | Name::ReadTextFile => read::call(backend, arguments).await,
             Name::ReadMediaFile => media::call(backend, arguments, with.outgoing).await,
@@ -167,13 +177,40 @@ impl Name {
             Name::ListAllowedDirectories => boundary::call(backend),
             Name::Grep => grep::call(backend, arguments).await,
             Name::Delete => delete::call(backend, arguments).await,
-            Name::Exec => exec::call(backend, arguments, with.progress).await,
+            Name::Exec => exec::call(backend, arguments, with.progress, with.in_force).await,
             Name::ProcessOutput => processes::output(backend, arguments).await,
             Name::ProcessInput => processes::input(backend, arguments).await,
             Name::ProcessKill => processes::kill(backend, arguments).await,
             Name::ProcessList => processes::list(backend).await,
         };
-        done.map_err(|failure| failure.of(self.act()))
+        used.told(done.map_err(|failure| failure.of(self.act())))
+    }
+
+    /// The arguments that are paths.
+    fn paths(self) -> &'static [&'static str] {
+        match self {
+            Name::ReadMultipleFiles => &["paths"],
+            Name::MoveFile => &["source", "destination"],
+            Name::Exec => &["cwd"],
+            Name::ReadFile
+            | Name::ReadTextFile
+            | Name::ReadMediaFile
+            | Name::WriteFile
+            | Name::EditFile
+            | Name::CreateDirectory
+            | Name::ListDirectory
+            | Name::ListDirectoryWithSizes
+            | Name::DirectoryTree
+            | Name::SearchFiles
+            | Name::GetFileInfo
+            | Name::Grep
+            | Name::Delete => &["path"],
+            Name::ListAllowedDirectories
+            | Name::ProcessOutput
+            | Name::ProcessInput
+            | Name::ProcessKill
+            | Name::ProcessList => &[],
+        }
     }
 
     /// What a failure says was tried, where the workspace has another word for it.
@@ -229,9 +266,15 @@ impl Name {
             Name::ListDirectoryWithSizes => &["path", "sortBy", "offset", "limit"],
             Name::DirectoryTree => &["path", "excludePatterns", "includeDefaultExcludes", "depth"],
             Name::MoveFile => &["source", "destination"],
-            Name::SearchFiles => {
-                &["path", "pattern", "excludePatterns", "sortBy", "offset", "limit"]
-            }
+            Name::SearchFiles => &[
+                "path",
+                "pattern",
+                "excludePatterns",
+                "includeIgnored",
+                "sortBy",
+                "offset",
+                "limit",
+            ],
             Name::ListAllowedDirectories | Name::ProcessList => &[],
             Name::Grep => &[
                 "pattern",
@@ -239,6 +282,7 @@ impl Name {
                 "glob",
                 "type",
                 "excludePatterns",
+                "includeIgnored",
                 "outputMode",
                 "caseInsensitive",
                 "literal",
@@ -250,7 +294,9 @@ impl Name {
                 "headLimit",
             ],
             Name::Delete => &["path", "recursive"],
-            Name::Exec => &["command", "timeout", "cwd", "env", "background"],
+            Name::Exec => {
+                &["command", "timeout", "cwd", "env", "background", "pty", "columns", "rows"]
+            }
             Name::ProcessOutput => &["processId", "cursor", "wait"],
             Name::ProcessInput => &["processId", "input", "end"],
             Name::ProcessKill => &["processId", "signal"],
@@ -263,10 +309,13 @@ impl Name {
         if !required.is_empty() {
             input.insert("required".to_owned(), json!(required));
         }
-        Tool::new(self.as_str(), description, Arc::new(input))
+        let tool = Tool::new(self.as_str(), description, Arc::new(input))
             .with_title(title)
-            .with_raw_output_schema(Arc::new(object(output)))
-            .with_annotations(hints(&effect))
+            .with_annotations(hints(&effect));
+        match output {
+            Some(output) => tool.with_raw_output_schema(Arc::new(object(output))),
+            None => tool,
+        }
     }
 
     fn face(self) -> Face {
@@ -307,7 +356,7 @@ impl Name {
                 }),
                 required: &["path"],
                 effect: Effect::Reads,
-                output: media_output(),
+                output: None,
             },
             Name::ReadMultipleFiles => Face {
                 title: "Read Multiple Files",
@@ -405,11 +454,13 @@ impl Name {
             Name::SearchFiles => Face {
                 title: "Search Files",
                 description: "Find files and directories by name. '*.rs' finds them at any depth, \
-                    'src/*.rs' directly in src. Answers paths that the other tools take.",
+                    'src/*.rs' directly in src. Answers paths that the other tools take. What \
+                    .gitignore names, build output and caches such as node_modules are left out.",
                 properties: json!({
                     "path": path(),
                     "pattern": { "type": "string", "description": "A glob, relative to path" },
                     "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+                    "includeIgnored": include_ignored(),
                     "sortBy": choice("The order: by path, or the newest first", &["path", "mtime"]),
                     "offset": count("The match to begin at, counted from 1"),
                     "limit": count("How many matches; 1,000 unless told"),
@@ -452,105 +503,7 @@ impl Name {
             | Name::ProcessOutput
             | Name::ProcessInput
             | Name::ProcessKill
-            | Name::ProcessList => self.command_face(),
-        }
-    }
-
-    fn command_face(self) -> Face {
-        let process = json!({ "type": "string", "description": "The id that exec gave" });
-        match self {
-            Name::ProcessOutput => Face {
-                title: "Process Output",
-                description: "Show what a background process has said since a cursor, and whether \
-                    it still runs.",
-                properties: json!({
-                    "processId": process,
-                    "cursor": {
-                        "type": "integer",
-                        "minimum": 0,
-                        "description": "Where to go on: nextCursor of the call before; 0 is the start",
-                    },
-                    "wait": seconds("How long to wait for something new; up to 60"),
-                }),
-                required: &["processId"],
-                effect: Effect::Reads,
-                output: text_with(json!({
-                    "nextCursor": { "type": "integer" },
-                    "lost": { "type": "integer" },
-                    "running": { "type": "boolean" },
-                    "exitCode": { "type": "integer" },
-                    "signal": { "type": "integer" },
-                })),
-            },
-            Name::ProcessInput => Face {
-                title: "Process Input",
-                description: "Write to the standard input of a background process, or end it.",
-                properties: json!({
-                    "processId": process,
-                    "input": { "type": "string", "description": "What to write, line ends included" },
-                    "end": flag("End its input after that", false),
-                }),
-                required: &["processId"],
-                effect: Effect::Runs,
-                output: text(),
-            },
-            Name::ProcessKill => Face {
-                title: "Process Kill",
-                description: "Send a signal to a background process and tell whether it ended.",
-                properties: json!({
-                    "processId": process,
-                    "signal": choice("Which signal", &["TERM", "KILL", "INT", "HUP", "QUIT"]),
-                }),
-                required: &["processId"],
-                effect: Effect::Runs,
-                output: text_with(json!({ "running": { "type": "boolean" } })),
-            },
-            Name::ProcessList => Face {
-                title: "Process List",
-                description: "List the background processes of this workspace, running or ended.",
-                properties: json!({}),
-                required: &[],
-                effect: Effect::Reads,
-                output: text_with(
-                    json!({ "processes": { "type": "array", "items": { "type": "object" } } }),
-                ),
-            },
-            _ => Face {
-                title: "Execute Command",
-                description: "Run a shell command in the workspace and wait for it. Its standard \
-                    input is empty. With background it stays: exec then answers the id that the \
-                    process tools take.",
-                properties: json!({
-                    "command": { "type": "string", "description": "A line for the shell" },
-                    "timeout": {
-                        "type": "number",
-                        "exclusiveMinimum": 0,
-                        "description": "Seconds. After this it is ended; 120 unless told, up to \
-                            3600; in the background never unless told",
-                    },
-                    "cwd": { "type": "string", "description": "Where it runs; the root unless told" },
-                    "env": {
-                        "type": "object",
-                        "additionalProperties": { "type": "string" },
-                        "description": "Variables for its environment",
-                    },
-                    "background": flag("Start it and do not wait", false),
-                }),
-                required: &["command"],
-                effect: Effect::Runs,
-                output: json!({
-                    "type": "object",
-                    "properties": {
-                        "stdout": { "type": "string" },
-                        "stderr": { "type": "string" },
-                        "exitCode": { "type": "integer" },
-                        "signal": { "type": "integer" },
-                        "timedOut": { "type": "boolean" },
-                        "truncated": { "type": "boolean" },
-                        "processId": { "type": "string" },
-                    },
-                }),
-            },
+            | Name::ProcessList => commands::face(self),
         }
     }
 }
@@ -588,13 +541,15 @@ fn grep_face() -> Face {
     Face {
         title: "Search Text",
         description: "Find lines that match a regular expression in the files below a path. Files \
-            whose names begin with a dot and binary files are not searched.",
+            whose names begin with a dot, binary files and ignored ones are not searched: those that \
+            .gitignore names, build output and caches such as node_modules.",
         properties: json!({
             "pattern": { "type": "string", "description": "A regular expression" },
             "path": { "type": "string", "description": "A directory or a file; the root unless told" },
             "glob": { "type": "string", "description": "Only files whose paths match this" },
             "type": { "type": "string", "description": "Only files of this type, such as rust or py" },
             "excludePatterns": patterns("Globs to leave out, directories with all they hold"),
+            "includeIgnored": include_ignored(),
             "outputMode": choice(
                 "Lines, or only the names of files, or how many lines in each",
                 &["content", "files_with_matches", "count"],
@@ -634,6 +589,13 @@ fn count(description: &str) -> Value {
     json!({ "type": "integer", "minimum": 1, "description": description })
 }
 
+fn include_ignored() -> Value {
+    flag(
+        "Also look at what .gitignore names and at build output, caches and version control",
+        false,
+    )
+}
+
 fn whole(description: &str) -> Value {
     json!({ "type": "integer", "minimum": 0, "description": description })
 }
@@ -661,47 +623,19 @@ fn patterns(description: &str) -> Value {
 }
 
 /// The value beside a text: the text, and a note when it is not all.
-fn text() -> Value {
+fn text() -> Option<Value> {
     text_with(json!({}))
 }
 
-fn text_with(more: Value) -> Value {
+fn text_with(more: Value) -> Option<Value> {
     let mut properties = object(json!({
         "content": { "type": "string" },
         "note": { "type": "string" },
+        "path": { "type": "string", "description": "The path that was used, from the root" },
+        "commandPath": { "type": "string", "description": "The same as commands name it" },
     }));
     properties.extend(object(more));
-    json!({ "type": "object", "properties": properties, "required": ["content"] })
-}
-
-fn media_output() -> Value {
-    let text = || json!({ "type": "string" });
-    let media = json!({
-        "type": "object",
-        "properties": {
-            "type": { "type": "string", "enum": ["image", "audio"] },
-            "data": text(),
-            "mimeType": text(),
-        },
-        "required": ["type", "data", "mimeType"],
-    });
-    let resource = json!({
-        "type": "object",
-        "properties": {
-            "type": { "type": "string", "const": "resource" },
-            "resource": {
-                "type": "object",
-                "properties": { "uri": text(), "mimeType": text(), "blob": text() },
-                "required": ["uri", "blob"],
-            },
-        },
-        "required": ["type", "resource"],
-    });
-    json!({
-        "type": "object",
-        "properties": { "content": { "type": "array", "items": { "anyOf": [media, resource] } } },
-        "required": ["content"],
-    })
+    Some(json!({ "type": "object", "properties": properties, "required": ["content"] }))
 }
 
 fn object(value: Value) -> JsonObject {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ab_core::{Backend, Code, Error, Kind, Verb};
-use rmcp::model::CallToolResult;
+use rmcp::model::{CallToolResult, ContentBlock};
 
 use crate::answer::{Answer, refusal};
 use crate::nearest::nearest;
@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     Call(Error, Option<&'static str>),
     /// There is no room for the answer.
     Crowded,
+    /// The same, with what else the caller has to know.
+    Noted(Box<Failure>, String),
     /// A command ran and failed: its output is the answer.
     Ran(Box<Answer>),
 }
@@ -35,6 +37,13 @@ impl Failure {
     pub(crate) fn of(self, act: Option<&'static str>) -> Failure {
         match self {
             Failure::Call(error, None) => Failure::Call(error, act),
+            failure => failure,
+        }
+    }
+
+    pub(crate) fn noted(self, note: String) -> Failure {
+        match self {
+            Failure::Call(..) => Failure::Noted(Box::new(self), note),
             failure => failure,
         }
     }
@@ -53,6 +62,11 @@ impl Failure {
             Failure::Crowded => {
                 let (code, kind) = (Code::ReadFailed, Kind::Unavailable);
                 refusal(CROWDED.to_owned(), code.as_str(), kind.as_str())
+            }
+            Failure::Noted(failure, note) => {
+                let mut result = Box::pin(failure.into_result(backend)).await;
+                result.content.push(ContentBlock::text(format!("[{note}]")));
+                result
             }
             Failure::Ran(answer) => answer.into_error(),
         }
@@ -158,6 +172,7 @@ impl fmt::Display for Failure {
             Failure::Misuse(message) => f.write_str(message),
             Failure::Call(error, _) => error.fmt(f),
             Failure::Crowded => f.write_str(CROWDED),
+            Failure::Noted(failure, _) => failure.fmt(f),
             Failure::Ran(_) => f.write_str("the command failed"),
         }
     }

@@ -8,9 +8,11 @@
 //! The port's owner has looked at Host, Origin and token before a request comes here, and says which
 //! workspace the request is about. A request without one is refused, never served from another.
 
+mod attendance;
 mod batch;
 mod body;
 pub(crate) mod direct;
+pub(crate) mod flights;
 mod sessions;
 
 use std::convert::Infallible;
@@ -26,8 +28,8 @@ use http_body::Body;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, GetMeta, ProtocolVersion, RequestId,
-    ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, GetMeta,
+    ProtocolVersion, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -40,13 +42,18 @@ use crate::catalog;
 use crate::nonsense::{Refusal, refused};
 use crate::outgoing::Metered;
 use crate::server::Server;
+use attendance::Attendance;
 use body::{Bodies, Unread};
+use flights::{Caller, Flight, Flights};
 use sessions::Sessions;
+
+pub use flights::CallerAddress;
 
 pub type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// What the header of a request that has none means.
@@ -76,6 +83,8 @@ pub struct Endpoint {
     alone: StreamableHttpService<Server, NeverSessionManager>,
     within: StreamableHttpService<Server, LocalSessionManager>,
     sessions: Sessions,
+    flights: Flights,
+    attendance: Attendance,
     bodies: Bodies,
     closing: CancellationToken,
 }
@@ -95,7 +104,8 @@ impl Endpoint {
                 .with_max_request_body_bytes(settings.max_body)
                 .with_cancellation_token(closing.clone())
         };
-        let sessions = Sessions::new();
+        let flights = Flights::default();
+        let sessions = Sessions::new(flights.clone());
         let make = |server: &Server| {
             let server = server.clone();
             move || Ok(server.clone())
@@ -108,6 +118,8 @@ impl Endpoint {
             ),
             within: StreamableHttpService::new(make(&server), sessions.kept(), config()),
             sessions,
+            flights,
+            attendance: Attendance::new(closing.clone()),
             bodies: Bodies::new(settings.max_body),
             server,
             closing,
@@ -129,22 +141,37 @@ impl Endpoint {
             // rmcp does not know its name, and there is nothing in it that is not in the next.
             request.headers_mut().remove(REVISION);
         }
+        let caller = Caller::of(&mut request, &backend);
         let answered = match request.method() {
-            &Method::POST => self.post(backend, request).await,
-            &Method::GET | &Method::DELETE => self.of_session(backend, request).await,
+            &Method::POST => self.post(backend, caller, request).await,
+            &Method::GET | &Method::DELETE => self.of_session(backend, caller, request).await,
             _ => return not_allowed(),
         };
         answered.unwrap_or_else(|refusal| refusal)
     }
 
     /// Listens to a session, or ends it.
-    async fn of_session<B>(&self, backend: Backend, request: Request<B>) -> Result<Answer, Answer> {
+    async fn of_session<B>(
+        &self,
+        backend: Backend,
+        caller: Caller,
+        request: Request<B>,
+    ) -> Result<Answer, Answer> {
         // Without one there is no stream to listen on, and nothing to end.
         let named = request.headers().get(SESSION).ok_or_else(not_allowed)?;
-        self.sessions.admit(named, &backend, None).await?;
+        let admitted = self.sessions.admit(named, &backend, &caller, None).await?;
+        let ends = request.method() == Method::DELETE;
+        let returns = request.headers().contains_key(LAST_EVENT);
         let mut request = request.map(|_| Full::<Bytes>::default());
         request.extensions_mut().insert(backend);
-        Ok(self.metered(self.within.handle(request).await))
+        let answer = self.metered(self.within.handle(request).await);
+        if ends && answer.status().is_success() {
+            self.flights.cancel_all(&caller);
+        }
+        Ok(match returns && answer.status().is_success() {
+            true => answer.map(|body| Attendance::of_return(body, &admitted.returned).boxed()),
+            false => answer,
+        })
     }
 
     /// What rmcp answers, bounded like what is answered here.
@@ -152,7 +179,12 @@ impl Endpoint {
         answer.map(|body| Metered::new(body, self.server.outgoing().clone()).boxed())
     }
 
-    async fn post<B>(&self, backend: Backend, request: Request<B>) -> Result<Answer, Answer>
+    async fn post<B>(
+        &self,
+        backend: Backend,
+        caller: Caller,
+        request: Request<B>,
+    ) -> Result<Answer, Answer>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
@@ -163,26 +195,28 @@ impl Endpoint {
         }
         let body = self.bodies.read(&parts.headers, body).await.map_err(unread)?;
         if body.bytes().trim_ascii_start().first() == Some(&b'[') {
-            return self.batch(backend, &parts, body.bytes().trim_ascii()).await;
+            return self.batch(backend, &caller, &parts, body.bytes().trim_ascii()).await;
         }
         if direct::is_plain(&parts) {
             let text = body.bytes().clone();
             let parse = move || direct::Call::parse(&text);
             let call = self.server.outgoing().aside(body.bytes().len(), parse).await;
             if let Some(call) = call.filter(|call| !self.server.is_fixture(call.tool())) {
-                return match call.written(&self.server.over(backend)).await {
+                let flight = self.flights.begin(&caller, call.id());
+                return match call.written_unless(&self.server.over(backend), &flight).await {
                     Ok(text) => Ok(answer(StatusCode::OK, JSON, text)),
                     Err(unwritten) => Err(told(unwritten.status(), &unwritten.told())),
                 };
             }
         }
-        self.by_protocol(backend, parts, body.into_bytes()).await
+        self.by_protocol(backend, &caller, parts, body.into_bytes()).await
     }
 
     /// Through rmcp, with or without a session.
     async fn by_protocol(
         &self,
         backend: Backend,
+        caller: &Caller,
         parts: Parts,
         body: Bytes,
     ) -> Result<Answer, Answer> {
@@ -210,14 +244,22 @@ impl Endpoint {
             // Nobody asked, and nobody waits for it.
             return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
         }
-        let flight = match named {
+        let in_session = begins || named.is_some();
+        let admitted = match named {
             Some(named) if !begins && may_have_sessions(&parts.headers) => {
-                self.sessions.admit(named, &backend, Some(&message)).await?
+                Some(self.sessions.admit(named, &backend, caller, Some(&message)).await?)
             }
             _ => None,
         };
-        let in_session = begins || named.is_some();
-        let media = is_media(&message);
+        let (flight, returned) = match (admitted, &message) {
+            (Some(admitted), _) => (admitted.flight, Some(admitted.returned)),
+            (None, ClientJsonRpcMessage::Request(request)) if !in_session => {
+                (Some(self.flights.begin(caller, &request.id)), None)
+            }
+            (None, _) => (None, None),
+        };
+        let (media, cancels) = (is_media(&message), cancelled_call(&message));
+        let departed = flight.as_ref().map(Flight::departed);
         let mut request = Request::from_parts(parts, Full::new(body));
         request.extensions_mut().insert(backend.clone());
         if let Some(flight) = flight {
@@ -227,19 +269,34 @@ impl Endpoint {
             // Where it is written is where it waits: rmcp knows no other way.
             let (alone, runtime) = (self.alone.clone(), Handle::current());
             let answering = async move { alone.handle(request).await };
-            return Ok(self.metered(match media {
+            let mut answer = self.metered(match media {
                 true => {
                     let work = move || runtime.block_on(answering);
                     self.server.outgoing().aside(usize::MAX, work).await
                 }
                 false => answering.await,
-            }));
+            });
+            if answer.status().is_success() {
+                if let Some(id) = cancels {
+                    self.flights.cancel(caller, &id);
+                }
+                if initializes {
+                    answer.headers_mut().insert(SESSION, Caller::new_name());
+                }
+            }
+            return Ok(answer);
         }
         let answer = self.within.handle(request).await;
         if begins {
             self.sessions.begin(answer.headers(), &backend).await;
         }
-        Ok(self.metered(answer))
+        let answer = self.metered(answer);
+        Ok(match (departed, returned) {
+            (Some(call), Some(returned)) => {
+                answer.map(|body| self.attendance.of_call(body, call, &returned).boxed())
+            }
+            _ => answer,
+        })
     }
 }
 
@@ -257,6 +314,15 @@ fn may_have_sessions(headers: &HeaderMap) -> bool {
 /// Whether it is the answer to a request of ours.
 fn answers_us(message: &ClientJsonRpcMessage) -> bool {
     matches!(message, ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_))
+}
+
+/// The call that it cancels.
+fn cancelled_call(message: &ClientJsonRpcMessage) -> Option<RequestId> {
+    let ClientJsonRpcMessage::Notification(note) = message else { return None };
+    match &note.notification {
+        ClientNotification::CancelledNotification(note) => note.params.request_id.clone(),
+        _ => None,
+    }
 }
 
 /// Whether it asks for the bytes of a file, which may be many.

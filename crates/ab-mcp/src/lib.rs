@@ -10,6 +10,7 @@
 mod answer;
 mod arguments;
 mod bounds;
+mod briefing;
 mod carried;
 mod catalog;
 mod client;
@@ -26,6 +27,7 @@ mod quantity;
 mod server;
 mod stdio;
 mod tools;
+mod used;
 mod window;
 
 pub use bounds::{
@@ -34,6 +36,6 @@ pub use bounds::{
 };
 pub use carried::{Target, carry};
 pub use client::Client;
-pub use http::{Answer, Endpoint, HttpSettings};
+pub use http::{Answer, CallerAddress, Endpoint, HttpSettings};
 pub use server::Server;
 pub use stdio::serve_stdio;

@@ -1,12 +1,12 @@
-//! The bytes of a file as they are answered: in base64, once for models and once for programs.
+//! The bytes of a file as they are answered: in base64, in one block, and in no value beside it. Clients
+//! that show a model the value alone would otherwise show it no picture.
 //!
-//! They may be many. Written by hand, they are encoded once, into the answer itself.
+//! They may be many. Written by hand, they are encoded into the answer itself.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use rmcp::model::{ContentBlock, ResourceContents};
-use serde_json::{Value, json};
 
 use crate::outgoing::Held;
 
@@ -17,6 +17,8 @@ pub(crate) struct Media {
     pub(crate) bytes: Bytes,
     /// Taken before the bytes were read.
     pub(crate) room: Option<Held>,
+    /// Said in a block of its own.
+    pub(crate) note: Option<String>,
 }
 
 #[derive(Debug)]
@@ -28,32 +30,24 @@ pub(crate) enum Kind {
 }
 
 impl Media {
-    pub(crate) fn into_blocks(self) -> (Vec<ContentBlock>, Value) {
-        let Media { kind, mime, bytes, room: _ } = self;
+    pub(crate) fn into_blocks(self) -> Vec<ContentBlock> {
+        let Media { kind, mime, bytes, room: _, note } = self;
         let data = STANDARD.encode(&bytes);
-        let (item, block) = match kind {
-            Kind::Image => (
-                json!({ "type": "image", "data": data, "mimeType": mime }),
-                ContentBlock::image(data, mime),
-            ),
-            Kind::Audio => (
-                json!({ "type": "audio", "data": data, "mimeType": mime }),
-                ContentBlock::audio(data, mime),
-            ),
+        let block = match kind {
+            Kind::Image => ContentBlock::image(data, mime),
+            Kind::Audio => ContentBlock::audio(data, mime),
             Kind::Resource(uri) => {
-                let resource = json!({ "uri": uri, "mimeType": mime, "blob": data });
-                let contents = ResourceContents::blob(data, uri).with_mime_type(mime);
-                let block = ContentBlock::resource(contents);
-                (json!({ "type": "resource", "resource": resource }), block)
+                ContentBlock::resource(ResourceContents::blob(data, uri).with_mime_type(mime))
             }
         };
-        (vec![block], json!({ "content": [item] }))
+        let note = note.map(|note| ContentBlock::text(format!("[{note}]")));
+        std::iter::once(block).chain(note).collect()
     }
 
     /// Bytes that a file of this size has as an answer, with the file itself.
     pub(crate) fn weight_of(size: u64) -> usize {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        (size.div_ceil(3).saturating_mul(8)).saturating_add(size)
+        (size.div_ceil(3).saturating_mul(4)).saturating_add(size)
     }
 
     pub(crate) fn weight(&self) -> usize {
@@ -74,22 +68,25 @@ impl Media {
                 (before, r#""}}"#.to_owned())
             }
         };
-        let (begin, middle, end) =
-            (r#"{"content":["#, r#"],"structuredContent":{"content":["#, "]}}");
+        let (begin, end) = (r#"{"content":["#, "]}");
+        let note = match &self.note {
+            Some(note) => {
+                let text = serde_json::to_string(&format!("[{note}]"))?;
+                format!(r#",{{"type":"text","text":{text}}}"#)
+            }
+            None => String::new(),
+        };
         let length = self.bytes.len().div_ceil(3) * 4;
-        let around = 2 * (before.len() + after.len()) + begin.len() + middle.len() + end.len();
-        out.reserve_exact(around + 2 * length + 1);
+        let around = before.len() + after.len() + begin.len() + note.len() + end.len();
+        out.reserve_exact(around + length + 1);
         out.extend_from_slice(begin.as_bytes());
-        let block = out.len();
         out.extend_from_slice(before.as_bytes());
         let data = out.len();
         out.resize(data + length, 0);
         // The room is exactly what it needs, so this cannot fail.
         let _ = STANDARD.encode_slice(&self.bytes, &mut out[data..]);
         out.extend_from_slice(after.as_bytes());
-        let block = block..out.len();
-        out.extend_from_slice(middle.as_bytes());
-        out.extend_from_within(block);
+        out.extend_from_slice(note.as_bytes());
         out.extend_from_slice(end.as_bytes());
         Ok(())
     }
@@ -102,6 +99,8 @@ fn flat(kind: &str, mime: &str) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -115,12 +114,12 @@ mod tests {
                     mime: "x/y",
                     bytes: vec![7; length].into(),
                     room: None,
+                    note: (length > 1).then(|| "a \"note\"".to_owned()),
                 };
                 let mut by_hand = Vec::new();
                 media().write(&mut by_hand).unwrap();
                 let by_hand: Value = serde_json::from_slice(&by_hand).unwrap();
-                let (content, structured) = media().into_blocks();
-                let expect = json!({ "content": content, "structuredContent": structured });
+                let expect = json!({ "content": media().into_blocks() });
                 assert_eq!(by_hand, expect);
             }
         }

@@ -22,10 +22,12 @@ use tokio::sync::Semaphore;
 
 use crate::arguments::{Arguments, described};
 use crate::bounds::CALLS_AT_ONCE;
+use crate::briefing::InForce;
 use crate::catalog::{self, Name, With};
 use crate::failure::Failure;
 use crate::fixtures::Fixtures;
 use crate::http::FIRST_REVISION;
+use crate::http::flights::Flight;
 use crate::lines::{Calls, Gone};
 use crate::outgoing::Outgoing;
 use crate::progress::Progress;
@@ -45,6 +47,7 @@ pub struct Server {
     outgoing: Outgoing,
     line: Option<Line>,
     fixtures: Option<Arc<Fixtures>>,
+    in_force: InForce,
 }
 
 /// The one connection that a server serves, where that is so.
@@ -76,7 +79,8 @@ impl Server {
     fn assembled(workspace: Workspace, tools: Arc<[(Name, Tool)]>) -> Server {
         let slots = Arc::new(Semaphore::new(CALLS_AT_ONCE));
         let outgoing = Outgoing::new();
-        Server { workspace, tools, slots, outgoing, line: None, fixtures: None }
+        let in_force = InForce::default();
+        Server { workspace, tools, slots, outgoing, line: None, fixtures: None, in_force }
     }
 
     /// With what the conformance suite calls by name, beside the tools.
@@ -90,10 +94,20 @@ impl Server {
         Server { workspace: Workspace::This(backend), ..self.clone() }
     }
 
-    /// The tools that are listed.
+    /// The tools, with descriptions that hold wherever commands run.
     pub fn tools(&self) -> impl Iterator<Item = &Tool> {
         let fixtures = self.fixtures.iter().flat_map(|fixtures| fixtures.tools());
         self.tools.iter().map(|(_, tool)| tool).chain(fixtures)
+    }
+
+    /// The tools as they are listed: `exec` says what is in force.
+    async fn described(&self) -> Vec<Tool> {
+        let mut tools: Vec<Tool> = self.tools().cloned().collect();
+        let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
+        if let (Some(exec), Ok(backend)) = (exec, self.backend()) {
+            exec.description = Some(self.in_force.description(backend).await.into());
+        }
+        tools
     }
 
     /// Whether a tool of this name is none of the workspace.
@@ -189,7 +203,8 @@ impl Server {
                 Err(_) => return Err(Failure::misuse("the server is closing")),
             },
         };
-        name.call(backend, arguments, With { progress, outgoing: &self.outgoing }).await
+        let with = With { progress, outgoing: &self.outgoing, in_force: &self.in_force };
+        name.call(backend, arguments, with).await
     }
 
     fn of_request(&self, context: &RequestContext<RoleServer>) -> Server {
@@ -223,8 +238,17 @@ impl Server {
                 None => std::future::pending().await,
             }
         };
+        let parts = context.extensions.get::<http::request::Parts>();
+        let flight = parts.and_then(|parts| parts.extensions.get::<Flight>());
+        let cancelled = async {
+            match flight {
+                Some(flight) => flight.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = context.ct.cancelled() => {}
+            () = cancelled => {}
             () = gone => {}
         }
     }
@@ -252,9 +276,9 @@ impl ServerHandler for Server {
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools().cloned().collect()))
+        Ok(ListToolsResult::with_all_items(self.of_request(&context).described().await))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -280,9 +304,7 @@ impl ServerHandler for Server {
         // Work that is let go of ends, and so does its process.
         tokio::select! {
             result = call => result,
-            () = self.abandoned(&context) => {
-                Err(ErrorData::internal_error("the call was cancelled", None))
-            }
+            () = self.abandoned(&context) => Err(cancelled()),
         }
     }
 
@@ -403,6 +425,11 @@ impl ServerHandler for Server {
             }
         })
     }
+}
+
+/// What a cancelled call is answered, where it has to be answered at all.
+pub(crate) fn cancelled() -> ErrorData {
+    ErrorData::internal_error("the call was cancelled", None)
 }
 
 /// What is wrong with the params of a method of ours.

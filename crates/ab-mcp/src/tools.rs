@@ -6,6 +6,7 @@ pub(crate) mod directories;
 pub(crate) mod edit;
 pub(crate) mod exec;
 pub(crate) mod grep;
+pub(crate) mod ignored;
 pub(crate) mod info;
 pub(crate) mod media;
 pub(crate) mod output;

@@ -215,7 +215,37 @@ fn golden() -> Vec<(&'static str, &'static str, Value, &'static str)> {
             "a command that takes too long",
             "exec",
             json!({ "command": "sleep 60", "timeout": 0.1 }),
-            "[timed out after 100ms and was ended; pass a longer timeout, or background: true]",
+            "[timed out after 100ms and was ended; pass timeout for up to 3600 s, or background: true \
+             to let it run and read its output with process_output]",
+        ),
+        (
+            "a program that is not there",
+            "exec",
+            json!({ "command": "no-such-program 2>/dev/null" }),
+            "[exit code 127]\n\
+             [command not found: there is no such program on the PATH of commands. Install it into the \
+             workspace and call it by its path, or ask the user]",
+        ),
+        (
+            "a terminal for a command that is waited for",
+            "exec",
+            json!({ "command": "true", "pty": true }),
+            "pty needs background: true",
+        ),
+        (
+            "the size of no terminal",
+            "exec",
+            json!({ "command": "true", "background": true, "rows": 5 }),
+            "columns and rows need pty: true and background: true",
+        ),
+        (
+            "a missing file outside the workspace",
+            "delete",
+            json!({ "path": "~/zebra" }),
+            "delete 'zebra': no such file or directory\n\
+             the workspace has: 'data', 'docs', 'full', 'logo.png', 'src'\n\
+             ['~/zebra' was taken as 'zebra': ~ is the workspace root; commands find it at \
+             '{root}/zebra']",
         ),
     ]
 }
@@ -228,7 +258,8 @@ async fn failures_have_their_texts() {
     let caller = place.call().await;
     let mut wrong = Vec::new();
     for (name, tool, arguments, expect) in golden() {
-        let text = caller.refusal(tool, arguments).await;
+        let root = place.keep.as_ref().unwrap().path().to_str().unwrap();
+        let text = caller.refusal(tool, arguments).await.replace(root, "{root}");
         if text != expect {
             wrong.push(format!("{name}\n--- got\n{text}\n--- expected\n{expect}"));
         }

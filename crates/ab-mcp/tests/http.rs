@@ -136,7 +136,7 @@ async fn batches_are_answered_in_order_where_the_revision_has_them() {
 #[tokio::test]
 async fn a_batch_that_asks_for_too_much_gets_a_part_of_it() {
     let port = Port::memory().await;
-    port.place.backend.write("large.png", vec![1; 9 << 20]).await.unwrap();
+    port.place.backend.write("large.png", vec![1; 18 << 20]).await.unwrap();
     let media = |id| call(id, "read_media_file", json!({ "path": "large.png" }));
     let value = port.post(json!([media(1), media(2), read(3)])).await.json();
     assert_eq!(value[0]["result"]["content"][0]["type"], "image");

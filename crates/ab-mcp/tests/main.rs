@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod caller;
+mod cancelling;
 mod changing;
 mod commands;
 mod failures;
@@ -16,3 +17,4 @@ mod reading;
 mod schemas;
 mod searching;
 mod sessions;
+mod slips;

@@ -119,3 +119,41 @@ async fn matches_over_lines_and_files_of_a_type_are_found_when_asked() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_is_ignored_is_left_out_and_counted_unless_asked_for() {
+    let mut files: Vec<(String, &str)> =
+        (0..300).map(|n| (format!("node_modules/m{n}/index.js"), "needle\n")).collect();
+    for (path, content) in [
+        (".gitignore", "*.log\n/out/\n"),
+        ("src/app.js", "needle\n"),
+        ("src/.gitignore", "made.js\n"),
+        ("src/made.js", "needle\n"),
+        ("debug.log", "needle\n"),
+        ("out/app.js", "needle\n"),
+        ("pkg/dist/app.js", "needle\n"),
+    ] {
+        files.push((path.to_owned(), content));
+    }
+    let files: Vec<(&str, &str)> =
+        files.iter().map(|(path, content)| (path.as_str(), *content)).collect();
+    for place in Place::each(&files).await {
+        let caller = place.call().await;
+        let left_out = "[left out 3 directories and 2 files that .gitignore or the usual ignores \
+                        name, such as node_modules; includeIgnored: true searches them too]";
+        let grep = caller.text("grep", json!({ "pattern": "needle" })).await;
+        assert_eq!(grep, format!("src/app.js:1:needle\n{left_out}"));
+        let names = caller.text("search_files", json!({ "path": ".", "pattern": "*.js" })).await;
+        let left_out = left_out.replace("2 files", "1 file");
+        assert_eq!(names, format!("src/app.js\n{left_out}"));
+        let all = json!({ "pattern": "needle", "includeIgnored": true, "headLimit": 1000 });
+        assert_eq!(caller.text("grep", all).await.lines().count(), 305);
+        let all = json!({ "path": ".", "pattern": "*.js", "includeIgnored": true });
+        assert_eq!(caller.text("search_files", all).await.lines().count(), 304);
+        // An ignored directory that is named as the start of the search is searched.
+        let inside = json!({ "pattern": "needle", "path": "node_modules/m7" });
+        assert_eq!(caller.text("grep", inside).await, "node_modules/m7/index.js:1:needle");
+        let none = caller.text("grep", json!({ "pattern": "needle", "glob": "out/*.js" })).await;
+        assert!(none.starts_with("No matches found\n[left out 1 directory that"), "{none}");
+    }
+}

@@ -20,13 +20,11 @@ pub use effect::Effect;
 pub use screen::screen;
 
 use crate::place::{Place, Scene};
-use crate::shell::{self, Dialect, Problem};
+use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
 /// Most simple commands of one line.
-pub const MAX_COMMANDS: usize = 2_000;
-/// Most work on one line, in words and commands looked at.
-pub const MAX_STEPS: usize = 100_000;
+pub const MAX_COMMANDS: usize = 20_000;
 /// Most characters of a finding's detail.
 const MAX_DETAIL: usize = 200;
 
@@ -36,6 +34,9 @@ pub struct Analysis {
     /// Every simple command, in the order of the text; what a wrapper starts comes after it.
     pub commands: Vec<Executed>,
     pub findings: Vec<Finding>,
+    /// How much work it was to find that out, in units of about one byte looked at. It grows with
+    /// the text, and is bounded.
+    pub work: usize,
 }
 
 /// A simple command as a program would get it.
@@ -112,25 +113,27 @@ impl Executed {
 
 /// Looks at a command line as it would run in `scene`.
 pub fn analyse(command: &str, scene: &Scene) -> Analysis {
-    let mut analysis = match shell::parse(command, Dialect::Bash, 0) {
-        Ok(script) => Walk::new(scene, Dialect::Bash).top(&script),
+    let meter = Meter::default();
+    let mut analysis = match shell::parse(command, Dialect::Bash, 0, &meter) {
+        Ok(script) => Walk::new(scene, Dialect::Bash, &meter).top(&script),
         Err(error) => {
-            let mut walk = Walk::new(scene, Dialect::Bash);
+            let mut walk = Walk::new(scene, Dialect::Bash, &meter);
             walk.unparsable(&error);
-            return walk.out;
+            walk.out
         }
     };
     if shell::has_two_readings(command) {
-        analysis.absorb(second_reading(command, scene));
+        analysis.absorb(second_reading(command, scene, &meter));
     }
+    analysis.work = meter.spent();
     analysis
 }
 
 /// What a POSIX shell would do where bash sees a construct of its own. Text that is no POSIX shell
 /// does nothing there.
-fn second_reading(command: &str, scene: &Scene) -> Analysis {
-    let mut walk = Walk::new(scene, Dialect::Posix);
-    match shell::parse(command, Dialect::Posix, 0) {
+fn second_reading(command: &str, scene: &Scene, meter: &Meter) -> Analysis {
+    let mut walk = Walk::new(scene, Dialect::Posix, meter);
+    match shell::parse(command, Dialect::Posix, 0, meter) {
         Ok(script) => {
             walk.shadow += 1;
             let mut found = walk.top(&script);

@@ -2,16 +2,22 @@
 
 use std::sync::Arc;
 
+use ab_core::environment::{CodeVariables, check};
 use ab_core::guard::{Entry, Refusal};
 use ab_core::passed::Passed;
+use ab_core::process::{ExecRequest, Stdin};
 use ab_core::{
-    Answer, Approver, Call, Control, DenyAll, Error, Guard, Kind, Outcome, Question, Result,
-    Strength, Subject, Verb, Verdict, WsPath,
+    Answer, Approver, Call, Control, DenyAll, Driver, EnforcedControls, Error, Guard, Kind,
+    Outcome, Question, Result, Strength, Subject, Verb, Verdict, WsPath,
 };
+use tokio::sync::OnceCell;
 
-use crate::place::{Home, Scene};
+use crate::place::{CommandInput, Home, Scene};
 use crate::policy::{Hit, Judgement, Policy};
 use crate::profile::Profile;
+
+/// Texts longer than this are judged on a thread that may take its time.
+const LONG_TEXT: usize = 16 * 1024;
 
 /// Judges commands by a [`Policy`]; what the policy asks goes to an [`Approver`].
 #[derive(Debug)]
@@ -19,11 +25,16 @@ pub struct CommandGuard {
     rules: Rules,
     scene: Scene,
     approver: Arc<dyn Approver>,
-    /// Commands that the rules allow, with where they start: neither rules nor scene ever change.
+    /// Commands that the rules allow, with where they start and what they are given: neither rules
+    /// nor scene ever change.
     allowed: Passed,
+    /// Who knows which walls stand around commands.
+    driver: Option<Arc<dyn Driver>>,
+    /// What those walls enforce, once that could be found out.
+    enforced: OnceCell<EnforcedControls>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Rules {
     These(Box<Policy>),
     /// Read when the first command comes: many workspaces never run one.
@@ -59,7 +70,14 @@ impl CommandGuard {
 
     fn by(rules: Rules, root_aliases: &[String]) -> Self {
         let scene = root_aliases.iter().fold(Scene::new(), |scene, alias| scene.with_root(alias));
-        Self { rules, scene, approver: Arc::new(DenyAll), allowed: Passed::default() }
+        Self {
+            rules,
+            scene,
+            approver: Arc::new(DenyAll),
+            allowed: Passed::default(),
+            driver: None,
+            enforced: OnceCell::new(),
+        }
     }
 
     /// Takes questions to `approver`.
@@ -68,10 +86,37 @@ impl CommandGuard {
         self
     }
 
-    /// What `HOME` is for the commands that run.
+    /// What `HOME` is for the commands that run, unless they are given another.
     pub fn with_home(mut self, home: Home) -> Self {
         self.scene = self.scene.with_home(home);
         self
+    }
+
+    /// Asks `driver` which walls stand around commands. Without one, and where it cannot tell, none
+    /// do and every rule holds.
+    pub fn behind_walls_of(mut self, driver: Arc<dyn Driver>) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// What is enforced for commands, if that is known already.
+    fn known_walls(&self) -> Option<EnforcedControls> {
+        match (&self.driver, self.rules.profile()) {
+            (None, _) | (_, Profile::Strict | Profile::Off) => Some(EnforcedControls::NONE),
+            (Some(_), Profile::Guarded) => self.enforced.get().copied(),
+        }
+    }
+
+    /// The same, found out. What could not be found out is asked for again by the next command.
+    async fn walls(&self) -> EnforcedControls {
+        if let Some(known) = self.known_walls() {
+            return known;
+        }
+        let Some(driver) = &self.driver else { return EnforcedControls::NONE };
+        let found = self.enforced.get_or_try_init(|| async {
+            driver.effective_policy().await.map(|policy| EnforcedControls::in_force(&policy))
+        });
+        found.await.copied().unwrap_or(EnforcedControls::NONE)
     }
 
     /// What a command sees that is started in `cwd`.
@@ -79,51 +124,157 @@ impl CommandGuard {
         let Some(cwd) = cwd else { return self.scene.clone() };
         self.scene.scoped(cwd.fence().as_str()).at(cwd.below_fence())
     }
+
+    /// What the rules say of a call that did not pass lately; nothing where it passes.
+    fn judged(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<Hit>> {
+        let Some(judging) = self.judging(call, enforced)? else { return Ok(None) };
+        let judgement = judging.judge()?;
+        Ok(self.decided(call, judgement))
+    }
+
+    fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<Hit> {
+        let hit = judgement.decisive().cloned();
+        if hit.is_none() && is_remembered(call) {
+            self.allowed.note(texts(call));
+        }
+        hit
+    }
+
+    /// All that is needed to judge a call; nothing where the same passed lately.
+    fn judging(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<Judging>> {
+        let command = call.command.unwrap_or_default();
+        if let Some(request) = call.request {
+            // Behind walls, what a command's own programs load is the command's business.
+            let code = match enforced.contains(Subject::Files) {
+                true => CodeVariables::Allowed,
+                false => CodeVariables::Refused,
+            };
+            for (name, value) in &request.env {
+                check(name, value, code).map_err(|error| error.with_command(command))?;
+            }
+        }
+        if is_remembered(call) && self.allowed.has(texts(call)) {
+            return Ok(None);
+        }
+        let mut scene = self.scene_at(call.path).behind(enforced);
+        if let Some(request) = call.request {
+            scene = scene.with_env(&request.env).with_input(input(request));
+        }
+        Ok(Some(Judging { rules: self.rules.clone(), command: command.to_owned(), scene }))
+    }
+
+    /// Refuses what the rules refuse, and asks what they ask.
+    async fn settled(&self, call: &Call<'_>, hit: Option<Hit>) -> Result<()> {
+        let Some(hit) = hit else { return Ok(()) };
+        let command = call.command.unwrap_or_default();
+        if hit.verdict == Verdict::Deny {
+            return Err(refusal(&hit, command, Kind::Denied, "refused"));
+        }
+        let question = Question {
+            actor: call.actor,
+            verb: call.verb,
+            path: call.path,
+            command: call.command,
+            rule: &hit.rule.id,
+            reason: &hit.rule.reason,
+            suggestion: hit.rule.suggestion.as_deref(),
+        };
+        match self.approver.ask(&question).await {
+            Answer::Yes => Ok(()),
+            Answer::No => Err(refusal(&hit, command, Kind::Rejected, "not approved")),
+            Answer::Nobody => {
+                let word = "needs approval, and nobody can be asked";
+                Err(refusal(&hit, command, Kind::Denied, word))
+            }
+        }
+    }
+}
+
+/// A command with all that it is judged by.
+struct Judging {
+    rules: Rules,
+    command: String,
+    scene: Scene,
+}
+
+impl Judging {
+    fn judge(&self) -> Result<Judgement> {
+        self.rules.judge(&self.command, &self.scene)
+    }
+
+    /// The same on another thread.
+    async fn judge_aside(self) -> Result<Judgement> {
+        let judged = tokio::task::spawn_blocking(move || self.judge()).await;
+        judged.unwrap_or_else(|error| {
+            let message = format!("the command could not be judged: {error}");
+            Err(Error::new(ab_core::Code::UnsafeCommand, Kind::Denied, message))
+        })
+    }
+}
+
+/// What the standard input of a command says.
+fn input(request: &ExecRequest) -> CommandInput {
+    match (request.stdin, request.terminal, &request.input) {
+        (Stdin::Closed, None, _) => CommandInput::Closed,
+        (Stdin::Piped, None, Some(bytes)) => match std::str::from_utf8(bytes) {
+            Ok(text) => CommandInput::Text(text.into()),
+            Err(_) => CommandInput::Unseen,
+        },
+        _ => CommandInput::Unseen,
+    }
+}
+
+/// Bytes that are judged.
+fn length(call: &Call<'_>) -> usize {
+    let input = call.request.and_then(|request| request.input.as_ref());
+    call.command.map_or(0, str::len) + input.map_or(0, |input| input.len())
+}
+
+/// Whether a call that passed need not be judged again. Input is rare, and may be long.
+fn is_remembered(call: &Call<'_>) -> bool {
+    call.request.is_none_or(|request| request.input.is_none())
+}
+
+/// All that the verdict on a call depends on.
+fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
+    // The whole path and its end below the fence tell where the fence is.
+    let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.below_fence()]);
+    let env = call.request.into_iter().flat_map(|request| {
+        let piped = if input(request) == CommandInput::Closed { "" } else { "piped" };
+        let env = request.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+        std::iter::once(piped).chain(env)
+    });
+    cwd.chain(call.command).chain(env)
 }
 
 impl Guard for CommandGuard {
     fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
-        let (Verb::Exec, Some(command)) = (call.verb, call.command) else { return Entry::PASS };
+        if call.verb != Verb::Exec || call.command.is_none() {
+            return Entry::PASS;
+        }
         if self.rules.profile() == Profile::Off {
             return Entry::PASS;
         }
-        // The whole path and its end below the fence tell where the fence is.
-        let cwd = call.path.into_iter().flat_map(|cwd| [cwd.as_str(), cwd.below_fence()]);
-        let texts = cwd.chain([command]);
-        if self.allowed.has(texts.clone()) {
-            return Entry::PASS;
+        if length(call) <= LONG_TEXT
+            && let Some(enforced) = self.known_walls()
+        {
+            return match self.judged(call, enforced) {
+                Ok(None) => Entry::PASS,
+                Ok(hit) => Entry::Waits(Box::pin(self.settled(call, hit))),
+                Err(error) => Entry::Ready(Err(error)),
+            };
         }
-        let judgement = match self.rules.judge(command, &self.scene_at(call.path)) {
-            Ok(judgement) => judgement,
-            Err(error) => return Entry::Ready(Err(error)),
-        };
-        let Some(hit) = judgement.decisive().cloned() else {
-            self.allowed.note(texts);
-            return Entry::PASS;
-        };
-        match judgement.verdict {
-            Verdict::Allow => Entry::PASS,
-            Verdict::Deny => Entry::Ready(Err(refusal(&hit, command, Kind::Denied, "refused"))),
-            Verdict::Ask => Entry::Waits(Box::pin(async move {
-                let question = Question {
-                    actor: call.actor,
-                    verb: call.verb,
-                    path: call.path,
-                    command: call.command,
-                    rule: &hit.rule.id,
-                    reason: &hit.rule.reason,
-                    suggestion: hit.rule.suggestion.as_deref(),
-                };
-                match self.approver.ask(&question).await {
-                    Answer::Yes => Ok(()),
-                    Answer::No => Err(refusal(&hit, command, Kind::Rejected, "not approved")),
-                    Answer::Nobody => {
-                        let word = "needs approval, and nobody can be asked";
-                        Err(refusal(&hit, command, Kind::Denied, word))
-                    }
+        Entry::Waits(Box::pin(async move {
+            let enforced = self.walls().await;
+            let hit = match self.judging(call, enforced)? {
+                None => None,
+                Some(judging) if length(call) > LONG_TEXT => {
+                    self.decided(call, judging.judge_aside().await?)
                 }
-            })),
-        }
+                Some(judging) => self.decided(call, judging.judge()?),
+            };
+            self.settled(call, hit).await
+        }))
     }
 
     fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
@@ -144,7 +295,10 @@ impl Guard for CommandGuard {
             asked: profile.to_string(),
             in_force: profile.to_string(),
             strength,
-            mechanism: "command lines are parsed and judged by rules".to_owned(),
+            mechanism:
+                "command lines are parsed and judged by rules; what is typed into a shell or \
+                        streamed to it is not"
+                    .to_owned(),
             proof: None,
         })
     }

@@ -3,6 +3,11 @@
 //! Everything is lexical: links are the business of the walls. Unlike a path that is given to a
 //! backend, an absolute path in a command means what it says.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ab_core::EnforcedControls;
+
 /// What a command's surroundings are.
 #[derive(Clone, Debug, Default)]
 pub struct Scene {
@@ -13,6 +18,22 @@ pub struct Scene {
     /// The working directory, from the root.
     cwd: String,
     home: Home,
+    /// Variables that the caller gives the command.
+    env: Arc<BTreeMap<String, String>>,
+    input: CommandInput,
+    enforced: EnforcedControls,
+}
+
+/// What the standard input of a command says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CommandInput {
+    /// It has none.
+    #[default]
+    Closed,
+    /// All of it is given with the command.
+    Text(Arc<str>),
+    /// It is typed or sent while the command runs, or it is no text.
+    Unseen,
 }
 
 /// What `~` and `$HOME` stand for when a command starts.
@@ -26,7 +47,7 @@ pub enum Home {
 }
 
 /// A place that a word of a command leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// Below the root, as text without a leading slash; empty for the root itself.
     Inside(String),
@@ -79,6 +100,36 @@ impl Scene {
         self
     }
 
+    /// Variables that the caller gives the command; `HOME` and `PATH` among them are what words of
+    /// the command are judged with.
+    pub fn with_env(mut self, env: &BTreeMap<String, String>) -> Self {
+        self.env = Arc::new(env.clone());
+        self
+    }
+
+    pub fn with_input(mut self, input: CommandInput) -> Self {
+        self.input = input;
+        self
+    }
+
+    /// The same behind walls: rules that those enforce do not count in profile `guarded`.
+    pub fn behind(mut self, enforced: EnforcedControls) -> Self {
+        self.enforced = enforced;
+        self
+    }
+
+    pub(crate) fn enforced(&self) -> EnforcedControls {
+        self.enforced
+    }
+
+    pub(crate) fn env(&self) -> &BTreeMap<String, String> {
+        &self.env
+    }
+
+    pub(crate) fn input(&self) -> &CommandInput {
+        &self.input
+    }
+
     /// The same workspace seen from a directory of it.
     pub fn at(&self, cwd: &str) -> Self {
         Self { cwd: cwd.trim_matches('/').to_owned(), ..self.clone() }
@@ -91,7 +142,7 @@ impl Scene {
             return self.clone();
         }
         let aliases = self.aliases.iter().map(|alias| format!("{alias}/{scope}")).collect();
-        Self { aliases, around: self.aliases.clone(), cwd: String::new(), home: self.home }
+        Self { aliases, around: self.aliases.clone(), cwd: String::new(), ..self.clone() }
     }
 
     pub(crate) fn start(&self) -> Place {
@@ -177,13 +228,19 @@ pub(crate) fn is_scratch(path: &str) -> bool {
     SCRATCH.iter().any(|scratch| is_below(path, scratch)) || is_harmless(path)
 }
 
+/// Whether `path` is a directory that anyone may write into.
+pub(crate) fn is_scratch_directory(path: &str) -> bool {
+    SCRATCH.contains(&path)
+}
+
 pub(crate) fn is_harmless(path: &str) -> bool {
     HARMLESS.iter().any(|device| path == *device || is_below(path, device))
 }
 
 /// Whether `path` is a device that holds data.
 pub(crate) fn is_device(path: &str) -> bool {
-    is_below(path, "/dev") && !is_scratch(path)
+    let network = ["/dev/tcp", "/dev/udp"].iter().any(|way| is_below(path, way));
+    is_below(path, "/dev") && !is_scratch(path) && !network
 }
 
 pub(crate) fn is_system(path: &str) -> bool {
@@ -270,6 +327,8 @@ mod tests {
             ("/dev/fd/3", true, false),
             ("/dev/sda", false, true),
             ("/dev/shm/x", true, false),
+            // Bash's way to the network is no file.
+            ("/dev/tcp/localhost/80", false, false),
             ("/etc/passwd", false, false),
         ] {
             assert_eq!((is_scratch(path), is_device(path)), (scratch, device), "{path}");

@@ -1,9 +1,9 @@
 //! A policy: the rules that hold, found quickly, and the verdict they come to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
-use ab_core::{Code, Result, Verdict};
+use ab_core::{Code, EnforcedControls, Result, Verdict};
 
 use crate::analysis::{Analysis, Effect, Executed, analyse};
 use crate::place::Scene;
@@ -56,8 +56,13 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// Every rule that matched, the one that decided first.
     pub hits: Vec<Hit>,
+    /// What was not judged, and runs all the same.
+    pub notes: Vec<&'static str>,
     pub analysis: Analysis,
 }
+
+/// The note on a shell whose input nobody has seen.
+const UNSEEN_INPUT: &str = "a shell reads commands from standard input, which were not judged";
 
 /// A rule that matched.
 #[derive(Clone, Debug)]
@@ -132,13 +137,20 @@ impl Policy {
     pub fn judge(&self, command: &str, scene: &Scene) -> Judgement {
         let analysis = analyse(command, scene);
         if self.profile == Profile::Off {
-            return Judgement { verdict: Verdict::Allow, hits: Vec::new(), analysis };
+            let (hits, notes) = (Vec::new(), Vec::new());
+            return Judgement { verdict: Verdict::Allow, hits, notes, analysis };
         }
-        let mut hits = self.rules.hits(&analysis);
+        // `strict` is to the letter, whatever stands around the command.
+        let enforced = match self.profile {
+            Profile::Guarded => scene.enforced(),
+            Profile::Strict | Profile::Off => EnforcedControls::NONE,
+        };
+        let mut hits = self.rules.hits(&analysis, enforced);
         if self.default > Verdict::Allow {
             let fallback = default_rule(self.default);
+            let spoken: HashSet<Option<usize>> = hits.iter().map(|hit| hit.command).collect();
             for (at, executed) in analysis.started() {
-                if !hits.iter().any(|hit| hit.command == Some(at)) {
+                if !spoken.contains(&Some(at)) {
                     hits.push(Hit {
                         rule: fallback.clone(),
                         verdict: self.default,
@@ -158,7 +170,9 @@ impl Policy {
             |hit: &Hit| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
-        Judgement { verdict, hits, analysis }
+        let unseen = |finding: &crate::analysis::Finding| finding.effect == Effect::CodeUnseen;
+        let notes = analysis.findings.iter().any(unseen).then_some(UNSEEN_INPUT);
+        Judgement { verdict, hits, notes: notes.into_iter().collect(), analysis }
     }
 }
 
@@ -214,13 +228,21 @@ impl Index {
         Ok(())
     }
 
-    fn hits(&self, analysis: &Analysis) -> Vec<Hit> {
+    fn hits(&self, analysis: &Analysis, enforced: EnforcedControls) -> Vec<Hit> {
         let mut hits = Vec::new();
+        let found: HashSet<(usize, Effect)> = analysis
+            .findings
+            .iter()
+            .filter_map(|finding| Some((finding.command?, finding.effect)))
+            .collect();
         for (at, command) in analysis.commands.iter().enumerate() {
             let named = command.program().and_then(|program| self.by_program.get(program));
             for entry in named.into_iter().flatten().chain(&self.on_any) {
                 let entry = &self.entries[*entry];
-                if let Some(hit) = entry.hit(at, command, analysis) {
+                if entry.rule.is_enforced(enforced) {
+                    continue;
+                }
+                if let Some(hit) = entry.hit(at, command, &found) {
                     hits.push(hit);
                 }
             }
@@ -229,6 +251,9 @@ impl Index {
             let entries = self.by_effect.get(finding.effect as usize);
             for entry in entries.into_iter().flatten() {
                 let entry = &self.entries[*entry];
+                if entry.rule.is_enforced(enforced) {
+                    continue;
+                }
                 hits.push(Hit {
                     rule: entry.rule.clone(),
                     verdict: entry.verdict,
@@ -245,7 +270,7 @@ impl Index {
         let scene = example_scene();
         for rule in rules {
             let fits = |command: &String| {
-                let hits = self.hits(&analyse(command, &scene));
+                let hits = self.hits(&analyse(command, &scene), EnforcedControls::NONE);
                 hits.iter().any(|hit| hit.rule.id == rule.id)
             };
             if let Some(command) = rule.matches.iter().find(|command| !fits(command)) {
@@ -260,7 +285,7 @@ impl Index {
 }
 
 impl Entry {
-    fn hit(&self, at: usize, command: &Executed, analysis: &Analysis) -> Option<Hit> {
+    fn hit(&self, at: usize, command: &Executed, found: &HashSet<(usize, Effect)>) -> Option<Hit> {
         let verdict = match self.matcher.fits(&self.rule, command) {
             Fit::No => return None,
             // Not known to match is not safe, but no certainty either.
@@ -268,10 +293,7 @@ impl Entry {
             Fit::Perhaps => Verdict::Ask,
             Fit::Yes => self.verdict,
         };
-        let done = |effect: &Effect| {
-            let same = |finding: &&crate::analysis::Finding| finding.command == Some(at);
-            analysis.findings.iter().filter(same).any(|finding| finding.effect == *effect)
-        };
+        let done = |effect: &Effect| found.contains(&(at, *effect));
         if !self.rule.effect.is_empty() && !self.rule.effect.iter().any(done) {
             return None;
         }
@@ -317,6 +339,7 @@ fn default_rule(verdict: Verdict) -> Arc<Rule> {
         writes: false,
         effect: Vec::new(),
         overrides: Vec::new(),
+        walls: Vec::new(),
         reason: "no rule allows it".to_owned(),
         suggestion: Some("use a command that a rule allows".to_owned()),
         matches: Vec::new(),
@@ -326,14 +349,12 @@ fn default_rule(verdict: Verdict) -> Arc<Rule> {
 
 /// Takes away hits that a rule which allows the same command overrides.
 fn drop_overridden(hits: &mut Vec<Hit>) {
-    let overrides: Vec<(Option<usize>, String)> = hits
+    let overrides: HashSet<(Option<usize>, String)> = hits
         .iter()
         .flat_map(|hit| hit.rule.overrides.iter().map(|id| (hit.command, id.clone())))
         .collect();
     if !overrides.is_empty() {
-        hits.retain(|hit| {
-            !overrides.iter().any(|(command, id)| *command == hit.command && *id == hit.rule.id)
-        });
+        hits.retain(|hit| !overrides.contains(&(hit.command, hit.rule.id.clone())));
     }
 }
 

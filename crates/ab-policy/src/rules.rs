@@ -8,7 +8,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use ab_core::{Code, Error, Kind, Result, Verdict};
+use ab_core::{Code, EnforcedControls, Error, Kind, Result, Subject, Verdict};
 
 use crate::analysis::Effect;
 use crate::profile::Profile;
@@ -64,6 +64,10 @@ pub struct Rule {
     /// For `allow`: rules that do not count where this one matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
+    /// Walls that make the rule unnecessary: in `guarded` it does not count for a command behind all
+    /// of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub walls: Vec<Wall>,
     /// Why, in plain words, to go behind "refused:".
     pub reason: String,
     /// What to do instead.
@@ -75,6 +79,28 @@ pub struct Rule {
     /// Commands that it must not match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_match: Vec<String>,
+}
+
+/// What the kernel may enforce for a command, so that its text need not be judged for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wall {
+    /// Contents of files outside are neither read nor changed.
+    Files,
+    /// Names, modes and times of files outside are neither seen nor changed.
+    Attributes,
+    /// Mounts, namespaces and the like cannot be made.
+    Kernel,
+}
+
+impl Wall {
+    fn subject(self) -> Subject {
+        match self {
+            Wall::Files => Subject::Files,
+            Wall::Attributes => Subject::Attributes,
+            Wall::Kernel => Subject::Kernel,
+        }
+    }
 }
 
 /// What kind of harm a rule prevents.
@@ -210,10 +236,18 @@ impl Rule {
         if !self.overrides.is_empty() && self.verdict != Verdict::Allow {
             return object("only a rule that allows can override others");
         }
+        if !self.walls.is_empty() && self.verdict == Verdict::Allow {
+            return object("'walls' says nothing in a rule that allows");
+        }
         if self.writes && self.path.is_empty() {
             return object("'writes' says nothing without 'path'");
         }
         Ok(())
+    }
+
+    /// Whether walls enforce what the rule is about.
+    pub(crate) fn is_enforced(&self, enforced: EnforcedControls) -> bool {
+        !self.walls.is_empty() && self.walls.iter().all(|wall| enforced.contains(wall.subject()))
     }
 
     pub(crate) fn belongs_to(&self, profile: Profile) -> bool {

@@ -7,12 +7,14 @@ mod ansi;
 mod arithmetic;
 mod compound;
 mod document;
+mod meter;
 mod parser;
 pub(crate) mod tree;
 mod words;
 
 use std::fmt;
 
+pub(crate) use meter::Meter;
 use tree::Script;
 
 /// Longest command line that is looked at.
@@ -54,12 +56,17 @@ impl fmt::Display for Unparsable {
 }
 
 /// Parses `text`, which stands `depth` levels inside of what a caller gave.
-pub(crate) fn parse(text: &str, dialect: Dialect, depth: usize) -> Result<Script, Unparsable> {
+pub(crate) fn parse(
+    text: &str,
+    dialect: Dialect,
+    depth: usize,
+    meter: &Meter,
+) -> Result<Script, Unparsable> {
     if text.len() > MAX_COMMAND_BYTES {
         let problem = Problem::Limit("longer than what is looked at");
         return Err(Unparsable { offset: MAX_COMMAND_BYTES, problem });
     }
-    parser::Parser::new(text, dialect, depth).script_to_end()
+    parser::Parser::new(text, dialect, depth, meter).script_to_end()
 }
 
 /// Whether a POSIX shell may take `text` for another program than bash does.
@@ -74,11 +81,12 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Script {
-        parse(text, Dialect::Bash, 0).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+        let parsed = parse(text, Dialect::Bash, 0, &Meter::default());
+        parsed.unwrap_or_else(|error| panic!("{text:?}: {error}"))
     }
 
     fn refused(text: &str) -> String {
-        match parse(text, Dialect::Bash, 0) {
+        match parse(text, Dialect::Bash, 0, &Meter::default()) {
             Ok(script) => panic!("{text:?} became {script:?}"),
             Err(error) => error.to_string(),
         }
@@ -204,6 +212,20 @@ mod tests {
                 "echo $((1+(2*3))) $[1+2] ${a:-${b}} ${#a} ${a[@]} ${!x}",
                 "echo $((1+(2*3))) $[1+2] ${a:-${b}} ${#a} ${a[@]} ${!x}",
             ),
+            ("echo $'it\\'s' b", "echo $'it\\'s' b"),
+            ("read -d $'\\0' x", "read -d $'\\0' x"),
+            ("echo $'\\xff' b", "echo $'\\xff' b"),
+            ("ls !(*.txt) *.@(a|b) x", "ls !(*.txt) *.@(a|b) x"),
+            ("case x in @(a|b)) c;; esac", "case[1>c]"),
+            ("[[ $x =~ ^a|b$ || -f y ]]", "test/5"),
+            ("a[i + 1]=5; b[\"x y\"]=6", "a=; b="),
+            (
+                "echo \"${x:-'d'}\" \"${m['k']}\" \"${x//\\'/}\"",
+                "echo \"${x:-'d'}\" \"${m['k']}\" \"${x//\\'/}\"",
+            ),
+            ("echo \"${x:-it's}\" b", "echo \"${x:-it's}\" b"),
+            ("echo \"${x#'}'}\" b", "echo \"${x#'}'}\" b"),
+            ("(( m['k'] += 1 ))", "arithmetic"),
             ("", ""),
             ("\n\n", ""),
         ] {
@@ -255,7 +277,6 @@ mod tests {
             "echo $(cat <<E)\nE",
             "coproc",
             "time |",
-            "a $'it\\'s' b",
         ] {
             refused(text);
         }

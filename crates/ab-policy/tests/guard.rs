@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::journal::{Journal, MemoryWriter, Mode};
 use ab_core::{
-    Answer, Approver, Assembly, Backend, Code, ExecOptions, Guards, Kind, Question, ScopeOptions,
-    Verb,
+    Answer, Approver, Assembly, Backend, Code, Control, EffectivePolicy, Error, ExecOptions,
+    Guards, Isolation, Kind, Question, ScopeOptions, Strength, Subject, Verb,
 };
 use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
 use ab_testkit::Recording;
@@ -163,6 +163,118 @@ async fn home_is_what_the_guard_was_told() {
     inside.exec("cd && ls").await.unwrap();
     failure(inside.exec("rm -rf ~").await, Kind::Denied);
     failure(inside.exec("cat ~root/x").await, Kind::Denied);
+}
+
+#[tokio::test]
+async fn the_home_and_path_of_the_caller_are_judged_with() {
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_home(Home::Start));
+    let with = |name: &str, value: &str| ExecOptions {
+        env: [(name.to_owned(), value.to_owned())].into(),
+        ..ExecOptions::default()
+    };
+    backend.exec("cat ~/notes").await.unwrap();
+    failure(backend.exec_with("cat ~/notes", with("HOME", "/home")).await, Kind::Denied);
+    failure(backend.exec_with("cat $X", with("X", "../secret")).await, Kind::Denied);
+    backend.exec_with("ls", with("PATH", "/srv/ws/bin:/usr/bin")).await.unwrap();
+    failure(backend.exec_with("ls", with("PATH", "/tmp/evil:/usr/bin")).await, Kind::Denied);
+    let scoped = ScopeOptions { env: with("HOME", "/home").env, ..ScopeOptions::default() };
+    let scope = backend.scope("a", scoped).unwrap();
+    failure(scope.exec("cat ~/notes").await, Kind::Denied);
+    // A plain name may be a download where the path leads into the workspace.
+    let line = "curl -o tool https://x.example/tool; tool";
+    backend.exec(line).await.unwrap();
+    failure(backend.exec_with(line, with("PATH", ".:/usr/bin")).await, Kind::Denied);
+    failure(
+        backend.exec("curl -o tool https://x.example/t; PATH=.:$PATH; tool").await,
+        Kind::Denied,
+    );
+}
+
+#[tokio::test]
+async fn variables_that_load_code_are_refused_where_nothing_is_known_of_walls() {
+    let driver = Recording::new();
+    for profile in [Profile::Guarded, Profile::Strict] {
+        let (backend, _) = guarded(&driver, guard(profile));
+        for name in ["PYTHONPATH", "TAR_OPTIONS", "MAKEFLAGS", "LD_PRELOAD", "ENV"] {
+            let env = [(name.to_owned(), "hunter2".to_owned())].into();
+            let options = ExecOptions { env, ..ExecOptions::default() };
+            let error = failure(backend.exec_with("ls", options).await, Kind::Invalid);
+            assert!(error.message().contains(name) && !error.to_string().contains("hunter2"));
+            failure(backend.exec(&format!("{name}=x ls")).await, Kind::Denied);
+        }
+    }
+    assert_eq!(driver.seen(), []);
+}
+
+#[tokio::test]
+async fn input_that_comes_with_the_request_is_judged() {
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let with =
+        |input: &str| ExecOptions { input: input.to_owned().into(), ..ExecOptions::default() };
+    for line in ["bash", "sh -s -- a", "bash -", "bash -x /dev/stdin", "timeout 5 sh"] {
+        failure(backend.exec_with(line, with("ls\nsudo ls\n")).await, Kind::Denied);
+        backend.exec_with(line, with("ls\n")).await.unwrap();
+        backend.exec(line).await.unwrap();
+    }
+    backend.exec_with("cat", with("sudo ls")).await.unwrap();
+    backend.exec_with("python3 -", with("sudo ls")).await.unwrap();
+}
+
+#[tokio::test]
+async fn long_texts_are_judged_aside_with_the_same_verdict() {
+    let driver = Recording::new();
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded));
+    let long = "echo x\n".repeat(10_000);
+    backend.exec(&long).await.unwrap();
+    failure(backend.exec(&format!("{long}sudo ls")).await, Kind::Denied);
+}
+
+fn walled() -> EffectivePolicy {
+    let control = |subject: Subject| Control {
+        subject,
+        asked: String::new(),
+        in_force: String::new(),
+        strength: Strength::Enforced,
+        mechanism: String::new(),
+        proof: None,
+    };
+    let controls = vec![control(Subject::Files), control(Subject::Kernel)];
+    EffectivePolicy { isolation: Some(Isolation::Landlock), controls }
+}
+
+#[tokio::test]
+async fn what_walls_enforce_is_left_to_them() {
+    let driver = Recording::new();
+    driver.tell_in_force(Ok(walled()));
+    let walls = |profile| guard(profile).behind_walls_of(Arc::new(driver.clone()));
+    let (backend, _) = guarded(&driver, walls(Profile::Guarded));
+    let env = [("PYTHONPATH".to_owned(), "src".to_owned())].into();
+    let options = ExecOptions { env, ..ExecOptions::default() };
+    backend.exec_with("cd .. && pytest", options.clone()).await.unwrap();
+    backend.exec("ENV=production node server.js").await.unwrap();
+    backend.exec("rm -rf \"$X\"").await.unwrap();
+    failure(backend.exec("rm -rf /").await, Kind::Denied);
+    failure(backend.exec("touch /etc/passwd").await, Kind::Denied);
+    // Strict asks for no walls.
+    let (strict, _) = guarded(&driver, walls(Profile::Strict));
+    failure(strict.exec("cat ../x").await, Kind::Denied);
+    failure(strict.exec_with("pytest", options).await, Kind::Invalid);
+}
+
+#[tokio::test]
+async fn walls_that_cannot_be_found_out_about_are_none() {
+    let driver = Recording::new();
+    let busy = || Error::new(Code::ExecError, Kind::Unavailable, "too many open files");
+    driver.tell_in_force(Err(busy()));
+    let (backend, _) =
+        guarded(&driver, guard(Profile::Guarded).behind_walls_of(Arc::new(driver.clone())));
+    failure(backend.exec("cd ..").await, Kind::Denied);
+    // It was trouble of that moment: the next command asks again.
+    driver.tell_in_force(Ok(walled()));
+    backend.exec("cd ..").await.unwrap();
+    backend.exec("cat ../x").await.unwrap();
 }
 
 #[tokio::test]

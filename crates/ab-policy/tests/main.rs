@@ -5,6 +5,8 @@
 mod corpus;
 mod fuzz;
 mod guard;
+mod ordinary;
 mod rules;
 mod screen;
 mod shell;
+mod work;

@@ -1,5 +1,7 @@
 //! Words that lead out of a workspace: lines that pass and lines that do not.
 
+use std::collections::BTreeMap;
+
 use ab_core::{Code, Confines, Error, Kind, Verb};
 use ab_policy::screen;
 
@@ -7,13 +9,64 @@ const READABLE: &[&str] = &["/usr", "/bin", "/lib", "/etc/ssl"];
 
 fn screened(line: &str) -> Result<(), Error> {
     let roots = ["/srv/team/ws".to_owned(), "/workspace".to_owned()];
-    screen(line, &Confines { roots: &roots, cwd: "", readable: READABLE })
+    screen(line, &confines(&roots, "", &BTreeMap::new()))
+}
+
+fn confines<'a>(
+    roots: &'a [String],
+    cwd: &'a str,
+    env: &'a BTreeMap<String, String>,
+) -> Confines<'a> {
+    Confines { roots, cwd, env, input: None, readable: READABLE }
+}
+
+fn screened_with(line: &str, name: &str, value: &str) -> Result<(), Error> {
+    let roots = ["/workspace".to_owned()];
+    let env = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+    screen(line, &confines(&roots, "work", &env))
+}
+
+#[test]
+fn variables_of_the_caller_are_what_words_are_judged_with() {
+    for (line, name, value, passes) in [
+        ("cat ~/hostname", "HOME", "/etc", false),
+        ("cat $HOME/hostname", "HOME", "/etc", false),
+        ("cd && cat hostname", "HOME", "/etc", false),
+        ("cat ~/x", "HOME", "/workspace/home", true),
+        ("cat ~/x", "HOME", "..", true),
+        ("cat ~/../x", "HOME", "..", false),
+        ("cat \"$X\"", "X", "/etc/passwd", false),
+        ("cat \"$X\"", "X", "file", true),
+        ("ls", "PATH", "/usr/bin:/bin", true),
+        ("ls", "PATH", ":bin:./tools:/usr/bin", true),
+        ("ls", "PATH", "/opt/evil:/usr/bin", false),
+        ("ls", "PATH", "../../evil", false),
+        ("cd - && cat hostname", "OLDPWD", "/etc", false),
+        // A shell sets it itself.
+        ("cat $PWD/x", "PWD", "/etc", true),
+    ] {
+        assert_eq!(screened_with(line, name, value).is_ok(), passes, "{line} with {name}={value}");
+    }
+}
+
+#[test]
+fn input_for_a_shell_is_looked_at() {
+    let roots = ["/workspace".to_owned()];
+    let env = BTreeMap::new();
+    let with = |line: &str, input: &'static [u8]| {
+        screen(line, &Confines { input: Some(input), ..confines(&roots, "", &env) })
+    };
+    for line in ["bash", "sh -s a b", "bash -", "cat x; bash /dev/stdin", ". /dev/stdin"] {
+        assert!(with(line, b"echo a\ncat /etc/passwd\n").is_err(), "{line}");
+        assert!(with(line, b"echo a\n").is_ok(), "{line}");
+    }
+    assert!(with("cat", b"cat /etc/passwd").is_ok());
 }
 
 /// In the directory `work` of the scope `users/a`.
 fn screened_in_scope(line: &str) -> Result<(), Error> {
     let roots = ["/srv/team/ws/users/a".to_owned(), "/workspace/users/a".to_owned()];
-    screen(line, &Confines { roots: &roots, cwd: "work", readable: READABLE })
+    screen(line, &confines(&roots, "work", &BTreeMap::new()))
 }
 
 #[test]
@@ -263,7 +316,8 @@ fn effort_is_bounded() {
     assert!(screened(&many).is_ok());
     assert!(screened(&format!("{many} cat ../x")).is_err(), "one of them is no directory");
     assert!(screened(&"x ".repeat(50_000)).is_ok());
-    let nameless = Confines { roots: &[], cwd: "", readable: &[] };
+    let env = BTreeMap::new();
+    let nameless = confines(&[], "", &env);
     assert!(screen("ls a", &nameless).is_ok());
     assert!(screen("ls a/..", &nameless).is_err());
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ab_core::command_limit::too_many;
 use ab_core::process::{Cause, Channel, Command, Control, Exit, Process, Stdin, TerminalSize};
 use ab_core::{Backend, Error, ExecOptions, Kind};
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::inbox::Inbox;
 use crate::outlet::{Gone, Outlet};
@@ -75,18 +76,42 @@ pub(crate) fn size(columns: u32, rows: u32) -> TerminalSize {
     }
 }
 
+/// Room for the commands that one connection runs at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct CommandSlots {
+    most: usize,
+    free: Arc<Semaphore>,
+}
+
+impl CommandSlots {
+    pub(crate) fn new(most: usize) -> Self {
+        let most = most.min(Semaphore::MAX_PERMITS);
+        Self { most, free: Arc::new(Semaphore::new(most)) }
+    }
+
+    /// A slot for a command, until it is dropped.
+    pub(crate) fn take(&self, command: &str) -> Result<OwnedSemaphorePermit, Error> {
+        let slot = self.free.clone().try_acquire_owned();
+        slot.map_err(|_| too_many(self.most, "connection", command))
+    }
+}
+
 /// Runs a command to its end. Dropping the future ends the command.
 pub(crate) async fn run(
     backend: Backend,
     run: Run,
+    slots: CommandSlots,
     inbox: Arc<Inbox>,
     outlet: Outlet,
     controls: mpsc::Receiver<Control>,
 ) {
     let deaths = run.deaths;
     // A client that is gone needs no answer.
-    let _: Result<(), Gone> = match start(&backend, run).await {
-        Ok(process) => attend(process, &inbox, outlet, controls, deaths).await,
+    let _: Result<(), Gone> = match slots.take(&run.line) {
+        Ok(_slot) => match start(&backend, run).await {
+            Ok(process) => attend(process, &inbox, outlet, controls, deaths).await,
+            Err(error) => refuse(error, outlet).await,
+        },
         Err(error) => refuse(error, outlet).await,
     };
     inbox.close();

@@ -59,14 +59,15 @@ impl Lanes {
     /// Drops whatever runs there, and waits for that as long as `patience` lasts. Blocks, and must
     /// not be called on a lane.
     pub fn end(&self, patience: Duration) {
-        let last = Instant::now() + patience;
+        let last = Instant::now().checked_add(patience);
         for lane in &*self.lanes {
             lane.closed.send_replace(true);
         }
         for lane in &*self.lanes {
             let ended = lane.ended.lock().unwrap_or_else(PoisonError::into_inner);
             // Either it has ended, or the time is up.
-            let _ = ended.recv_timeout(last.saturating_duration_since(Instant::now()));
+            let left = last.map_or(patience, |last| last.saturating_duration_since(Instant::now()));
+            let _ = ended.recv_timeout(left);
         }
     }
 }

@@ -16,6 +16,7 @@ mod command;
 mod cut;
 mod host_key;
 mod inbox;
+mod input;
 mod lanes;
 mod ledger;
 mod listener;

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use ab_core::process::{Control, ExecRequest, Output, Process};
 use ab_core::{Backend, Code, Effect, Error, Kind, Verb};
-use bytes::Bytes;
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::command::CommandSlots;
 use crate::inbox::Inbox;
+use crate::input::{InputQueue, Step};
 use crate::ledger::{Caller, Seat, effect_of_failure};
 use crate::outlet::{Gone, Outlet};
 use crate::wire;
@@ -33,11 +34,12 @@ const PARTING: Duration = Duration::from_secs(5);
 pub(crate) async fn serve(
     backend: Backend,
     caller: Arc<Caller>,
+    slots: CommandSlots,
     inbox: Arc<Inbox>,
     outlet: Outlet,
 ) {
     // A client that is gone needs no answer.
-    let _: Result<(), Gone> = match begin(&backend, &caller, &inbox).await {
+    let _: Result<(), Gone> = match begin(&backend, &caller, &slots, &inbox).await {
         Ok(begun) => attend(begun, &inbox, &outlet).await,
         Err(error) => outlet.stdout(framed(&FromProcess::Refused(error))).await,
     };
@@ -52,9 +54,16 @@ struct Begun {
     room: u64,
     /// The place in the ledger of the connection that started it.
     seat: Option<Seat>,
+    /// Taken by a command that the connection started.
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
-async fn begin(backend: &Backend, caller: &Caller, inbox: &Inbox) -> Result<Begun, Error> {
+async fn begin(
+    backend: &Backend,
+    caller: &Caller,
+    slots: &CommandSlots,
+    inbox: &Inbox,
+) -> Result<Begun, Error> {
     match frame(inbox).await? {
         Some(ToProcess::Exec { call, room, request }) => {
             let Some(seat) = caller.seat(call.connection) else {
@@ -65,18 +74,20 @@ async fn begin(backend: &Backend, caller: &Caller, inbox: &Inbox) -> Result<Begu
                 return Err(misplaced("the connection was given up by its client"));
             }
             let entry = seat.begin(call.request);
-            let process = match request.restrictions.binds.is_empty() {
-                true => backend.spawn(*request).await,
-                false => Err(no_binds(&request)),
+            let (process, slot) = match slots.take(&request.command.line()) {
+                Err(error) => (Err(error), None),
+                Ok(_) if !request.restrictions.binds.is_empty() => (Err(no_binds(&request)), None),
+                Ok(slot) => (backend.spawn(*request).await, Some(slot)),
             };
             entry.done(match &process {
                 Ok(_) => Effect::Applied,
                 Err(error) => effect_of_failure(error),
             });
-            Ok(Begun { process: process?, room, seat: Some(seat) })
+            Ok(Begun { process: process?, room, seat: Some(seat), _slot: slot })
         }
         Some(ToProcess::Attach { id, from, room }) => {
-            Ok(Begun { process: backend.attach(&id, from).await?, room, seat: None })
+            let process = backend.attach(&id, from).await?;
+            Ok(Begun { process, room, seat: None, _slot: None })
         }
         Some(_) | None => Err(misplaced("a process begins with what is to run")),
     }
@@ -88,12 +99,6 @@ fn no_binds(request: &ExecRequest) -> Error {
     Error::new(Code::DangerousOperation, Kind::Denied, message)
         .with_verb(Verb::Exec)
         .with_command(request.command.line())
-}
-
-/// What standard input is told, in order.
-enum Fed {
-    Bytes(Bytes),
-    End,
 }
 
 /// The next frame; nothing at the end.
@@ -134,21 +139,29 @@ impl<'a> Speech<'a> {
     }
 }
 
+/// How a client lets go of a process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LetGo {
+    /// It says so.
+    Asked,
+    /// Its channel ends, or it breaks the protocol.
+    Lost,
+}
+
 async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone> {
     let speech = &Speech::new(outlet);
-    let Begun { mut process, room, seat } = begun;
+    let Begun { mut process, room, seat, _slot } = begun;
     let stdin = process.stdin.take();
     let began = FromProcess::Began { id: process.id.clone(), input: stdin.is_some() };
     speech.say(&began).await?;
     let space = &Semaphore::new(0);
     give(space, room);
-    let (input, mut fed) = mpsc::unbounded_channel::<Fed>();
+    let input = &InputQueue::new(MAX_INPUT);
     let (control, ending) = (process.control.clone(), process.control.clone());
-    let waiting = &Semaphore::new(MAX_INPUT);
     let feeding = async {
         let Some(stdin) = stdin else { return };
-        while let Some(fed) = fed.recv().await {
-            let Fed::Bytes(piece) = fed else {
+        while let Some(step) = input.next().await {
+            let Step::Bytes(piece) = step else {
                 let _ = ending.send(Control::EndInput).await;
                 continue;
             };
@@ -156,41 +169,32 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
             if stdin.send(piece).await.is_err() {
                 return;
             }
-            waiting.add_permits(length);
+            input.taken(length);
             if speech.say(&FromProcess::Room(length as u64)).await.is_err() {
                 return;
             }
         }
     };
     let listening = async move {
-        let mut input = Some(input);
         // What makes no sense is taken for the end.
         while let Ok(Some(frame)) = frame(inbox).await {
             match frame {
                 ToProcess::Input(bytes) => {
-                    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    let Ok(permit) = waiting.try_acquire_many(length) else { break };
-                    permit.forget();
-                    if let Some(input) = &input {
-                        // A process that takes no more input is told of by its end.
-                        let _ = input.send(Fed::Bytes(bytes));
-                    }
+                    let Ok(()) = input.push(&bytes) else { break };
                 }
-                ToProcess::InputDropped => input = None,
+                ToProcess::InputDropped => input.close(),
                 ToProcess::Control(Control::EndInput) => {
-                    if let Some(input) = &input {
-                        let _ = input.send(Fed::End);
-                    }
+                    let Ok(()) = input.end() else { break };
                 }
                 ToProcess::Control(wish) => {
                     let _ = control.send(wish).await;
                 }
                 ToProcess::Room(bytes) => give(space, bytes),
-                ToProcess::LetGo => return Some(input),
+                ToProcess::LetGo => return LetGo::Asked,
                 ToProcess::Exec { .. } | ToProcess::Attach { .. } => break,
             }
         }
-        None
+        LetGo::Lost
     };
     let hearing = async {
         tokio::pin!(feeding);
@@ -202,12 +206,10 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 () = &mut feeding, if !fed_all => fed_all = true,
             }
         };
-        // Whoever lets go may have said something just before, which the process still gets.
-        if let Some(input) = left {
-            drop(input);
-            if !fed_all {
-                let _ = timeout(PARTING, feeding).await;
-            }
+        // What the client sent before it let go still reaches the process.
+        input.close();
+        if left == LetGo::Asked && !fed_all {
+            let _ = timeout(PARTING, feeding).await;
         }
     };
     let retired = async {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::auth::Access;
 use crate::backlog::Backlog;
+use crate::client::deadline::later;
 use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
 use crate::lanes::Lanes;
@@ -35,6 +36,8 @@ const PARTING: Duration = Duration::from_secs(2);
 const SHUTTING_DOWN: &str = "Server shutting down";
 /// Channels that one connection may have open.
 pub const MAX_CHANNELS: usize = 128;
+/// Commands that one connection may run at a time.
+pub const MAX_COMMANDS: usize = 64;
 /// Channels of one connection that this end may have closed before the client did. russh keeps
 /// something of each, about 2 KB, until the connection ends.
 pub const MAX_CLOSED: usize = 16 * 1024;
@@ -54,6 +57,8 @@ pub struct Settings {
     /// Refused attempts that end a connection.
     pub max_attempts: usize,
     pub max_channels: usize,
+    /// Commands of one connection that run at a time. One more is refused; the connection stays.
+    pub max_commands: usize,
     /// Channels that were closed by this end before the client did, after which the connection is
     /// ended when a client wants one more and no command runs.
     pub max_closed: usize,
@@ -73,6 +78,7 @@ impl Settings {
             refusal_time: Duration::from_millis(500),
             max_attempts: 6,
             max_channels: MAX_CHANNELS,
+            max_commands: MAX_COMMANDS,
             max_closed: MAX_CLOSED,
             keepalive: None,
         }
@@ -207,8 +213,29 @@ impl Server {
         self.serve_told(stream, || {}).await
     }
 
+    /// Like [`serve`](Self::serve), for a client that is to see only `view`, such as a scope of the
+    /// workspace.
+    pub async fn serve_view<S>(&self, view: Backend, stream: S) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_to(view, stream, || {}).await
+    }
+
     /// Like [`serve`](Self::serve); `logged_in` is called once the client is known.
     pub async fn serve_told<S>(&self, stream: S, logged_in: impl FnOnce() + Send) -> Ended
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_to(self.shared.backend.clone(), stream, logged_in).await
+    }
+
+    async fn serve_to<S>(
+        &self,
+        backend: Backend,
+        stream: S,
+        logged_in: impl FnOnce() + Send,
+    ) -> Ended
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -223,14 +250,14 @@ impl Server {
         let (known, mut logins) = watch::channel(false);
         let sent_away = SentAway::default();
         let connection = Connection::new(
-            self.shared.backend.clone(),
+            backend,
             self.shared.settings.clone(),
             self.shared.commons.clone(),
             tasks.clone(),
             known,
             sent_away.clone(),
         );
-        let deadline = Instant::now() + self.shared.settings.login_time;
+        let deadline = later(Instant::now(), self.shared.settings.login_time);
         let config = self.shared.config.clone();
         let greeting = timeout_at(deadline, russh::server::run_stream(config, stream, connection));
         let mut greeting = std::pin::pin!(greeting);

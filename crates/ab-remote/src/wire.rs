@@ -15,13 +15,19 @@ mod search;
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::{PathRules, WsPath};
+use ab_core::path::RuleSet;
+use ab_core::{MAX_RESTRICTIONS, PathRules, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::sftp::packet::{Fields, Short};
 
 /// Fences of one path; scopes are not nested deeper.
 const MAX_FENCES: usize = 64;
+/// Sets of rules of one path, one for each restricted handle that it came through.
+const MAX_RULE_SETS: usize = 64;
+/// In the number of fences: rules follow the path.
+const HAS_RULES: u32 = 1 << 31;
+const MAX_COUNT: u32 = HAS_RULES - 1;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,16 +258,22 @@ impl Wire for SystemTime {
 }
 
 impl Wire for WsPath {
-    /// The parts that end in a fence, then what is below them.
+    /// The parts that end in a fence, then what is below them, then the rules, if there are any.
     fn put(&self, out: &mut BytesMut) {
         let fences = self.fenced_parts();
-        out.put_u32(u32::try_from(fences.len()).unwrap_or(u32::MAX));
+        let rules = if self.has_rules() { HAS_RULES } else { 0 };
+        out.put_u32(u32::try_from(fences.len()).unwrap_or(MAX_COUNT).min(MAX_COUNT) | rules);
         fences.iter().for_each(|part| put_string(out, part.as_bytes()));
         put_string(out, self.below_fence().as_bytes());
+        if self.has_rules() {
+            out.put_u32(u32::try_from(self.rules().len()).unwrap_or(u32::MAX));
+            self.rules().iter().for_each(|set| set.put(out));
+        }
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        let count = fields.u32()? as usize;
+        let head = fields.u32()?;
+        let count = (head & MAX_COUNT) as usize;
         if count > MAX_FENCES {
             return Err(Misread::Senseless);
         }
@@ -269,8 +281,39 @@ impl Wire for WsPath {
         for _ in 0..count {
             path = path.join(&part(fields)?).fenced();
         }
-        Ok(path.join(&part(fields)?))
+        path = path.join(&part(fields)?);
+        if head & HAS_RULES == 0 {
+            return Ok(path);
+        }
+        let sets: Vec<RuleSet> = Vec::read(fields)?;
+        if sets.is_empty() || sets.len() > MAX_RULE_SETS || sets.iter().any(RuleSet::is_empty) {
+            return Err(Misread::Senseless);
+        }
+        path.with_rule_sets(sets).ok_or(Misread::Senseless)
     }
+}
+
+impl Wire for RuleSet {
+    fn put(&self, out: &mut BytesMut) {
+        self.anchor.put(out);
+        self.hidden.put(out);
+        self.read_only.put(out);
+    }
+
+    fn read(fields: &mut Fields) -> Read<Self> {
+        let anchor = usize::read(fields)?;
+        let (hidden, read_only) = (paths(fields)?, paths(fields)?);
+        Ok(Self { anchor, hidden, read_only })
+    }
+}
+
+/// Paths from the root of a handle; empty for that root.
+fn paths(fields: &mut Fields) -> Read<Vec<String>> {
+    let count = fields.u32()? as usize;
+    if count > MAX_RESTRICTIONS {
+        return Err(Misread::Senseless);
+    }
+    (0..count).map(|_| Ok(part(fields)?.as_str().to_owned())).collect()
 }
 
 fn part(fields: &mut Fields) -> Read<WsPath> {

@@ -31,7 +31,7 @@ async fn ask(sftp: &mut Sftp, call: Call) -> Packet {
 }
 
 /// The answer, or the error that a status tells of.
-async fn answer<T: Wire>(sftp: &mut Sftp, call: Call) -> Result<T, ab_core::Error> {
+pub(crate) async fn answer<T: Wire>(sftp: &mut Sftp, call: Call) -> Result<T, ab_core::Error> {
     let packet = ask(sftp, call).await;
     if packet.kind == EXTENDED_REPLY {
         return Ok(wire::decode(packet.body).unwrap());

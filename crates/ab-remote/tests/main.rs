@@ -8,6 +8,7 @@
 )]
 
 mod beyond;
+mod bounds;
 mod client;
 mod dial;
 mod escapes;

@@ -10,12 +10,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+use crate::places::{Place, Places};
 use crate::port::Bounds;
 use crate::routes::Peer;
 use crate::tls::Tls;
@@ -35,15 +35,21 @@ pub(crate) struct Connections {
 
 pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
     let Connections { router, tls, bounds, closing } = connections;
-    let room = std::sync::Arc::new(Semaphore::new(bounds.connections));
+    let places = Places::new(&bounds);
     let mut tasks = JoinSet::new();
     loop {
         // Those that have ended are let go of as we pass by.
         while tasks.try_join_next().is_some() {}
         let accepted = async {
-            let place = room.clone().acquire_owned().await.ok()?;
+            let free = places.free().await?;
             match listener.accept().await {
-                Ok((stream, peer)) => Some((place, stream, Peer(peer.ip()))),
+                Ok((stream, peer)) => match places.take(free, peer.ip()) {
+                    Some(place) => Some((place, stream, Peer(peer.ip()))),
+                    None => {
+                        turn_away(&stream, tls.is_some());
+                        None
+                    }
+                },
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(BREATH).await;
@@ -57,11 +63,8 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
         };
         let Some((place, stream, peer)) = accepted else { continue };
         let (router, tls, closing) = (router.clone(), tls.clone(), closing.clone());
-        let answering = Answering { router, peer };
-        tasks.spawn(async move {
-            connection(stream, answering, tls, bounds, closing).await;
-            drop(place);
-        });
+        let answering = Answering { router, peer, place };
+        tasks.spawn(connection(stream, answering, tls, bounds, closing));
     }
     drop(listener);
     let ended = async { while tasks.join_next().await.is_some() {} };
@@ -70,10 +73,25 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
     }
 }
 
+/// The answer to a connection that is one too many of its address.
+const TOO_MANY: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 30\r\n\
+    content-type: application/json\r\ncontent-length: 83\r\n\r\n\
+    {\"error\":\"Too many connections\",\"message\":\"your address has too many connections\"}\n";
+
+/// Says why, where that takes no handshake, and closes the connection.
+fn turn_away(stream: &TcpStream, encrypted: bool) {
+    if !encrypted {
+        // Nothing was sent yet, so that there is room for it.
+        let _ = stream.try_write(TOO_MANY.as_bytes());
+    }
+}
+
 /// What answers the requests of a connection.
 struct Answering {
     router: Router,
     peer: Peer,
+    /// Held until the connection has ended, by its WebSocket if it becomes one.
+    place: Place,
 }
 
 async fn connection(
@@ -105,9 +123,10 @@ async fn requests<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Answering { router, peer } = answering;
+    let Answering { router, peer, place } = answering;
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(place.clone());
         // It is ready at any time.
         router.clone().call(request)
     });

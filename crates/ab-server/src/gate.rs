@@ -12,8 +12,8 @@ mod guesses;
 mod origin;
 mod token;
 
-pub(crate) use guesses::Guesses;
 pub use guesses::Guessing;
+pub(crate) use guesses::{Guesses, block};
 pub use origin::Origin;
 pub use token::Token;
 

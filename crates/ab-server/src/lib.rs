@@ -8,6 +8,7 @@ mod beyond;
 mod connections;
 mod gate;
 mod log;
+mod places;
 mod port;
 mod problem;
 mod routes;

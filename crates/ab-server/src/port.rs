@@ -1,7 +1,7 @@
 //! A listener with everything on it, from the first connection to an end in good order.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,12 @@ use crate::tls::Tls;
 /// How much the port takes on.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections at a time; more wait until one ends.
+    /// Connections at a time, WebSockets included; more wait until one ends.
     pub connections: usize,
+    /// Connections of one address (of IPv6: one /64) at a time; more are refused.
+    pub per_address: usize,
+    /// Addresses without that bound.
+    pub exempt: fn(IpAddr) -> bool,
     /// How long a TLS handshake, or the head of a request, may take.
     pub patience: Duration,
     /// How long a peer may take nothing of an answer.
@@ -40,9 +44,11 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             connections: 4096,
+            per_address: 512,
+            exempt: |address| address.is_loopback(),
             patience: Duration::from_secs(30),
             stall: Duration::from_secs(30),
-            last_answers: Duration::from_secs(5),
+            last_answers: Duration::from_secs(1),
             grace: Duration::from_secs(5),
             guessing: Guessing::default(),
         }

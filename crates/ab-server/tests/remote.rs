@@ -52,6 +52,28 @@ async fn destroying_closes_the_websocket() {
     drop(port);
 }
 
+/// A request for a WebSocket may choose a part of the workspace, as any other may.
+#[tokio::test]
+async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
+    let (served, _keep) = local();
+    served.write("tenants/a/file", "theirs").await.unwrap();
+    served.write("file", "not theirs").await.unwrap();
+    let port = open(serves(&served).with_ssh(server(&served)), guarded()).await;
+    let mut settings = Settings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
+    let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
+    socket.token = Some(Secret::new(TOKEN));
+    socket.headers.insert("X-Scope-Path", "tenants/a").unwrap();
+    let backend = Backend::new(Remote::new(settings).unwrap());
+    backend.connect().await.unwrap();
+    assert_eq!(backend.read_text("file").await.unwrap(), "theirs");
+    assert_eq!(backend.read_text("/file").await.unwrap(), "theirs");
+    assert!(backend.read_text("../../file").await.is_err());
+    let said = backend.exec("cat file; cat ../../file || true").await.unwrap();
+    assert!(!said.text().contains("not theirs"), "{said:?}");
+    backend.destroy().await.unwrap();
+    port.close().await;
+}
+
 fn local() -> (Backend, TempDir) {
     let keep = tempfile::tempdir().unwrap();
     let local = Local::open(keep.path(), LocalOptions::default()).unwrap();

@@ -1,5 +1,6 @@
 //! What is served: health, the tools, the headers that choose a part of the workspace.
 
+use ab_server::Gate;
 use serde_json::json;
 
 use crate::caller::{ROOT, get, guarded, memory, open, post, send, serves, serves_scope, tool};
@@ -14,10 +15,11 @@ async fn health_is_open_and_tells_the_trusted_what_is_in_force() {
     let expect = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
-        "rootDir": ROOT,
         "transports": { "mcp": true, "ssh-ws": false, "ssh": false },
     });
     assert_eq!((got.status, got.json()), (200, expect));
+    let trusted = get(port.address(), "/health", &[SHOWN]).await.json();
+    assert_eq!(trusted["rootDir"], ROOT);
     // It is not waited for, so it comes a moment later.
     loop {
         let trusted = get(port.address(), "/health", &[SHOWN]).await.json();
@@ -29,6 +31,21 @@ async fn health_is_open_and_tells_the_trusted_what_is_in_force() {
     }
     let wrong = get(port.address(), "/health", &[("authorization", "Bearer x")]).await.json();
     assert!(wrong.get("effectivePolicy").is_none(), "{wrong}");
+    assert!(wrong.get("rootDir").is_none(), "{wrong}");
+}
+
+#[tokio::test]
+async fn without_a_token_health_has_the_form_that_clients_know() {
+    let port = open(serves(&memory().await), Gate::default()).await;
+    let mut got = get(port.address(), "/health", &[]).await.json();
+    got.as_object_mut().unwrap().remove("effectivePolicy");
+    let expect = json!({
+        "status": "ok",
+        "version": env!("CARGO_PKG_VERSION"),
+        "rootDir": ROOT,
+        "transports": { "mcp": true, "ssh-ws": false, "ssh": false },
+    });
+    assert_eq!(got, expect);
 }
 
 #[tokio::test]

@@ -174,3 +174,53 @@ async fn what_is_not_ssh_ends_its_own_connection_only() {
     let mut socket = connect(&port, "", &[]).await.unwrap();
     assert!(greeting(&mut socket).await.is_binary());
 }
+
+#[tokio::test]
+async fn a_websocket_keeps_its_place_until_it_ends() {
+    let bounds = Bounds { per_address: 1, exempt: |_| false, ..Bounds::default() };
+    let port = port_within(Gate::default(), bounds).await;
+    let mut socket = connect(&port, "", &[]).await.unwrap();
+    greeting(&mut socket).await;
+    let mut stream = tokio::net::TcpStream::connect(port.address()).await.unwrap();
+    let mut told = Vec::new();
+    stream.read_to_end(&mut told).await.unwrap();
+    let told = crate::caller::parse(&told);
+    assert_eq!((told.status, told.json()["error"].as_str()), (503, Some("Too many connections")));
+    assert_eq!(told.header("content-length"), Some(told.body.len().to_string().as_str()));
+    drop(socket);
+    // It takes a moment until the end is noticed.
+    while connect(&port, "", &[]).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade() {
+    let refused =
+        async |port: &Running, headers: &[(&str, &str)]| match connect(port, "", headers).await {
+            Err(Error::Http(answer)) => {
+                let body = answer.body().as_deref().unwrap_or_default();
+                let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+                (answer.status().as_u16(), body["error"].as_str().unwrap_or_default().to_owned())
+            }
+            other => panic!("{other:?}"),
+        };
+    let bearer = format!("Bearer {TOKEN}");
+    let shown = ("authorization", bearer.as_str());
+    let open = port(guarded()).await;
+    let invalid = (400, "Invalid scope path".to_owned());
+    assert_eq!(refused(&open, &[shown, ("x-scope-path", "../x")]).await, invalid);
+    let mismatch = (403, "Root directory mismatch".to_owned());
+    assert_eq!(refused(&open, &[shown, ("x-root-dir", "/elsewhere")]).await, mismatch);
+    // Who does not know the token learns nothing of it.
+    let mut socket = connect(&open, "", &[("x-root-dir", "/elsewhere")]).await.unwrap();
+    assert_eq!(u16::from(goodbye(&mut socket).await.unwrap().code), 4001);
+
+    let backend: Backend = memory().await;
+    let key = HostKey::ephemeral("a test").unwrap();
+    let served = crate::caller::serves_scope(&backend);
+    let ssh = Server::new(backend, Settings::new(key, Access::Any));
+    let scoped = open_within(served.with_ssh(ssh), Gate::default(), Bounds::default()).await;
+    let conflict = (400, "Scope conflict".to_owned());
+    assert_eq!(refused(&scoped, &[("x-scope-path", "tenants/b")]).await, conflict);
+}

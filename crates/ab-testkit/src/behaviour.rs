@@ -36,6 +36,7 @@ pub mod paths;
 pub mod read;
 pub mod remove;
 pub mod rename;
+pub mod restricted;
 pub mod search;
 pub mod stat;
 pub mod status;
@@ -209,6 +210,12 @@ macro_rules! behaviour_suite {
                 target_below_a_file_is_refused,
                 the_root_is_refused,
             ],
+            restricted: [
+                a_whole_workspace_may_be_read_only,
+                hidden_files_are_not_there,
+                kept_files_do_not_change,
+                listings_leave_hidden_files_out,
+            ],
             search: [
                 a_file_may_be_the_root_of_a_text_search,
                 binary_files_are_counted,
@@ -217,6 +224,7 @@ macro_rules! behaviour_suite {
                 files_are_chosen_by_globs,
                 globs_match_as_said,
                 ignore_files_are_honoured_when_asked,
+                what_is_ignored_is_counted,
                 kinds_are_chosen,
                 limits_cut_and_say_so,
                 lines_have_numbers_and_context,

@@ -71,6 +71,7 @@ pub fn names() -> Query {
         wanted: Wanted::Names { glob: "**".to_owned(), kinds: Kinds::All },
         include: Vec::new(),
         exclude: Vec::new(),
+        ignore: Vec::new(),
         hidden: Visibility::default(),
         ignore_files: IgnoreFiles::default(),
         limits: SearchLimits::default(),

@@ -1,6 +1,9 @@
 //! Tests that a host cannot run say so; one setting makes that a failure.
 
 use std::env;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Set where the host is meant to offer everything, as in CI.
 pub const REQUIRE_HOST: &str = "AB_REQUIRE_HOST";
@@ -17,4 +20,30 @@ pub fn cannot_run(what: &str, why: &str) {
         panic!("{message} ({REQUIRE_HOST} is set)");
     }
     eprintln!("skipped: {message}");
+}
+
+/// The directory that OpenSSH's server changes its root to before a client has logged in.
+const PRIVILEGE_SEPARATION: &str = "/run/sshd";
+
+/// OpenSSH's server, ready to start; `None` where it is not installed.
+///
+/// Its package leaves one directory to the init system, which a fresh machine may not have run.
+/// A root user's server does not start without it, so it is made here.
+///
+/// # Panics
+/// When that directory cannot be made.
+#[must_use]
+pub fn sshd() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    let program = directories.map(|directory| directory.join("sshd")).find(|it| it.is_file())?;
+    if is_root() && !Path::new(PRIVILEGE_SEPARATION).is_dir() {
+        let made = fs::create_dir_all(PRIVILEGE_SEPARATION);
+        assert!(made.is_ok(), "create {PRIVILEGE_SEPARATION}: {made:?}");
+    }
+    Some(program)
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|it| it.uid() == 0)
 }

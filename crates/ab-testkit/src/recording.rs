@@ -79,6 +79,7 @@ struct State {
     stalled: Vec<Verb>,
     yields: bool,
     started: u64,
+    in_force: VecDeque<Result<EffectivePolicy>>,
 }
 
 impl Recording {
@@ -140,6 +141,11 @@ impl Recording {
     /// The next call of `verb` fails with `error`.
     pub fn fail_next(&self, verb: Verb, error: Error) {
         self.lock().failures.push((verb, error));
+    }
+
+    /// What the next question about what is in force gets for an answer.
+    pub fn tell_in_force(&self, policy: Result<EffectivePolicy>) {
+        self.lock().in_force.push_back(policy);
     }
 
     /// From now on, calls of `verb` never come back.
@@ -303,7 +309,11 @@ impl Driver for Recording {
     }
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {
-        self.files().effective_policy().await
+        let told = self.lock().in_force.pop_front();
+        match told {
+            Some(told) => told,
+            None => self.files().effective_policy().await,
+        }
     }
 
     fn status(&self) -> &StatusHub {

@@ -54,7 +54,8 @@ pub use ab_core::{
     effective, error, guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    ExecSettings, Local, LocalOptions, MissingRoot, Resolution, SANDBOX_ROOT, Shell, Spooling,
+    ExecSettings, Local, LocalOptions, MissingRoot, Requirement, Resolution, SANDBOX_ROOT, Shell,
+    Spooling, Toolchain,
 };
 pub use policy::{CommandPolicy, Policy, Profile, RuleFile};
 pub use pool::{Lease, Pool, PoolOptions};
@@ -71,9 +72,9 @@ pub fn local_with(config: LocalConfig) -> Result<Backend> {
     assembly.recipe = recipe(&config.root, &config.options);
     let mut options = config.options;
     options.exec.screen.get_or_insert(ab_policy::screen);
-    let driver = Local::open(&config.root, options)?;
-    assembly.guards.policy.extend(config.policy.guard(&driver.info().root_aliases)?);
-    Ok(Backend::assemble(Arc::new(driver), assembly))
+    let driver: Arc<dyn Driver> = Arc::new(Local::open(&config.root, options)?);
+    assembly.guards.policy.extend(config.policy.guard(&driver)?);
+    Ok(Backend::assemble(driver, assembly))
 }
 
 /// How the agent-backend program opens the same, where its flags can say it.
@@ -81,6 +82,8 @@ fn recipe(root: &Path, options: &LocalOptions) -> Option<Recipe> {
     let exec = &options.exec;
     let plain = exec.floor == Isolation::None
         && exec.toolchains.is_empty()
+        && exec.caches.is_none()
+        && exec.accept_unenforced.is_empty()
         && exec.bwrap.is_none()
         && exec.limits == ExecLimits::default()
         && options.aliases.is_empty();
@@ -97,6 +100,7 @@ fn recipe(root: &Path, options: &LocalOptions) -> Option<Recipe> {
         ["--isolation", exec.isolation.as_str()],
         ["--network", exec.network.as_str()],
         ["--shell", shell],
+        ["--toolchain", "none"],
     ];
     Some(Recipe::program(arguments.concat().into_iter().map(str::to_owned).collect()))
 }

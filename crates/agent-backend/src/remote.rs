@@ -28,7 +28,7 @@ pub use ab_core::{Effect, Ticket};
 pub use ab_remote::client::{
     Address, Connector, Credential, Endpoint, Fingerprint, Headers, Host, HostKeyCheck, Keepalive,
     KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, Roots, Secret, Settings, Ssh, Stream,
-    WebSocket,
+    TokenInClear, WebSocket,
 };
 
 /// The workspace at a URL, see [`Settings::parse`]. Nothing is connected yet.
@@ -70,6 +70,13 @@ impl RemoteConfig {
     /// The token of a daemon, for its WebSocket and, on the same host, its MCP.
     pub fn token(mut self, token: impl Into<Secret>) -> Result<Self> {
         self.web_socket("a token")?.token = Some(token.into());
+        Ok(self)
+    }
+
+    /// What is done about a token that would go to another host without TLS: it is refused, unless
+    /// this accepts it.
+    pub fn token_in_clear(mut self, choice: TokenInClear) -> Result<Self> {
+        self.web_socket("a token")?.token_in_clear = choice;
         Ok(self)
     }
 

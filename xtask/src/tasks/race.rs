@@ -1,4 +1,4 @@
-//! `race`: the test that swaps directories for links under a reader, run for very long.
+//! `race`: the tests that swap directories for links under a reader, run for very long.
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
@@ -6,9 +6,10 @@ use crate::sequence::Sequence;
 
 pub(crate) fn run(rounds: u64) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
-    let step =
-        long_test("race", "ab-host", "escape::swap_race").env("AB_RACE_ROUNDS", rounds.to_string());
-    run_one_test(&mut sequence, &step)?;
+    for test in ["escape::swap_race", "restricted::swap_race"] {
+        let step = long_test("race", "ab-host", test).env("AB_RACE_ROUNDS", rounds.to_string());
+        run_one_test(&mut sequence, &step)?;
+    }
     println!("{}", sequence.report());
     Ok(())
 }

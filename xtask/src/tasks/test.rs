@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 }
 
 fn steps(sequence: &mut Sequence) -> Result<(), Failure> {
-    sequence.time("packages", debian::install_missing)?;
+    sequence.time("packages", debian::install_for_tests)?;
     sequence.run(&check::format())?;
     sequence.run(&Step::cargo(
         "clippy",

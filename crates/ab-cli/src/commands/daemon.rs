@@ -1,6 +1,7 @@
 //! `daemon`: one workspace, served to others until somebody ends it.
 
 mod access;
+mod defaults;
 mod footprint;
 mod logs;
 mod notice;
@@ -10,15 +11,16 @@ mod ssh;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use ab_core::{Assembly, Backend, MemoryOptions, ScopeOptions};
+use ab_core::{Assembly, Backend, CommandLimit, MemoryOptions, ScopeOptions};
 use ab_host::{ExecSettings, MissingRoot};
 use ab_mcp::HttpSettings;
-use ab_server::{Port, Served, Tls};
+use ab_server::{Bounds, Port, Served, Tls};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 use clap::{Args, ValueEnum};
 
-use super::exec::{Mode, NetworkChoice, ShellChoice, amount};
+use super::exec::{Limits, Walls, amount, variables};
 use super::policy::ProfileChoice;
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -37,7 +39,11 @@ Examples:
 MCP clients reach the workspace at http://HOST:PORT/mcp, agent-backend clients also at
 ws://HOST:PORT/ssh, and plain ssh through agent-backend ssh-proxy or --conventional-ssh. Logs go to standard error. An interrupt or
 a request to terminate lets what is being answered come to its end, and exits with 0; flags that
-make no sense exit with 1.";
+make no sense exit with 1.
+
+Walls and limits hold for every command, whoever starts it: callers can only tighten them. A command
+has at most 1024 processes and three quarters of the host's memory unless --processes and --memory
+say otherwise; --max-output bounds what is kept of a background command.";
 
 /// Serve a workspace over the network, or over standard input and output
 ///
@@ -79,6 +85,12 @@ pub(crate) struct Daemon {
 
     #[command(flatten)]
     access: Access,
+
+    #[command(flatten)]
+    walls: Walls,
+
+    #[command(flatten)]
+    limits: Limits,
 
     #[command(flatten)]
     commands: Commands,
@@ -129,6 +141,14 @@ struct Listening {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
+    /// Connections at a time, WebSockets included; more wait until one ends
+    #[arg(long, default_value = "4096", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_connections: u32,
+
+    /// Connections of one address at a time, loopback excepted; more are refused
+    #[arg(long, default_value = "512", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    max_connections_per_address: u32,
+
     /// The largest body of a request
     #[arg(long, default_value = "64M", value_name = "SIZE", value_parser = body)]
     max_body: usize,
@@ -137,21 +157,17 @@ struct Listening {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Commands")]
 struct Commands {
-    /// How commands are kept inside; auto takes the strongest that works
-    #[arg(long, value_enum, default_value = "auto", value_name = "MODE")]
-    isolation: Mode,
-
-    /// What they may reach: the host's network, or none
-    #[arg(long, value_enum, default_value = "shared", value_name = "NETWORK")]
-    network: NetworkChoice,
-
-    /// Which shell reads them
-    #[arg(long, value_enum, default_value = "auto", value_name = "SHELL")]
-    shell: ShellChoice,
-
     /// How they are judged before they run
     #[arg(long, value_enum, default_value = "guarded", value_name = "PROFILE")]
     safety: ProfileChoice,
+
+    /// A variable for the environment of each; a caller's own of the same name wins
+    #[arg(long, value_name = "KEY=VALUE")]
+    env: Vec<String>,
+
+    /// Commands that run at a time, whoever started them; one more is refused
+    #[arg(long, value_name = "N", default_value_t = defaults::MAX_COMMANDS)]
+    max_commands: u32,
 }
 
 fn port(text: &str) -> Result<u16, String> {
@@ -177,15 +193,25 @@ pub(crate) async fn run(daemon: Daemon) -> Result<(), Failure> {
 
 async fn serve(daemon: Daemon) -> Result<(), Failure> {
     if daemon.local_only {
-        let backend = daemon.open(Profile::Off)?;
-        return super::mcp::over_stdio(backend.clone(), backend).await;
+        let settings = daemon.walls.settings()?;
+        let settings = ExecSettings { limits: daemon.limits.of_workspace(), ..settings };
+        let Opened { root, handle } = daemon.open(settings, Profile::Off)?;
+        return super::mcp::over_stdio(root, handle).await;
     }
     let gate = daemon.access.gate(daemon.listening.host)?;
+    let guarded = gate.token.is_some();
     let tls = daemon.listening.tls()?;
     logs::start(daemon.log_format, &daemon.log_level);
     let mut signals = Signals::watch();
     open_files::raise();
-    let backend = daemon.open(daemon.commands.safety.into())?;
+    let asked = daemon.limits.of_workspace();
+    let settings = ExecSettings {
+        limits: defaults::completed(asked),
+        unasked: defaults::unasked(asked),
+        spooling: daemon.limits.spooling(),
+        ..daemon.walls.settings()?
+    };
+    let Opened { root, handle: backend } = daemon.open(settings, daemon.commands.safety.into())?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
     let http = HttpSettings { max_body, conformance_fixtures: daemon.conformance_fixtures };
@@ -208,9 +234,11 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
         served = served.with_ssh(ssh.clone());
     }
     let _lanes = beside.lanes();
-    let known = notice::Known::of(&beside, encrypted);
+    let mut known = notice::Known::of(&beside, encrypted);
+    known.guarded = guarded;
     served = served.beside_ssh(known.ssh.is_some());
-    let opened = Port::new(served, gate).with_tls(tls).open(listener);
+    let bounds = daemon.listening.bounds();
+    let opened = Port::new(served, gate).with_tls(tls).with_bounds(bounds).open(listener);
     let mut opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let beside = beside.serve();
     let told = notice::tell(&daemon, &mut opened, &known).await;
@@ -222,7 +250,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let ended = async {
         opened.close().await;
         beside.close().await;
-        backend.destroy().await
+        root.destroy().await
     };
     tokio::select! {
         closed = ended => told.and(closed.map_err(Failure::from)),
@@ -231,10 +259,16 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     }
 }
 
+/// A workspace, and the part of it that callers get.
+struct Opened {
+    root: Backend,
+    handle: Backend,
+}
+
 impl Daemon {
-    fn open(&self, profile: Profile) -> Result<Backend, Failure> {
-        let whole = match self.backend {
-            Kind::Local => self.local(profile)?,
+    fn open(&self, settings: ExecSettings, profile: Profile) -> Result<Opened, Failure> {
+        let root = match self.backend {
+            Kind::Local => self.local(settings, profile)?,
             Kind::Memory => {
                 let root = self.root_dir.to_string_lossy().into_owned();
                 let root = if root.starts_with('/') { root } else { format!("/{root}") };
@@ -242,29 +276,45 @@ impl Daemon {
                 agent_backend::memory_with(options, Assembly::default())?
             }
         };
-        let Some(scope) = &self.scope_path else { return Ok(whole) };
-        if scope.split('/').any(|segment| segment == "..") {
+        let scope = self.scope_path.as_deref();
+        if scope.is_some_and(|scope| scope.split('/').any(|segment| segment == "..")) {
             return Err(Failure::usage("--scopePath must not contain '..'"));
         }
-        Ok(whole.scope(scope, ScopeOptions::default())?)
+        let env = variables(&self.commands.env)?;
+        let mut handle = root.clone();
+        if scope.is_some() || !env.is_empty() {
+            let options = ScopeOptions { env, ..ScopeOptions::default() };
+            handle = handle.scope(scope.unwrap_or("."), options)?;
+        }
+        // Whatever part of it callers choose is restricted in the same way.
+        let restrictions = self.walls.restrictions(&handle)?;
+        if !restrictions.is_empty() {
+            handle = handle.restrict(restrictions)?;
+        }
+        Ok(Opened { root, handle })
     }
 
-    fn local(&self, profile: Profile) -> Result<Backend, Failure> {
+    fn local(&self, settings: ExecSettings, profile: Profile) -> Result<Backend, Failure> {
         let mut config = LocalConfig::new(&self.root_dir);
         config.options.missing_root = MissingRoot::Create;
-        config.options.exec = ExecSettings {
-            isolation: self.commands.isolation.into(),
-            network: self.commands.network.into(),
-            shell: self.commands.shell.into(),
-            temporary: std::env::temp_dir(),
-            ..ExecSettings::default()
-        };
+        config.options.exec = settings;
         config.policy = CommandPolicy { profile, ..CommandPolicy::default() };
+        let most = usize::try_from(self.commands.max_commands).unwrap_or(usize::MAX);
+        config.assembly.guards.limits.push(Arc::new(CommandLimit::new(most)));
         Ok(agent_backend::local_with(config)?)
     }
 }
 
 impl Listening {
+    fn bounds(&self) -> Bounds {
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Bounds {
+            connections: number(self.max_connections),
+            per_address: number(self.max_connections_per_address),
+            ..Bounds::default()
+        }
+    }
+
     fn tls(&self) -> Result<Option<Tls>, Failure> {
         let (Some(certificates), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(None);

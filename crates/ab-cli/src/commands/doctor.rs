@@ -6,8 +6,8 @@ mod elsewhere;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::effective::{EffectivePolicy, Strength};
-use ab_host::facilities::{self, Facility, Isolation, Name, Probe, State};
+use ab_core::effective::{EffectivePolicy, Isolation, Strength};
+use ab_host::facilities::{self, Facility, Name, Probe, State};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::json as shapes;
 use crate::remote::RemoteFlags;
 use crate::terminal::{Format, Terminal};
+use crate::toolchains::{self, FoundToolchain, Surroundings};
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const FAIR: Style = AnsiColor::Yellow.on_default();
@@ -63,12 +64,15 @@ pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), 
         Ok(facilities) => facilities,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     };
-    let isolation = Isolation::possible(&facilities);
+    // Not what the facilities would add up to, but what commands get.
+    let isolation = policy.as_ref().ok().and_then(|policy| policy.isolation);
+    let toolchains = toolchains::find(&Surroundings::of_process());
     match terminal.format() {
         Format::Json => terminal.value(&json!({
             "facilities": facilities.iter().map(value).collect::<Vec<_>>(),
-            "isolation": isolation.as_str(),
+            "isolation": isolation.map(Isolation::as_str),
             "summary": summary(isolation),
+            "toolchains": toolchains.iter().map(toolchain_value).collect::<Vec<_>>(),
             "in_force": match &policy {
                 Ok(policy) => shapes::effective(policy),
                 Err(error) => json!({ "error": shapes::error(error) }),
@@ -81,6 +85,8 @@ pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), 
                 Ok(policy) => print_policy(policy, terminal)?,
                 Err(error) => terminal.line(&format!("No command would run: {error}"))?,
             }
+            terminal.line("")?;
+            print_toolchains(&toolchains, terminal)?;
             terminal.line("")?;
             let summary = terminal.painted(HEADING, summary(isolation));
             terminal.line(&summary)
@@ -123,18 +129,42 @@ pub(super) fn print_policy(
     Ok(())
 }
 
+/// One row for each toolchain of the user's that commands are offered.
+fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result<(), Failure> {
+    if found.is_empty() {
+        let none = "No toolchains were found outside the system's directories.";
+        return terminal.line(none);
+    }
+    let width = found.iter().map(|found| found.name.len()).max().unwrap_or(0);
+    for FoundToolchain { name, toolchain } in found {
+        let shown = if toolchain.bin.is_empty() { &toolchain.readable } else { &toolchain.bin };
+        let paths: Vec<String> = shown.iter().map(|path| path.display().to_string()).collect();
+        let paths = terminal.shown(&paths.join(", ")).into_owned();
+        terminal.line(&format!("toolchain  {name:<width$}  {paths}"))?;
+    }
+    terminal.line("Commands may read these; --toolchain none keeps them away.")
+}
+
+fn toolchain_value(FoundToolchain { name, toolchain }: &FoundToolchain) -> Value {
+    let texts = |paths: &[PathBuf]| -> Vec<String> {
+        paths.iter().map(|path| path.display().to_string()).collect()
+    };
+    json!({ "name": name, "bin": texts(&toolchain.bin), "readable": texts(&toolchain.readable) })
+}
+
 /// What it all means, in one line.
-fn summary(isolation: Isolation) -> &'static str {
+fn summary(isolation: Option<Isolation>) -> &'static str {
     match isolation {
-        Isolation::Namespaces => {
-            "Files are jailed. Commands can be isolated by namespaces, with bwrap."
+        Some(Isolation::Bwrap) => {
+            "Files are jailed. Commands are isolated by namespaces, with bwrap."
         }
-        Isolation::Landlock => {
-            "Files are jailed. Commands can be isolated by landlock and seccomp, not by namespaces."
+        Some(Isolation::Landlock) => {
+            "Files are jailed. Commands are isolated by landlock and seccomp, not by namespaces."
         }
-        Isolation::Nothing => {
-            "Files are jailed. Commands cannot be isolated here: see the causes above."
+        Some(Isolation::Software | Isolation::None | Isolation::Auto) => {
+            "Files are jailed. Commands are not isolated here: see the causes above."
         }
+        None => "Files are jailed. No command would run here: see the cause above.",
     }
 }
 

@@ -4,19 +4,19 @@ pub(crate) mod amount;
 mod live;
 mod raw;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ab_core::backend::Said;
-use ab_core::effective::{Isolation, Network};
+use ab_core::effective::{EffectivePolicy, Isolation, Network};
 use ab_core::process::{
-    Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Process, ProcessId,
+    Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Leftovers, Process, ProcessId,
     Restrictions, Stdin,
 };
-use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange};
-use ab_host::{ExecSettings, Shell};
+use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange, WsPath};
+use ab_host::{ExecSettings, Requirement, Shell, Spooling, check_restrictions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -24,7 +24,8 @@ use crate::commands::policy::RuleFlags;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal, talk};
-use crate::workspace::{WorkspaceFlags, path_text};
+use crate::toolchains::ToolchainFlags;
+use crate::workspace::{Starter, WorkspaceFlags, path_text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,7 +40,9 @@ Examples:
 One word is a line for the shell; several are a program and its arguments, without a shell.
 
 The exit code is the command's: 128 and the number of the signal that ended it, 124 when its time
-was up. A command that could not be started ends with 1 to 4, see agent-backend --help. With --attach,
+was up. A command that could not be started ends with 1 to 4, see agent-backend --help. One that runs
+here with less than bwrap is told of in a line on standard error, unless --quiet or --json is given.
+With --attach,
 output that was not kept long enough is told on standard error; the exit code is then 4, unless the
 command failed by itself.";
 
@@ -95,6 +98,14 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
 
+    /// Say on standard error which isolation is in force, also when it is the strongest
+    #[arg(short = 'v', long, conflicts_with = "quiet")]
+    verbose: bool,
+
+    /// Do not say on standard error which isolation is in force
+    #[arg(short = 'q', long)]
+    quiet: bool,
+
     /// Run nothing: print what would be in force for a command with these flags
     #[arg(long)]
     explain: bool,
@@ -123,10 +134,12 @@ pub(crate) struct Walls {
     #[arg(long, value_enum, default_value = "auto", value_name = "SHELL")]
     shell: ShellChoice,
 
-    /// A directory of the host that it may read, such as a compiler's; its bin comes first on the
-    /// path
+    #[command(flatten)]
+    toolchains: ToolchainFlags,
+
+    /// Keep caches of programs in this directory after the workspace is closed
     #[arg(long, value_name = "DIR")]
-    toolchain: Vec<PathBuf>,
+    cache_dir: Option<PathBuf>,
 
     /// A path of the workspace that it does not see
     #[arg(long, value_name = "PATH")]
@@ -139,6 +152,12 @@ pub(crate) struct Walls {
     /// A directory of the host that it may read; with :rw, also change
     #[arg(long, value_name = "DIR[:rw]")]
     bind: Vec<String>,
+
+    /// Run although this cannot be enforced here: network, hide, read-only, memory, processes
+    ///
+    /// What is asked for by name and cannot be enforced is refused otherwise.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
+    accept_unenforced: Vec<RequirementChoice>,
 }
 
 #[derive(Args, Debug)]
@@ -174,6 +193,19 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Limits for every command of a workspace that several callers use.
+    pub(crate) fn of_workspace(&self) -> ExecLimits {
+        ExecLimits { wall: self.timeout, ..self.of_command() }
+    }
+
+    /// How much is kept of what a command without a reader says.
+    pub(crate) fn spooling(&self) -> Spooling {
+        let usual = Spooling::default();
+        let Some(bytes) = self.max_output else { return usual };
+        let memory = usize::try_from(bytes).unwrap_or(usize::MAX).min(usual.memory);
+        Spooling { memory, disk: (bytes - memory as u64).min(usual.disk) }
+    }
+
     fn of_command(&self) -> ExecLimits {
         let Limits { cpu, memory, processes, file_size, open_files, .. } = *self;
         ExecLimits { wall: None, cpu, memory, processes, file_size, open_files }
@@ -208,6 +240,27 @@ impl From<Mode> for Isolation {
             Mode::Landlock => Isolation::Landlock,
             Mode::Software => Isolation::Software,
             Mode::None => Isolation::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RequirementChoice {
+    Network,
+    Hide,
+    ReadOnly,
+    Memory,
+    Processes,
+}
+
+impl From<RequirementChoice> for Requirement {
+    fn from(choice: RequirementChoice) -> Self {
+        match choice {
+            RequirementChoice::Network => Requirement::Network,
+            RequirementChoice::Hide => Requirement::Hide,
+            RequirementChoice::ReadOnly => Requirement::ReadOnly,
+            RequirementChoice::Memory => Requirement::Memory,
+            RequirementChoice::Processes => Requirement::Processes,
         }
     }
 }
@@ -252,22 +305,36 @@ impl Walls {
             ("--floor", self.floor.is_some()),
             ("--network", !matches!(self.network, NetworkChoice::Shared)),
             ("--shell", !matches!(self.shell, ShellChoice::Auto)),
-            ("--toolchain", !self.toolchain.is_empty()),
+            ("--toolchain", self.toolchains.are_given()),
+            ("--cache-dir", self.cache_dir.is_some()),
             ("--bind", !self.bind.is_empty()),
+            ("--accept-unenforced", !self.accept_unenforced.is_empty()),
         ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }
 
-    pub(crate) fn settings(&self) -> ExecSettings {
-        ExecSettings {
+    pub(crate) fn settings(&self) -> Result<ExecSettings, Failure> {
+        Ok(ExecSettings {
             isolation: self.isolation.map_or(Isolation::Auto, Isolation::from),
             floor: self.floor.map_or(Isolation::None, Isolation::from),
             network: self.network.into(),
             shell: self.shell.into(),
-            toolchains: self.toolchain.clone(),
+            toolchains: self.toolchains.chosen()?,
             temporary: std::env::temp_dir(),
+            accept_unenforced: self.accepted(),
+            caches: self.cache_dir.clone(),
             ..ExecSettings::default()
-        }
+        })
+    }
+
+    fn accepted(&self) -> BTreeSet<Requirement> {
+        self.accept_unenforced.iter().copied().map(Requirement::from).collect()
+    }
+
+    /// The line about what is in force.
+    pub(crate) fn in_force(&self, policy: &EffectivePolicy) -> Option<String> {
+        let asked = self.isolation.is_some_and(|mode| !matches!(mode, Mode::Auto));
+        policy.isolation.map(|isolation| in_force(isolation, asked))
     }
 
     pub(crate) fn restrictions(&self, backend: &Backend) -> Result<Restrictions, Failure> {
@@ -303,18 +370,30 @@ impl Exec {
         })
     }
 
-    fn environment(&self) -> Result<BTreeMap<String, String>, Failure> {
-        let pair = |text: &String| match text.split_once('=') {
-            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-            None => Err(Failure::usage(format!("--env '{text}' has no '='"))
-                .with_hint("write --env KEY=VALUE")),
-        };
-        self.env.iter().map(pair).collect()
+    /// A workspace here is opened for this command alone, so its limits are those of all commands.
+    fn settings(&self) -> Result<ExecSettings, Failure> {
+        Ok(ExecSettings { limits: self.limits.of_command(), ..self.walls.settings()? })
     }
 
-    /// A workspace here is opened for this command alone, so its limits are those of all commands.
-    fn settings(&self) -> ExecSettings {
-        ExecSettings { limits: self.limits.of_command(), ..self.walls.settings() }
+    fn is_elsewhere(&self) -> bool {
+        self.workspace.is_elsewhere().unwrap_or(true)
+    }
+
+    /// One line, for a command that runs here with less than the strongest isolation.
+    async fn tell_what_is_in_force(
+        &self,
+        backend: &Backend,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        if self.quiet || self.is_elsewhere() {
+            return Ok(());
+        }
+        let policy = backend.effective_policy().await?;
+        let strongest = policy.isolation == Some(Isolation::Bwrap);
+        if let Some(line) = self.walls.in_force(&policy).filter(|_| self.verbose || !strongest) {
+            terminal.note(&line);
+        }
+        Ok(())
     }
 
     /// Refuses what makes no sense together.
@@ -339,7 +418,7 @@ impl Exec {
         let cwd = self.cwd.as_deref().map(path_text).transpose()?;
         let mut options = ExecOptions {
             cwd: cwd.map(str::to_owned),
-            env: self.environment()?,
+            env: variables(&self.env)?,
             timeout: self.limits.timeout,
             limits: self.limits.of_command(),
             ..ExecOptions::default()
@@ -351,10 +430,21 @@ impl Exec {
     }
 }
 
+/// Variables as `--env` takes them.
+pub(crate) fn variables(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let pair =
+        |text: &String| match text.split_once('=') {
+            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+            None => Err(Failure::usage(format!("--env '{text}' has no '='"))
+                .with_hint("write --env KEY=VALUE")),
+        };
+    given.iter().map(pair).collect()
+}
+
 pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
     exec.check()?;
     let policy = exec.rules.policy(terminal)?;
-    let workspace = exec.workspace.open_with(exec.settings(), policy).await?;
+    let workspace = exec.workspace.open_with(Starter::Person, exec.settings()?, policy).await?;
     let ending = in_workspace(&exec, &workspace.handle, terminal).await;
     let closed = workspace.close().await;
     match ending.and_then(|exit| closed.map(|()| exit))? {
@@ -371,10 +461,10 @@ async fn in_workspace(
     let restrictions = exec.walls.restrictions(backend)?;
     let handle = match restrictions.is_empty() {
         true => backend.clone(),
-        false => backend.restrict(restrictions)?,
+        false => backend.restrict(restrictions.clone())?,
     };
     if exec.explain {
-        return explained(&handle, terminal).await.map(|()| Exit::Success);
+        return explained(exec, &handle, &restrictions, terminal).await.map(|()| Exit::Success);
     }
     if exec.detach {
         return detached(exec, &handle, terminal).await.map(|()| Exit::Success);
@@ -402,8 +492,18 @@ async fn detached(exec: &Exec, backend: &Backend, terminal: &mut Terminal) -> Re
 }
 
 /// What is in force, and no command.
-async fn explained(backend: &Backend, terminal: &mut Terminal) -> Result<(), Failure> {
+async fn explained(
+    exec: &Exec,
+    backend: &Backend,
+    restrictions: &Restrictions,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
     let policy = backend.effective_policy().await?;
+    // What would be refused has nothing in force.
+    if let Some(isolation) = policy.isolation.filter(|_| !exec.is_elsewhere()) {
+        let accepted = exec.walls.accepted();
+        check_restrictions(isolation, &WsPath::root(), restrictions, &accepted)?;
+    }
     match terminal.format() {
         Format::Json => terminal.value(&crate::json::effective(&policy)),
         Format::Text => super::doctor::print_policy(&policy, terminal),
@@ -437,6 +537,10 @@ async fn gathered(
         "exit_code": code,
         "signal": signal,
         "cause": cause(exit.cause),
+        "leftovers": match exit.leftovers {
+            Leftovers::None => "none",
+            Leftovers::Ended => "ended",
+        },
         "isolation": policy.isolation.map(Isolation::as_str),
         "duration_ms": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
     }))?;
@@ -457,6 +561,7 @@ async fn streamed(
         request.stdin = Stdin::Piped;
     }
     let process = backend.spawn(request).await?;
+    exec.tell_what_is_in_force(backend, terminal).await?;
     // Not before: a person who is asked answers with a line, and may interrupt.
     let raw = exec.pty.then(raw::Raw::enter);
     let ended = followed(exec, process, backend, terminal).await;
@@ -493,6 +598,12 @@ async fn followed(
         Cause::Memory => terminal.note("the command needed more memory than its limit"),
         Cause::Dropped => terminal.note(&ended_for(&exit.stderr_tail)),
         Cause::Itself => {}
+    }
+    if exit.leftovers == Leftovers::Ended {
+        terminal.note(
+            "processes that the command left running, as with & or nohup, were ended with it; to \
+             keep one running, start it by itself on a daemon: exec --remote URL --detach",
+        );
     }
     Ok(match passed_on(&exit) {
         // Whoever has not seen all of it must not believe so.
@@ -589,6 +700,21 @@ fn is_an_id(text: &str) -> bool {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
         digits(number) && daemon.len() == 8 && daemon.bytes().all(|it| it.is_ascii_hexdigit())
     })
+}
+
+/// Which isolation is in force, in one line. `asked` says whether it was asked for by name.
+fn in_force(isolation: Isolation, asked: bool) -> String {
+    let less = match isolation {
+        Isolation::Bwrap => "",
+        Isolation::Landlock => ", which is weaker than bwrap",
+        Isolation::Software => ", which is no wall: only the words of a command are looked at",
+        Isolation::None | Isolation::Auto => ": nothing keeps a command inside",
+    };
+    let why = match isolation == Isolation::Bwrap || asked {
+        true => "",
+        false => "; agent-backend doctor says why",
+    };
+    format!("isolation {isolation} is in force{less}{why}")
 }
 
 /// The exit code that says how the command ended.

@@ -114,6 +114,41 @@ pub(crate) fn file(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
+/// What stands for standard input where a file is named.
+const STANDARD_INPUT: &str = "-";
+/// Bytes of a secret, at most.
+const LONGEST_SECRET: usize = 64 * 1024;
+
+/// A file that holds a secret. `-` is the first line of standard input, of which no more is taken: the
+/// rest may be for a command or a protocol.
+pub(crate) fn secret_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path != Path::new(STANDARD_INPUT) {
+        return file(path);
+    }
+    let fails = |error| Failure::input("read standard input", error);
+    let mut line = Vec::new();
+    loop {
+        let mut byte = [0];
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut byte));
+        match read.map_err(|errno| fails(errno.into()))? {
+            0 => return Ok(line),
+            _ if byte[0] == b'\n' => return Ok(line),
+            _ if line.len() == LONGEST_SECRET => {
+                return Err(fails(io::Error::other("its first line is too long")));
+            }
+            _ => line.push(byte[0]),
+        }
+    }
+}
+
+/// All of a file with secrets, or of standard input if that is `-`.
+pub(crate) fn secrets_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    match path == Path::new(STANDARD_INPUT) {
+        true => bounded(io::stdin().lock(), "standard input", LIMIT),
+        false => file(path),
+    }
+}
+
 fn bounded(source: impl Read, name: &str, limit: u64) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = source.take(limit + 1).read_to_end(&mut bytes);

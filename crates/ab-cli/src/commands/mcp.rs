@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ab_core::Backend;
+use ab_core::{Backend, Status};
 use clap::Args;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -13,16 +13,21 @@ use super::policy::RuleFlags;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::stdio;
-use crate::workspace::WorkspaceFlags;
+use crate::terminal::talk;
+use crate::workspace::{Starter, WorkspaceFlags};
 
 const EXAMPLES: &str = "\
 In the configuration of an MCP client:
   { \"mcpServers\": { \"workspace\": {
       \"command\": \"agent-backend\", \"args\": [\"mcp\", \"--root\", \"/path/to/project\"] } } }
 
-Standard input and output belong to the protocol; everything else goes to standard error.";
+Standard input and output belong to the protocol; everything else goes to standard error, where one
+line says which isolation is in force for commands.";
 
 /// Serve the workspace to an MCP client, over standard input and output
+///
+/// The workspace is --root, or the current directory where that is a project: in /, in the home directory
+/// and above it, where programs start others, --root is needed.
 ///
 /// Ends when standard input does. The client gets tools for files, for search, and for commands,
 /// which are judged by rules and run behind walls; agent-backend doctor says which there are.
@@ -32,6 +37,10 @@ pub(crate) struct Mcp {
     /// Pass messages on to the program that started us, which serves a workspace of its own
     #[arg(long, value_name = "SOCKET", hide = true)]
     connect: Option<PathBuf>,
+
+    /// Do not say on standard error which isolation is in force
+    #[arg(short = 'q', long)]
+    quiet: bool,
 
     #[command(flatten)]
     workspace: WorkspaceFlags,
@@ -47,19 +56,40 @@ pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
     if let Some(socket) = &mcp.connect {
         return passed_on(socket).await;
     }
-    if mcp.workspace.is_elsewhere()? {
+    let elsewhere = mcp.workspace.is_elsewhere()?;
+    if elsewhere {
         let refused = no_walls_here(&mcp.walls, &mcp.rules);
         refused.map_err(|failure| mcp.workspace.traced(failure))?;
     }
     let policy = mcp.rules.unattended()?;
-    let workspace = mcp.workspace.open_with(mcp.walls.settings(), policy).await?;
+    let settings = mcp.walls.settings()?;
+    let workspace = mcp.workspace.open_with(Starter::Program, settings, policy).await?;
     let restrictions = mcp.walls.restrictions(&workspace.handle)?;
     let handle = match restrictions.is_empty() {
         true => workspace.handle.clone(),
         false => workspace.handle.restrict(restrictions)?,
     };
-    let served = over_stdio(workspace.handle.clone(), handle).await;
+    let serving = over_stdio(workspace.handle.clone(), handle.clone());
+    tokio::pin!(serving);
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = tell_what_is_in_force(&mcp.walls, &handle), if !elsewhere && !mcp.quiet => serving.await,
+    };
     served.and(workspace.close().await)
+}
+
+/// One line on standard error about the isolation of commands. Finding out takes a command, which the
+/// client does not have to wait for.
+async fn tell_what_is_in_force(walls: &Walls, handle: &Backend) {
+    match handle.effective_policy().await {
+        Ok(policy) => {
+            let line = walls.in_force(&policy).map(|line| format!("{line}\n"));
+            talk(&line.unwrap_or_default());
+        }
+        // The client was quicker to go.
+        Err(_) if handle.status() == Status::Destroyed => {}
+        Err(error) => talk(&format!("no command will run: {error}\n")),
+    }
 }
 
 /// Serves `handle` until the client is gone or somebody stops us; then `backend` ends, and with it

@@ -38,9 +38,9 @@ enum PolicyCommand {
     Test(examples::Examples),
 }
 
-pub(crate) fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
+pub(crate) async fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
     match &policy.command {
-        PolicyCommand::Check(command) => check::run(command, terminal),
+        PolicyCommand::Check(command) => check::run(command, terminal).await,
         PolicyCommand::Rules(command) => list::run(command, terminal),
         PolicyCommand::Test(command) => examples::run(command, terminal),
     }

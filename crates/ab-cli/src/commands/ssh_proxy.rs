@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind};
-use ab_remote::client::{DialError, Stream, WebSocket, open_websocket};
+use ab_remote::client::{DialError, Stream, TokenInClear, WebSocket, open_websocket};
 use clap::Args;
 use tokio::io::AsyncWriteExt;
 
@@ -35,6 +35,10 @@ pub(crate) struct SshProxy {
     /// A file that holds the token, on its first line
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    /// Send the token over ws:// to another host, where everybody on the way can read it
+    #[arg(long)]
+    allow_insecure_token: bool,
 }
 
 pub(crate) async fn run(proxy: SshProxy) -> Result<(), Failure> {
@@ -49,6 +53,9 @@ pub(crate) async fn run(proxy: SshProxy) -> Result<(), Failure> {
         None => token::in_environment()?,
     };
     socket.token = token.map(Into::into);
+    if proxy.allow_insecure_token {
+        socket.token_in_clear = TokenInClear::Accepted;
+    }
     match open_websocket(&socket, PATIENCE).await {
         Ok(stream) => carried(stream).await,
         Err(failure) => Err(unavailable(failure)),

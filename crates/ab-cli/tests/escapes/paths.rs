@@ -112,22 +112,24 @@ fn plant(stage: &Stage) {
     }
 }
 
-/// Everything outside: content and mode by path.
-fn outside(stage: &Stage) -> BTreeMap<String, (u32, String)> {
-    fn walk(directory: &Path, found: &mut BTreeMap<String, (u32, String)>) {
-        for entry in fs::read_dir(directory).unwrap().flatten() {
-            let (path, kind) = (entry.path(), entry.file_type().unwrap());
-            let mode = entry.metadata().unwrap().permissions().mode();
-            let content = match kind.is_dir() {
-                true => String::new(),
-                false => fs::read_to_string(&path).unwrap(),
-            };
-            found.insert(path.to_str().unwrap().to_owned(), (mode, content));
-            if kind.is_dir() {
-                walk(&path, found);
-            }
+/// Everything below a directory: content and mode by path.
+fn walk(directory: &Path, found: &mut BTreeMap<String, (u32, String)>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        let mode = entry.metadata().unwrap().permissions().mode();
+        let content = match kind.is_dir() {
+            true => String::new(),
+            false => fs::read_to_string(&path).unwrap(),
+        };
+        found.insert(path.to_str().unwrap().to_owned(), (mode, content));
+        if kind.is_dir() {
+            walk(&path, found);
         }
     }
+}
+
+/// Everything outside: content and mode by path.
+fn outside(stage: &Stage) -> BTreeMap<String, (u32, String)> {
     let mut found = BTreeMap::new();
     walk(&stage.outside("outside"), &mut found);
     let beside = fs::read_dir(stage.outside(".")).unwrap().count();
@@ -218,4 +220,88 @@ impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Ways to what `--hide secret --read-only kept` restricts.
+const RESTRICTED_WAYS: [&str; 20] = [
+    "secret",
+    "secret/canary",
+    "secret/kept/canary",
+    "here",
+    "here/here",
+    "here/secret",
+    "here/secret/canary",
+    "to-secret",
+    "to-secret/canary",
+    "chain/kept/canary",
+    "to-canary",
+    "inner/up",
+    "inner/up/secret/canary",
+    "root-link",
+    "root-link/secret",
+    "root-link/secret/canary",
+    "kept/canary",
+    "here/kept/canary",
+    "to-kept/canary",
+    "to-kept",
+];
+
+fn plant_restricted(stage: &Stage) {
+    for name in stage.names(".") {
+        let path = stage.path(&name);
+        match name.as_str() {
+            "secret" | "kept" => {}
+            _ if path.is_dir() && !path.is_symlink() => fs::remove_dir_all(path).unwrap(),
+            _ => fs::remove_file(path).unwrap(),
+        }
+    }
+    fs::create_dir(stage.path("inner")).unwrap();
+    for file in ["own.txt", "inner/own.txt"] {
+        fs::write(stage.path(file), "own\n").unwrap();
+    }
+    let root = stage.path(".").canonicalize().unwrap();
+    for (link, target) in [
+        ("here", Path::new(".")),
+        ("to-secret", Path::new("secret")),
+        ("chain", Path::new("here/to-secret")),
+        ("to-canary", Path::new("secret/canary")),
+        ("inner/up", Path::new("..")),
+        ("to-kept", Path::new("kept")),
+        ("root-link", &root),
+    ] {
+        symlink(target, stage.path(link)).unwrap();
+    }
+}
+
+#[test]
+fn no_link_leads_a_tool_to_what_is_hidden_or_read_only() {
+    let stage = Stage::new();
+    for directory in ["secret/kept", "kept"] {
+        fs::create_dir_all(stage.path(directory)).unwrap();
+    }
+    for file in ["secret/canary", "secret/kept/canary"] {
+        fs::write(stage.path(file), format!("{SECRET}\n")).unwrap();
+    }
+    fs::write(stage.path("secret").join(NAME), "").unwrap();
+    fs::write(stage.path("kept/canary"), "as it was\n").unwrap();
+    plant_restricted(&stage);
+    let restricted = || {
+        let mut found = BTreeMap::new();
+        walk(&stage.path("secret"), &mut found);
+        walk(&stage.path("kept"), &mut found);
+        found
+    };
+    let before = restricted();
+    let flags = ["--profile", "off", "--hide", "secret", "--read-only", "kept"];
+    let mut session = Session::start(&stage, &flags);
+    for way in RESTRICTED_WAYS {
+        for (tool, arguments) in CALLS.iter().filter(|(tool, _)| *tool != "exec") {
+            let arguments = arguments.replace("{path}", way);
+            let answer = session.call(tool, serde_json::from_str(&arguments).unwrap());
+            assert!(!told(&answer), "{tool} {arguments}\ntold {answer}");
+            assert_eq!(restricted(), before, "{tool} {arguments}\nchanged it: {answer}");
+            plant_restricted(&stage);
+        }
+    }
+    session.end();
 }

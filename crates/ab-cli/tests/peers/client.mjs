@@ -13,9 +13,6 @@ const [generation, kind, ...place] = process.argv.slice(2);
 const require = createRequire(`${process.env.AB_PEERS}/npm/`);
 const generations = { 1: first, 2: second };
 const sdk = generations[generation]();
-// Before 2026-07-28 a call over HTTP is cancelled by a message of its own, which cannot say whose call
-// it means outside of a session: there a caller cancels by leaving.
-const leaves = generation === "1" && kind === "--http" && !place[0].includes("session=");
 const { calls } = JSON.parse(readFileSync(new URL("calls.json", import.meta.url)));
 
 function first() {
@@ -88,25 +85,53 @@ async function progress() {
   assert.ok(heard[0].progress > 0 && heard[0].message.includes("bytes said"), JSON.stringify(heard));
 }
 
-// Both ends of the pipe are open before the call is cancelled; its other end says when it is gone.
-async function cancellation() {
-  await tool("exec", { command: "mkfifo held" });
-  const watch = await tool("exec", { command: "cat held", background: true });
+// A command that goes on until it is ended, and a process that reads the other end of its pipe, which
+// says when the command is there and when it is gone.
+async function hold(pipe, options, caller = sdk) {
+  await tool("exec", { command: `mkfifo ${pipe}` });
+  const watch = await tool("exec", { command: `cat ${pipe}`, background: true });
   const { processId } = watch.structuredContent;
-  const caller = leaves ? generations[generation]() : sdk;
-  if (leaves) await caller.client.connect(transport());
-  const abort = new AbortController();
-  const command = "exec 3> held; echo open >&3; sleep 1000";
-  const held = tool("exec", { command }, { signal: abort.signal }, caller);
-  const refused = assert.rejects(held);
+  const command = `exec 3> ${pipe}; echo open >&3; sleep 1000`;
+  const refused = assert.rejects(tool("exec", { command, timeout: 1000 }, options, caller));
   const open = await tool("process_output", { processId, wait: 60 });
   assert.equal(open.structuredContent.content, "open\n");
-  if (leaves) await caller.client.close();
-  else abort.abort("enough");
-  await refused;
   const cursor = open.structuredContent.nextCursor;
-  const gone = await tool("process_output", { processId, cursor, wait: 60 });
-  assert.equal(gone.structuredContent.running, false, JSON.stringify(gone));
+  const running = async (wait) => {
+    const said = await tool("process_output", { processId, cursor, wait });
+    return said.structuredContent.running;
+  };
+  return { refused, running };
+}
+
+async function ended(held) {
+  await held.refused;
+  assert.equal(await held.running(60), false, "the command goes on");
+}
+
+async function cancellation() {
+  const abort = new AbortController();
+  const held = await hold("aborted", { signal: abort.signal });
+  abort.abort("enough");
+  await ended(held);
+  const hopeful = new AbortController();
+  const onprogress = () => hopeful.abort("enough");
+  await ended(await hold("hopeful", { signal: hopeful.signal, onprogress }));
+  await ended(await hold("late", { timeout: 1000 }));
+}
+
+// Two clients whose calls have the same id: each ends only its own, by a cancellation or by leaving.
+async function two() {
+  const [one, other] = [generations[generation](), generations[generation]()];
+  for (const caller of [one, other]) await caller.client.connect(transport());
+  const abort = new AbortController();
+  const first = await hold("first", { signal: abort.signal }, one);
+  const second = await hold("second", {}, other);
+  abort.abort("enough");
+  await ended(first);
+  assert.equal(await second.running(0), true, "the call of another client has ended");
+  await other.client.close();
+  await ended(second);
+  await one.client.close();
 }
 
 await sdk.client.connect(transport());
@@ -117,5 +142,6 @@ for (const call of calls) await make(call);
 await assert.rejects(tool("no_such_tool", {}), /no_such_tool/);
 await progress();
 await cancellation();
+if (kind === "--http") await two();
 console.log(`every tool, ${sdk.version()}`);
 await sdk.client.close();

@@ -137,3 +137,24 @@ fn python_calls_every_tool_over_http_without_one() {
 fn python_calls_every_tool_in_a_session() {
     in_a_session(Client::PythonHandshake);
 }
+
+#[track_caller]
+fn vercel_aborts(query: &str) {
+    let Some(peers) = Peers::find("the MCP client of Vercel") else { return };
+    let stage = Stage::new();
+    let daemon = Daemon::start(&stage);
+    let mut command = peers.new_node(&script("vercel.mjs"));
+    command.args([&format!("{}{query}", daemon.url), TOKEN]);
+    assert_eq!(succeeds(command), "aborted\n");
+    daemon.end();
+}
+
+#[test]
+fn a_call_that_vercel_aborts_ends_its_command() {
+    vercel_aborts("");
+}
+
+#[test]
+fn a_call_that_vercel_aborts_in_a_session_ends_its_command() {
+    vercel_aborts("?session=true");
+}

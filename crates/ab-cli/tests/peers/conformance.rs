@@ -108,7 +108,7 @@ fn without_a_session_only_what_needs_one_is_missing() {
         "tools-call-elicitation",
         "tools-call-sampling",
     ];
-    let about_sessions = ["server-session-lifecycle", "server-sse-multiple-streams"];
+    let about_sessions = ["server-session-lifecycle"];
     passes("2025-11-25", 30, "", &[&questions[..], &about_sessions].concat());
 }
 

@@ -174,6 +174,7 @@ impl Backend {
         request.env = options.env;
         if !options.input.is_empty() {
             request.stdin = Stdin::Piped;
+            request.input = Some(options.input);
         }
         let own = ExecLimits { wall: options.timeout, ..ExecLimits::default() };
         request.limits = options.limits.tightened(own);

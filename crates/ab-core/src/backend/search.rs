@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::metadata::{Entry, FileKind, Problem, Truncated};
 use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
 use crate::search::{
-    Answer, Case, Found, IgnoreFiles, Kinds, Match, Query, SearchLimits, Span, Syntax, TextQuery,
-    Visibility, Wanted,
+    Answer, Case, Found, IgnoreFiles, Kinds, LeftOut, Match, Query, SearchLimits, Span, Syntax,
+    TextQuery, Visibility, Wanted,
 };
 
 /// How names are searched. The default looks at visible files below the root.
@@ -18,6 +18,8 @@ pub struct GlobOptions {
     pub kinds: Kinds,
     /// Globs to leave out, directories with all they hold.
     pub exclude: Vec<String>,
+    /// The same, and the answer counts what they leave out.
+    pub ignore: Vec<String>,
     pub hidden: Visibility,
     pub ignore_files: IgnoreFiles,
     pub limits: SearchLimits,
@@ -29,6 +31,7 @@ impl Default for GlobOptions {
             root: ".".to_owned(),
             kinds: Kinds::default(),
             exclude: Vec::new(),
+            ignore: Vec::new(),
             hidden: Visibility::default(),
             ignore_files: IgnoreFiles::default(),
             limits: SearchLimits::default(),
@@ -51,6 +54,8 @@ pub struct GrepOptions {
     /// Globs that a file must match one of, when there are any.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
+    /// As [`GlobOptions::ignore`].
+    pub ignore: Vec<String>,
     pub hidden: Visibility,
     pub ignore_files: IgnoreFiles,
     pub limits: SearchLimits,
@@ -68,6 +73,7 @@ impl Default for GrepOptions {
             answer: Answer::default(),
             include: Vec::new(),
             exclude: Vec::new(),
+            ignore: Vec::new(),
             hidden: Visibility::default(),
             ignore_files: IgnoreFiles::default(),
             limits: SearchLimits::default(),
@@ -80,6 +86,7 @@ impl Default for GrepOptions {
 pub struct Names {
     pub entries: Vec<Entry>,
     pub truncated: Option<Truncated>,
+    pub left_out: LeftOut,
     pub problems: Vec<Problem>,
 }
 
@@ -121,6 +128,7 @@ impl Backend {
             wanted: Wanted::Names { glob: pattern.to_owned(), kinds: options.kinds },
             include: Vec::new(),
             exclude: options.exclude,
+            ignore: options.ignore,
             hidden: options.hidden,
             ignore_files: options.ignore_files,
             limits: options.limits,
@@ -133,6 +141,7 @@ impl Backend {
         Ok(Names {
             entries: entries.collect(),
             truncated: found.truncated,
+            left_out: found.left_out,
             problems: found.problems,
         })
     }
@@ -153,6 +162,7 @@ impl Backend {
             wanted: Wanted::Text(text),
             include: options.include,
             exclude: options.exclude,
+            ignore: options.ignore,
             hidden: options.hidden,
             ignore_files: options.ignore_files,
             limits: options.limits,

@@ -136,6 +136,9 @@ impl Store {
         let mut entries: Vec<Entry> = Vec::new();
         let mut add = |below: &[&str], place: Place| {
             let path = path.join(&WsPath::from_key(&below.join("/")));
+            if path.is_hidden() {
+                return false;
+            }
             let stat = match options.detail {
                 Detail::Kind => None,
                 Detail::Stat => Some(place.stat(self.made)),

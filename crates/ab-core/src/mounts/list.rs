@@ -86,6 +86,9 @@ impl<'a> Merge<'a> {
     /// Adds a mount below `top`: the directories on the way to it, its point, its entries.
     async fn mount(&mut self, top: &WsPath, mount: &Mount) {
         let Some(below) = mount.point.strip_prefix(top) else { return };
+        if top.join(&below).is_hidden() {
+            return;
+        }
         let names: Vec<&str> = below.segments().collect();
         let mut path = top.clone();
         for (level, name) in names.iter().enumerate().take(self.options.depth) {
@@ -108,7 +111,8 @@ impl<'a> Merge<'a> {
             return;
         }
         let taken = match part.check(Verb::List) {
-            Ok(()) => self.take(part, WsPath::root(), depth).await,
+            // With the rules of the listing, as the mounted driver knows its paths.
+            Ok(()) => self.take(part, part.inward(&top.join(&below)), depth).await,
             Err(_) => return,
         };
         if let Err(error) = taken {

@@ -30,7 +30,7 @@ pub(super) async fn exec(mounts: &Mounts, mut request: ExecRequest) -> Result<Pr
 /// Says where the part lies in the tree, and what else of the tree a command in it may see: of
 /// the other parts those on the same machine, as far as the directory's fence allows.
 fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
-    let fence = request.cwd.fence();
+    let fence = request.cwd.fence().without_rules();
     let above = request.layout.at.take();
     let place = |path: &WsPath| match &above {
         Some(above) => above.join(&path.strip_prefix(&fence).unwrap_or_else(|| path.clone())),

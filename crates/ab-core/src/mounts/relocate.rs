@@ -156,7 +156,11 @@ async fn move_file(
         Err(error) => Err(error),
     };
     if moved.is_err() && onto == Onto::Nothing {
-        to.clear().await;
+        // The removal may have happened and only its answer been lost: then the copy is all there is.
+        let now = from.stat().await;
+        if now.is_ok_and(|now| now.is_some_and(|now| now.version == copied)) {
+            to.clear().await;
+        }
     }
     moved
 }
@@ -232,7 +236,8 @@ async fn copy_tree(
     let mut dirs: Vec<(WsPath, &Stat)> = vec![(to.path.clone(), source)];
     for entry in entries {
         let Some(below) = entry.path.strip_prefix(from.path) else { continue };
-        let target = to.path.join(&below);
+        let below = below.without_rules();
+        let (origin, target) = (from.path.join(&below), to.path.join(&below));
         let Some(stat) = &entry.stat else {
             return from.shown(Err(transfer::changed(&entry.path)));
         };
@@ -242,7 +247,7 @@ async fn copy_tree(
                 dirs.push((target, stat));
             }
             FileKind::Symlink => {
-                let text = from.shown(from.part.driver.read_link(&entry.path).await)?;
+                let text = from.shown(from.part.driver.read_link(&origin).await)?;
                 if !stays_below(&below, &text) {
                     let path = from.part.outward(&entry.path);
                     return Err(Error::on(VERB, &path, Kind::Invalid, LEADS_OUT));
@@ -250,7 +255,7 @@ async fn copy_tree(
                 to.shown(driver.symlink(&target, &text).await)?;
             }
             FileKind::File | FileKind::Other => {
-                let (source, target) = (from.below(&entry.path), to.below(&target));
+                let (source, target) = (from.below(&origin), to.below(&target));
                 copy(from, source, to, target, stat, Onto::Nothing).await?;
             }
         }

@@ -72,7 +72,7 @@ impl Overlay {
         options: OpenOptions,
     ) -> Result<Box<dyn File>> {
         let verb = Verb::Open;
-        let (spot, inner) = if options.access.writes() || options.create != Creation::Never {
+        let (spot, inner) = if options.changes() {
             let _tree = self.tree.read().await;
             let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
             let file = self.open_to_change(path, &spot, options).await?;
@@ -173,7 +173,7 @@ impl Overlay {
     pub(super) async fn make_dir(&self, path: &WsPath) -> Result<()> {
         let verb = Verb::Mkdir;
         let _tree = self.tree.read().await;
-        let spot = self.look(verb, path, Links::Follow).await?;
+        let spot = self.look_to_change(verb, path, Links::Follow).await?;
         match spot.kind() {
             Some(FileKind::Dir) => Ok(()),
             Some(FileKind::File | FileKind::Symlink | FileKind::Other) => Err(exists(verb, path)),
@@ -187,7 +187,7 @@ impl Overlay {
     pub(super) async fn take_away(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
         let verb = Verb::Delete;
         let _tree = self.tree.write().await;
-        let spot = match self.look(verb, path, Links::Keep).await {
+        let spot = match self.look_to_displace(verb, path).await {
             Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
                 return Ok(Removed::default());
             }
@@ -330,15 +330,33 @@ impl Overlay {
     async fn file_turn(&self, verb: Verb, path: &WsPath, last: Links) -> Result<(Turn<'_>, Spot)> {
         if !self.has_links {
             let (turn, _) = self.turn(path).await;
-            return Ok((turn, self.look(verb, path, last).await?));
+            return Ok((turn, self.look_to_change(verb, path, last).await?));
         }
         let before = self.turns.load(Ordering::Acquire);
-        let spot = self.look(verb, path, last).await?;
+        let spot = self.look_to_change(verb, path, last).await?;
         let (turn, begun_or_ended) = self.turn(&spot.path).await;
         match begun_or_ended == before {
             true => Ok((turn, spot)),
             // Whoever had a turn meanwhile may have changed what is there.
-            false => Ok((turn, self.look(verb, path, last).await?)),
+            false => Ok((turn, self.look_to_change(verb, path, last).await?)),
+        }
+    }
+
+    /// Finds `path`, which must lead to something that the caller's handle may change.
+    async fn look_to_change(&self, verb: Verb, path: &WsPath, last: Links) -> Result<Spot> {
+        let spot = self.look(verb, path, last).await?;
+        match spot.path.is_kept() {
+            true => Err(Error::kept(verb, path)),
+            false => Ok(spot),
+        }
+    }
+
+    /// The same for what is to be moved or removed: nothing below it may be restricted either.
+    pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
+        let spot = self.look_to_change(verb, path, Links::Keep).await?;
+        match spot.path.holds_restricted() {
+            true => Err(Error::kept(verb, path)),
+            false => Ok(spot),
         }
     }
 }

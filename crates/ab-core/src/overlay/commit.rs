@@ -3,17 +3,20 @@
 //! A commit takes one path after the other: first the lower layer gets what the overlay shows
 //! there, then the upper layer lets go of it. Callers see no difference at any moment, and after a
 //! failure the rest is still in the upper layer, so the same commit can be tried again.
+//!
+//! Nothing of the lower layer is removed before what comes in its place is there: that is made
+//! beside it first, whole, under a name that nobody lists.
 
 use std::collections::BTreeSet;
 
 use super::diff::is_other_mode;
 use super::look::{KEEP, found};
 use super::upper::UpperDir;
-use super::{OPEN, Overlay, marks};
+use super::{OPEN, Overlay, marks, missing};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, FileKind, Stat};
-use crate::options::{Attributes, Detail, RemoveOptions};
+use crate::options::{Attributes, Detail, Overwrite, RemoveOptions, RenameOptions};
 use crate::path::WsPath;
 use crate::transfer::{self, End, Failure, Onto};
 
@@ -96,8 +99,8 @@ impl Overlay {
     ) -> Result<Vec<Step>> {
         let Entry { path, stat: Some(stat), .. } = entry else { return Ok(Vec::new()) };
         let is_hidden = path.name().is_some_and(|name| hidden.contains(name));
-        let mut lower = found(self.lower.stat(path, KEEP).await)?;
-        // A file takes the place of a file in one step. Anything else must go first, and so must
+        let lower = found(self.lower.stat(path, KEEP).await)?;
+        // A file takes the place of a file in one step. Anything else must give way, and so must
         // a directory that was removed before this one was made.
         let gives_way = match (&lower, stat.kind) {
             (None, _) => false,
@@ -106,9 +109,11 @@ impl Overlay {
                 stat.kind != FileKind::File || below.kind != FileKind::File
             }
         };
-        if gives_way {
-            self.drop_lower(path).await?;
-            lower = None;
+        if let Some(below) = lower.as_ref().filter(|_| gives_way) {
+            self.commit_instead(path, stat, below).await?;
+            self.release_whiteout(path, release).await?;
+            self.release(path, release).await?;
+            return Ok(Vec::new());
         }
         match stat.kind {
             FileKind::Dir => {
@@ -123,18 +128,116 @@ impl Overlay {
                 return Ok(vec![leave, Step::Enter(path.clone(), inside)]);
             }
             FileKind::File => self.commit_file(path, stat, lower).await?,
-            FileKind::Symlink => {
-                let text = self.upper.read_link(path).await?;
-                self.lower.symlink(path, &text).await?;
-            }
-            FileKind::Other => {
-                let message = "only files, directories and links can be committed";
-                return Err(Error::on(Verb::Write, path, Kind::SpecialFile, message));
-            }
+            FileKind::Symlink | FileKind::Other => self.put(path, path, stat).await?,
         }
         self.release_whiteout(path, release).await?;
         self.release(path, release).await?;
         Ok(Vec::new())
+    }
+
+    /// Commits what the upper layer has at `path` where the lower one has something that must give
+    /// way to it.
+    async fn commit_instead(&self, path: &WsPath, stat: &Stat, below: &Stat) -> Result<()> {
+        let staged = transfer::beside(path);
+        let placed = match self.stage(path, &staged, stat).await {
+            Ok(()) => self.put_in_place(&staged, path, stat, below).await,
+            Err(error) => Err(error),
+        };
+        if placed.is_err() {
+            // The failure that led here is the one to tell.
+            let _ = self.drop_lower(&staged).await;
+        }
+        let in_place = |text: &str| {
+            let staged = WsPath::from_key(text).strip_prefix(&staged)?;
+            Some(path.join(&staged).to_string())
+        };
+        placed.map_err(|error| error.map_path(in_place))
+    }
+
+    /// Gives the lower layer a copy of what the upper one has at `path`, with everything below, at
+    /// `staged`.
+    async fn stage(&self, path: &WsPath, staged: &WsPath, stat: &Stat) -> Result<()> {
+        let mut todo = vec![(path.clone(), stat.clone())];
+        let mut dirs: Vec<(WsPath, Stat)> = Vec::new();
+        while let Some((from, stat)) = todo.pop() {
+            let below = from.strip_prefix(path).ok_or_else(|| missing(Verb::Write, &from))?;
+            let to = staged.join(&below);
+            if stat.kind != FileKind::Dir {
+                self.put(&from, &to, &stat).await?;
+                continue;
+            }
+            let like = self.describe_dir(&from, &stat, None).await?;
+            self.lower.create_dir(&to).await?;
+            dirs.push((to, like));
+            let inside = self.upper_dir(&from, Detail::Stat).await?;
+            if let Some(problem) = inside.problems.first() {
+                return Err(problem.error.clone());
+            }
+            let known = |entry: Entry| entry.stat.map(|stat| (entry.path, stat));
+            todo.extend(inside.entries.into_iter().filter_map(known));
+        }
+        if self.lower.info().capabilities.empty_dirs {
+            // From the bottom up: a directory may get a mode that lets nothing more in.
+            for (dir, like) in dirs.iter().rev() {
+                self.give_mode(dir, like).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a file or a link of the upper layer at `from` to the lower one at `to`.
+    async fn put(&self, from: &WsPath, to: &WsPath, stat: &Stat) -> Result<()> {
+        match stat.kind {
+            FileKind::File => {
+                let source = End { driver: &*self.upper, path: from };
+                let target = End { driver: &*self.lower, path: to };
+                let copied = transfer::copy_file(source, target, stat, Onto::Nothing).await;
+                copied.map(drop).map_err(Failure::into_error)
+            }
+            FileKind::Symlink => {
+                let text = self.upper.read_link(from).await?;
+                self.lower.symlink(to, &text).await
+            }
+            FileKind::Dir | FileKind::Other => {
+                let message = "only files, directories and links can be committed";
+                Err(Error::on(Verb::Write, from, Kind::SpecialFile, message))
+            }
+        }
+    }
+
+    /// Moves what is at `staged` in the lower layer to `path`, in the place of what is there.
+    async fn put_in_place(
+        &self,
+        staged: &WsPath,
+        path: &WsPath,
+        stat: &Stat,
+        below: &Stat,
+    ) -> Result<()> {
+        let replace = RenameOptions { overwrite: Overwrite::Replace };
+        if !stat.kind.is_dir() && !below.kind.is_dir() {
+            return self.lower.rename(staged, path, replace).await.map(drop);
+        }
+        // A directory neither gives way nor takes a place in one step. What is there is moved
+        // aside, and back again if its place cannot be taken.
+        let aside = transfer::beside(path);
+        // Where there are no empty directories, one that is empty leaves nothing to move.
+        let has_staged = found(self.lower.stat(staged, KEEP).await)?.is_some();
+        self.lower.rename(path, &aside, RenameOptions::default()).await?;
+        if has_staged || self.lower.info().capabilities.empty_dirs {
+            let moved = self.lower.rename(staged, path, RenameOptions::default()).await;
+            if let Err(error) = moved {
+                let back = self.lower.rename(&aside, path, RenameOptions::default()).await;
+                return Err(match back {
+                    Ok(_) => error,
+                    Err(_) => error.with_hint(format!("what was there is now at '{aside}'")),
+                });
+            }
+        }
+        match self.drop_lower(&aside).await {
+            Ok(()) => Ok(()),
+            // Once more: no later commit knows of it.
+            Err(_) => self.drop_lower(&aside).await,
+        }
     }
 
     async fn commit_file(&self, path: &WsPath, stat: &Stat, lower: Option<Stat>) -> Result<()> {

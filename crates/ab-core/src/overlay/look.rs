@@ -20,7 +20,7 @@ pub(super) const KEEP: StatOptions = StatOptions { links: Links::Keep };
 /// A place in the merged tree, and what is there.
 #[derive(Debug)]
 pub(super) struct Spot {
-    /// Leads through no link, and is fenced like the path that was asked for.
+    /// Leads through no link, and has the fences and rules of the path that was asked for.
     pub(super) path: WsPath,
     pub(super) upper: Option<Stat>,
     /// Absent also where a mark hides it.
@@ -155,6 +155,8 @@ struct Walk<'a> {
     levels: Vec<Level>,
     /// How many levels cannot be left by climbing.
     floor: usize,
+    /// How many fences are behind.
+    fences: usize,
     links: usize,
 }
 
@@ -171,8 +173,9 @@ impl<'a> Walk<'a> {
         let is_own_fence = path.is_fenced() && path.below_fence().is_empty();
         steps.extend(is_own_fence.then_some(Step::Fence));
         let dir = Some(root());
-        let top = Level { path: WsPath::root(), upper: dir.clone(), lower: dir };
-        Self { overlay, verb, path, last, steps, levels: vec![top], floor: 1, links: 0 }
+        let top = WsPath::root().with_rules_at(path.rules_at_base(0));
+        let levels = vec![Level { path: top, upper: dir.clone(), lower: dir }];
+        Self { overlay, verb, path, last, steps, levels, floor: 1, fences: 0, links: 0 }
     }
 
     async fn run(mut self) -> Result<Spot> {
@@ -182,8 +185,13 @@ impl<'a> Walk<'a> {
                 Step::Up => self.climb()?,
                 Step::Fence => {
                     self.floor = self.levels.len();
+                    self.fences += 1;
+                    let rules = match self.steps.is_empty() {
+                        true => self.path.rules_at_end(),
+                        false => self.path.rules_at_base(self.fences),
+                    };
                     if let Some(here) = self.levels.last_mut() {
-                        here.path = std::mem::take(&mut here.path).fenced();
+                        here.path = std::mem::take(&mut here.path).fenced().with_rules_at(rules);
                     }
                 }
             }
@@ -261,6 +269,9 @@ impl<'a> Walk<'a> {
         self.must_be_dir()?;
         let Some(here) = self.levels.last() else { return Err(self.escape()) };
         let path = here.path.with_name(name);
+        if path.is_hidden() {
+            return Err(self.error(Kind::NotFound, "no such file or directory"));
+        }
         let (u, l) = (&*self.overlay.upper, &*self.overlay.lower);
         let in_lower = shows_lower(here.upper.as_ref(), here.lower.as_ref());
         let (upper, lower) = match (is_dir(here.upper.as_ref()), in_lower) {

@@ -9,8 +9,7 @@ use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Renamed, Stat};
 use crate::options::{
-    Attributes, DEFAULT_LIST_LIMIT, Detail, Links, ListOptions, Overwrite, RemoveOptions,
-    RenameOptions,
+    Attributes, DEFAULT_LIST_LIMIT, Detail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
 };
 use crate::path::WsPath;
 
@@ -24,13 +23,13 @@ impl Overlay {
         options: RenameOptions,
     ) -> Result<Renamed> {
         let _tree = self.tree.write().await;
-        let source = self.look(VERB, from, Links::Keep).await?;
+        let source = self.look_to_displace(VERB, from).await?;
         let Some(kind) = source.kind() else { return Err(missing(VERB, from)) };
         if from == to {
             return Ok(Renamed { atomic: true });
         }
         refuse_into_itself(kind, from, from, to)?;
-        let target = self.look(VERB, to, Links::Keep).await?;
+        let target = self.look_to_displace(VERB, to).await?;
         if source.path == target.path {
             return Ok(Renamed { atomic: true });
         }
@@ -45,6 +44,10 @@ impl Overlay {
         }
         let replace = RenameOptions { overwrite: Overwrite::Replace };
         let renamed = self.upper.rename(&source.path, &target.path, replace).await;
+        if renamed.is_err() && replaces_dir {
+            let like = target.upper.as_ref().or(target.lower.as_ref());
+            let _ = self.make_upper_dir(&target.path, like).await;
+        }
         let renamed = named(VERB, to, renamed)?;
         Ok(Renamed { atomic: renamed.atomic && !replaces_dir })
     }

@@ -67,7 +67,7 @@ impl Overlay {
             };
             let kind = node.kind();
             let path = match node.path.strip_prefix(&spot.path) {
-                Some(below) => path.join(&below),
+                Some(below) => path.join(&below.without_rules()),
                 None => node.path,
             };
             listing.entries.push(Entry { path, kind, stat });
@@ -193,16 +193,15 @@ impl Walk<'_> {
     async fn lower_tree(&mut self, path: &WsPath, depth: usize) -> Result<Next> {
         let options = ListOptions { depth, limit: self.left(), ..self.options };
         let listing = self.overlay.lower.list(path, options).await?;
-        let is_plain = |entry: &Entry| {
-            let below = entry.path.strip_prefix(path);
-            below.is_none_or(|below| !below.segments().any(marks::is_reserved))
+        let node = |entry: Entry| {
+            let below = entry.path.strip_prefix(path)?.without_rules();
+            let is_plain = !below.segments().any(marks::is_reserved);
+            // Below the path that was asked for, whose rules hold for what is done with it next.
+            let path = path.join(&below);
+            let shows = is_plain && !path.is_hidden();
+            shows.then_some(Node { path, upper: None, lower: Some(entry) })
         };
-        let entries = listing.entries.into_iter().filter(is_plain);
-        self.found.nodes.extend(entries.map(|entry| Node {
-            path: entry.path.clone(),
-            upper: None,
-            lower: Some(entry),
-        }));
+        self.found.nodes.extend(listing.entries.into_iter().filter_map(node));
         self.found.problems.extend(listing.problems);
         self.found.truncated = listing.truncated;
         Ok(if listing.truncated.is_some() { Next::Stop } else { Next::GoOn })
@@ -220,7 +219,7 @@ impl Walk<'_> {
         let horizon = cut.and_then(|_| nodes.last_key_value().map(|(name, _)| name.clone()));
         for entry in upper.entries {
             let Some(name) = entry.path.name().map(str::to_owned) else { continue };
-            let path = entry.path.clone();
+            let path = place.path.with_name(&name);
             let empty = || Node { path, upper: None, lower: None };
             nodes.entry(name).or_insert_with(empty).upper = Some(entry);
         }
@@ -244,10 +243,10 @@ impl Walk<'_> {
         let listing = self.overlay.lower.list(&place.path, options).await?;
         for entry in listing.entries {
             let Some(name) = entry.path.name() else { continue };
-            if !marks::is_reserved(name) && !upper.hides(name) {
-                let node =
-                    Node { path: entry.path.clone(), upper: None, lower: Some(entry.clone()) };
-                nodes.insert(name.to_owned(), node);
+            let hidden = upper.hides(name) || place.path.hides_child(name);
+            if !marks::is_reserved(name) && !hidden {
+                let path = place.path.with_name(name);
+                nodes.insert(name.to_owned(), Node { path, upper: None, lower: Some(entry) });
             }
         }
         self.found.problems.extend(listing.problems);

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::text::FileHits;
-use super::{Answer, Found, LineRole, Match, SearchLimits};
+use super::{Answer, Found, LeftOut, LineRole, Match, SearchLimits};
 use crate::error::Error;
 use crate::metadata::{Entry, Problem, Truncated};
 use crate::path::WsPath;
@@ -105,6 +105,10 @@ impl Answering {
         if self.found.problems.len() < MAX_PROBLEMS {
             self.found.problems.push(Problem { path, error });
         }
+    }
+
+    pub fn left_out(&mut self, left_out: LeftOut) {
+        self.found.left_out = left_out;
     }
 
     pub fn finish(self) -> Found {

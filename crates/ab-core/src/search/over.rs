@@ -6,7 +6,7 @@ use std::task::Poll;
 use super::answer::{Answering, Next};
 use super::selection::{Ground, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
 use super::text::{Looker, TextSearch};
-use super::{Found, Query, Wanted};
+use super::{Found, LeftOut, Query, Wanted};
 use crate::call::Verb;
 use crate::driver::Driver;
 use crate::error::{Error, Kind, Result};
@@ -23,7 +23,9 @@ pub async fn over(driver: &dyn Driver, query: &Query) -> Result<Found> {
     };
     let looker = text.as_ref().map(TextSearch::looker);
     let answering = Answering::new(&query.root, query.limits);
-    let mut walk = Walk { driver, selection: &selection, text: text.as_ref(), looker, answering };
+    let (selection, text) = (&selection, text.as_ref());
+    let left_out = LeftOut::default();
+    let mut walk = Walk { driver, selection, text, looker, answering, left_out };
     let ground = walk.ground_at(&query.root).await;
     match walk.list(&query.root).await {
         Ok(first) => walk.run(first, ground, query.limits.matches).await,
@@ -36,6 +38,7 @@ pub async fn over(driver: &dyn Driver, query: &Query) -> Result<Found> {
         }
         Err(error) => return Err(error.with_verb(Verb::Search)),
     }
+    walk.answering.left_out(walk.left_out);
     Ok(walk.answering.finish())
 }
 
@@ -45,6 +48,7 @@ struct Walk<'a> {
     text: Option<&'a TextSearch>,
     looker: Option<Looker>,
     answering: Answering,
+    left_out: LeftOut,
 }
 
 /// A directory whose entries are being looked at.
@@ -70,9 +74,14 @@ impl Walk<'_> {
                 FileKind::Dir => self.selection.enter(&level.ground, name),
                 FileKind::File | FileKind::Symlink | FileKind::Other => None,
             };
-            if self.selection.picks(&level.ground, name, entry.kind)
-                && self.look(&entry, most).await == Next::Stop
+            let picked = self.selection.picks(&level.ground, name, entry.kind);
+            if !picked
+                && inside.is_none()
+                && self.selection.leaves_out(&level.ground, name, entry.kind)
             {
+                self.left_out.add(entry.kind);
+            }
+            if picked && self.look(&entry, most).await == Next::Stop {
                 return;
             }
             let Some(mut ground) = inside else { continue };
@@ -114,7 +123,12 @@ impl Walk<'_> {
     async fn list(&mut self, path: &WsPath) -> Result<Vec<Entry>> {
         let mut entries = self.driver.list(path, ListOptions::default()).await?.entries;
         entries.reverse();
-        Ok(entries)
+        // Below a path with rules, so that they hold for what is read next.
+        let below = |entry: Entry| match entry.path.name() {
+            Some(name) if path.has_rules() => Entry { path: path.with_name(name), ..entry },
+            Some(_) | None => entry,
+        };
+        Ok(entries.into_iter().map(below).collect())
     }
 
     /// The ground at the search's root, with the ignore files from the workspace's root down.

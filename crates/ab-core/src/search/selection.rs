@@ -27,6 +27,7 @@ pub struct Selection {
     kinds: Kinds,
     include: Vec<Glob>,
     exclude: Vec<Glob>,
+    ignore: Vec<Glob>,
     hidden: Visibility,
     ignore_files: IgnoreFiles,
 }
@@ -37,6 +38,7 @@ pub struct Ground {
     wanted: Option<Position>,
     include: Vec<Position>,
     exclude: Vec<Position>,
+    ignore: Vec<Position>,
     ignores: Option<Arc<Ignores>>,
     /// Names between the topmost ignore file and here.
     below: Vec<Arc<str>>,
@@ -76,6 +78,7 @@ impl Selection {
             kinds,
             include: globs(&query.include, dots)?,
             exclude: globs(&query.exclude, Dots::Any)?,
+            ignore: globs(&query.ignore, Dots::Any)?,
             hidden: query.hidden,
             ignore_files: query.ignore_files,
         })
@@ -87,6 +90,7 @@ impl Selection {
             wanted: self.wanted.as_ref().map(Glob::start),
             include: self.include.iter().map(Glob::start).collect(),
             exclude: self.exclude.iter().map(Glob::start).collect(),
+            ignore: self.ignore.iter().map(Glob::start).collect(),
             ignores: None,
             below: Vec::new(),
         }
@@ -121,9 +125,14 @@ impl Selection {
 
     /// The ground inside a directory, or nothing when it need not be entered.
     pub fn enter(&self, ground: &Ground, name: &str) -> Option<Ground> {
-        if self.ignored(ground, name, FileKind::Dir) {
+        if self.excluded(ground, name) || self.ignored(ground, name, FileKind::Dir) {
             return None;
         }
+        self.step(ground, name)
+    }
+
+    /// The same, whatever is left out.
+    fn step(&self, ground: &Ground, name: &str) -> Option<Ground> {
         let step = |globs: &[Glob], positions: &[Position]| -> Vec<Position> {
             globs.iter().zip(positions).map(|(glob, at)| glob.step(at, name)).collect()
         };
@@ -146,6 +155,7 @@ impl Selection {
             wanted,
             include,
             exclude: step(&self.exclude, &ground.exclude),
+            ignore: step(&self.ignore, &ground.ignore),
             ignores: ground.ignores.clone(),
             below,
         })
@@ -153,6 +163,28 @@ impl Selection {
 
     /// Whether the search is about this entry.
     pub fn picks(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+        self.wants(ground, name, kind)
+            && !self.excluded(ground, name)
+            && !self.ignored(ground, name, kind)
+    }
+
+    /// Whether an entry that was neither entered nor picked would have been, but for what is ignored.
+    pub fn leaves_out(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+        if self.ignore.is_empty() && !self.honours_ignore_files() {
+            return false;
+        }
+        let wanted = match kind {
+            FileKind::Dir => true,
+            FileKind::File | FileKind::Symlink | FileKind::Other => self.wants(ground, name, kind),
+        };
+        wanted
+            && self.ignored(ground, name, kind)
+            && !self.excluded(ground, name)
+            && (kind != FileKind::Dir || self.step(ground, name).is_some())
+    }
+
+    /// Whether it is picked, unless it is left out.
+    fn wants(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
         let right_kind = match (&self.wanted, kind) {
             (Some(_), FileKind::Dir) => self.kinds == Kinds::All,
             (Some(_), FileKind::File | FileKind::Symlink | FileKind::Other) => true,
@@ -167,17 +199,20 @@ impl Selection {
                 _ => !self.hides(name) || !self.include.is_empty(),
             }
             && (self.include.is_empty() || fits(&self.include, &ground.include))
-            && !self.ignored(ground, name, kind)
     }
 
     fn hides(&self, name: &str) -> bool {
         self.hidden == Visibility::Visible && name.starts_with('.')
     }
 
+    fn excluded(&self, ground: &Ground, name: &str) -> bool {
+        self.exclude.iter().zip(&ground.exclude).any(|(glob, at)| glob.matches(at, name))
+    }
+
     fn ignored(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
-        let excluded =
-            || self.exclude.iter().zip(&ground.exclude).any(|(glob, at)| glob.matches(at, name));
-        excluded()
+        let ignored =
+            || self.ignore.iter().zip(&ground.ignore).any(|(glob, at)| glob.matches(at, name));
+        ignored()
             || self.honours_ignore_files()
                 && (name == GIT_DIRECTORY || ground.ignores_entry(name, kind == FileKind::Dir))
     }

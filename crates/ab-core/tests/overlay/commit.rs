@@ -230,3 +230,85 @@ async fn discarded_changes_are_gone() {
     overlaid.discard().await.unwrap();
     assert_eq!(content(&view).await, before);
 }
+
+/// Fails one change of the lower layer, whichever it is: the one after so many others.
+#[derive(Debug, Default)]
+struct FailingChange(Mutex<Option<usize>>);
+
+impl Guard for FailingChange {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+        let mut left = self.0.lock().unwrap();
+        if !call.modifies {
+            return Entry::PASS;
+        }
+        match &mut *left {
+            None => Entry::PASS,
+            Some(0) => {
+                *left = None;
+                let error = Error::new(Code::WriteFailed, Kind::NoSpace, "on purpose");
+                Entry::Ready(Err(error))
+            }
+            Some(more) => {
+                *more -= 1;
+                Entry::PASS
+            }
+        }
+    }
+
+    fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn refused(&self, _: &Refusal<'_>) {}
+
+    fn controls(&self) -> Option<ab_core::Control> {
+        None
+    }
+
+    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
+}
+
+/// Whatever step of a commit fails, each place of the lower layer has what it had or what the view
+/// shows, and the next commit completes it.
+#[tokio::test]
+async fn a_failing_commit_loses_nothing_of_the_lower_layer() {
+    for step in 0.. {
+        let failing = Arc::<FailingChange>::default();
+        let guards = Guards { policy: vec![failing.clone()], ..Guards::default() };
+        let assembly = Assembly { guards, ..Assembly::default() };
+        let lower = Backend::assemble(Arc::new(Memory::new()), assembly);
+        let upper = memory();
+        for path in FILES {
+            lower.write(path, "of the lower layer").await.unwrap();
+        }
+        let Layers { lower, upper, overlaid, view } = over(lower, upper);
+        change(&view).await;
+        *failing.0.lock().unwrap() = Some(step);
+        let committed = overlaid.commit().await;
+        // What was there before, and what is there after, where a change takes its place.
+        for (old, new) in [
+            ("was-dir/x", "was-dir"),
+            ("was-file", "was-file/x"),
+            ("made-again/old", "made-again/new"),
+            ("changed", "changed"),
+            ("dir/changed", "dir/changed"),
+        ] {
+            let is = |path, text| {
+                let lower = &lower;
+                async move { lower.read_text(path).await.is_ok_and(|there| there == text) }
+            };
+            let kept = is(old, "of the lower layer").await;
+            let brought = is(new, "by the view").await;
+            assert!(kept || brought, "step {step}: neither {old} nor {new}");
+            assert!(!(kept && brought), "step {step}: both {old} and {new}");
+        }
+        if committed.is_ok() {
+            assert!(step > 5, "a commit of {step} steps tries too little");
+            *failing.0.lock().unwrap() = None;
+            is_committed(&overlaid, &lower, &upper).await;
+            return;
+        }
+        overlaid.commit().await.unwrap();
+        is_committed(&overlaid, &lower, &upper).await;
+    }
+}

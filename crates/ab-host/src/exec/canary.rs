@@ -1,21 +1,23 @@
 //! A command that tries to get out, sent before the first real one: walls are believed when it
 //! comes back without having seen, written or signalled anything outside.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::effective::{Isolation, Network};
-use ab_core::process::{Cause, Channel, ExecRequest};
+use ab_core::process::{Channel, ExecRequest};
 
 use super::Runner;
+use super::scene::{self, Terms};
 use super::standing::Standing;
+use super::trouble::Unproven;
 use crate::local::Shared;
 use crate::sandbox::landlock;
 
 /// How long it may take.
-const TIME: Duration = Duration::from_secs(10);
+const TIME: Duration = Duration::from_secs(20);
 /// Places for a file that commands must not see, besides the configured one.
 const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
 
@@ -29,14 +31,14 @@ pub(super) async fn send(
     runner: &Runner,
     shared: &Arc<Shared>,
     standing: &Standing,
-) -> Result<Proof, String> {
-    let bait = Bait::lay(&runner.settings.temporary, shared)?;
+) -> Result<Proof, Unproven> {
+    let bait = Bait::lay(&runner.settings.temporary, shared, standing.isolation)?;
     let mut request = ExecRequest::shell(script(&bait));
     request.limits.wall = Some(TIME);
     let said = run(runner, shared, standing, request).await?;
     judge(&said, standing.isolation, runner.settings.network)?;
     if bait.taken.exists() {
-        return Err("a command wrote outside the workspace".to_owned());
+        return Err(Unproven::impossible("a command wrote outside the workspace"));
     }
     let text = match standing.isolation {
         Isolation::Bwrap => {
@@ -55,24 +57,34 @@ struct Bait {
 }
 
 impl Bait {
-    fn lay(temporary: &Path, shared: &Shared) -> Result<Bait, String> {
+    fn lay(temporary: &Path, shared: &Shared, isolation: Isolation) -> Result<Bait, Unproven> {
+        let inside = |place: &Path| shared.aliases.iter().any(|root| place.starts_with(root));
+        let places = std::iter::once(temporary).chain(OUTSIDE.iter().map(Path::new));
+        let act = "no place outside the workspace where a test file can be made";
+        let mut unproven = Unproven::impossible(act);
+        for place in places.filter(|place| !inside(place)) {
+            let error = match Bait::lay_in(place) {
+                Ok(bait) => return Ok(bait),
+                Err(error) => error,
+            };
+            // A place that lacks something says less than one that is full for now.
+            if matches!(unproven, Unproven::Impossible(_)) {
+                unproven = Unproven::by_errno(isolation, act, &error);
+            }
+        }
+        Err(unproven)
+    }
+
+    fn lay_in(place: &Path) -> std::io::Result<Bait> {
         use std::hash::{BuildHasher, Hasher};
         use std::os::unix::fs::DirBuilderExt;
         let random = std::hash::RandomState::new().build_hasher().finish();
-        let inside = |place: &Path| shared.aliases.iter().any(|root| place.starts_with(root));
-        let places = std::iter::once(temporary).chain(OUTSIDE.iter().map(Path::new));
-        for place in places.filter(|place| !inside(place)) {
-            let directory = place.join(format!("agent-backend-canary-{random:016x}"));
-            if std::fs::DirBuilder::new().mode(0o700).create(&directory).is_err() {
-                continue;
-            }
-            let bait =
-                Bait { seen: directory.join("outside"), taken: directory.join("taken"), directory };
-            if std::fs::write(&bait.seen, "outside").is_ok() {
-                return Ok(bait);
-            }
-        }
-        Err("no place outside the workspace where a test file can be made".to_owned())
+        let directory = place.join(format!("agent-backend-canary-{random:016x}"));
+        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+        let (seen, taken) = (directory.join("outside"), directory.join("taken"));
+        let bait = Bait { directory, seen, taken };
+        std::fs::write(&bait.seen, "outside")?;
+        Ok(bait)
     }
 }
 
@@ -90,11 +102,11 @@ fn script(bait: &Bait) -> String {
     format!(
         r#"
 for n in pid mnt ipc uts net; do echo "$n $(readlink /proc/self/ns/$n 2>/dev/null)"; done
-(read -r x < '{seen}') 2>/dev/null && echo "saw it"
-(: > '{taken}') 2>/dev/null && echo "wrote it"
-(: > /usr/.agent-backend-canary) 2>/dev/null && echo "system it"
+(echo "reads it"; read -r x < '{seen}' && echo "saw it") 2>/dev/null
+(echo "writes it"; : > '{taken}' && echo "wrote it") 2>/dev/null
+(echo "changes it"; : > /usr/.agent-backend-canary && echo "system it") 2>/dev/null
 kill -0 {parent} 2>/dev/null && echo "signalled {parent}"
-(unshare -U true) 2>/dev/null && echo "unshared it"
+(echo "unshares it"; unshare -U true && echo "unshared it") 2>/dev/null
 /usr/bin/env --default-signal=INT,QUIT true 2>/dev/null && echo "restores yes"
 [ -r /proc/self/status ] && while read -r k v; do
   case $k in Seccomp:|NoNewPrivs:|CapEff:) echo "$k $v";; esac
@@ -110,12 +122,16 @@ async fn run(
     shared: &Arc<Shared>,
     standing: &Standing,
     request: ExecRequest,
-) -> Result<HashMap<String, String>, String> {
+) -> Result<HashMap<String, String>, Unproven> {
+    let isolation = standing.isolation;
     let standing = Arc::new(standing.clone());
-    let place = runner.table.enter().map_err(|error| error.message().to_owned())?;
+    let place = runner.table.enter().map_err(Unproven::Failed)?;
     // Not those of the settings: too little memory or time for it says nothing about walls.
-    let launched = runner.launch(shared, &standing, &request, request.limits, &place).await;
-    let launched = launched.map_err(|error| error.message().to_owned())?;
+    let terms = Terms { isolation, limits: request.limits, accepted: BTreeSet::new() };
+    // What cannot be opened is missing for every isolation.
+    let scene = scene::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
+    let launched = runner.launch_in(shared, scene, &standing, &request, &place).await;
+    let launched = launched.map_err(|error| Unproven::by_error(isolation, &error))?;
     let mut process = runner.held(launched, &request, place);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     while let Some(output) = process.output.recv().await {
@@ -124,32 +140,26 @@ async fn run(
             Channel::Stderr => stderr.extend_from_slice(&output.bytes),
         }
     }
-    let exit = process.wait().await.ok_or("the test command was lost")?;
+    let lost = || Unproven::this_time(isolation, "a test command was lost");
+    let exit = process.wait().await.ok_or_else(lost)?;
     let stdout = String::from_utf8_lossy(&stdout).into_owned();
     let said: HashMap<String, String> = stdout
         .lines()
         .filter_map(|line| line.split_once(' '))
         .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
         .collect();
-    if exit.cause == Cause::Timeout {
-        return Err(format!("a test command did not end within {TIME:?}"));
+    if said.contains_key("done") {
+        return Ok(said);
     }
-    if !said.contains_key("done") {
-        let stderr = String::from_utf8_lossy(&stderr);
-        let stderr = stderr.trim();
-        return Err(match stderr.is_empty() {
-            true => format!("a test command ended with {:?} {:?}", exit.code, exit.signal),
-            false => stderr.lines().collect::<Vec<_>>().join("; "),
-        });
-    }
-    Ok(said)
+    Err(Unproven::by_end(isolation, &exit, &String::from_utf8_lossy(&stderr)))
 }
 
+/// What was seen outside counts against the walls; what was not tried says nothing.
 fn judge(
     said: &HashMap<String, String>,
     isolation: Isolation,
     network: Network,
-) -> Result<(), String> {
+) -> Result<(), Unproven> {
     for (deed, words) in [
         ("saw", "read a file outside the workspace"),
         ("wrote", "wrote outside the workspace"),
@@ -157,13 +167,22 @@ fn judge(
         ("unshared", "made a user namespace"),
     ] {
         if said.contains_key(deed) {
-            return Err(format!("a test command {words}"));
+            return Err(Unproven::Impossible(format!("a test command {words}")));
         }
     }
     let signals_kept =
         isolation == Isolation::Bwrap || landlock::version() >= Some(landlock::SCOPES);
     if signals_kept && said.contains_key("signalled") {
-        return Err("a test command could signal a process outside".to_owned());
+        return Err(Unproven::impossible("a test command could signal a process outside"));
+    }
+    let untried = |what: &str| {
+        let cause = format!("a test command could not try everything: '{what}' is missing");
+        Unproven::this_time(isolation, &cause)
+    };
+    for deed in ["reads", "writes", "changes", "unshares"] {
+        if !said.contains_key(deed) {
+            return Err(untried(deed));
+        }
     }
     if isolation == Isolation::Bwrap {
         let mut own = vec!["pid", "mnt", "ipc", "uts"];
@@ -171,17 +190,28 @@ fn judge(
             own.push("net");
         }
         for name in own {
-            let ours = std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap_or_default();
-            if said.get(name).is_none_or(|theirs| theirs.is_empty() || ours == Path::new(theirs)) {
-                return Err(format!("a test command was in our own {name} namespace"));
+            let ours = std::fs::read_link(format!("/proc/self/ns/{name}"));
+            let ours = ours.map_err(|_| untried(name))?;
+            match said.get(name).filter(|theirs| !theirs.is_empty()) {
+                None => return Err(untried(name)),
+                Some(theirs) if ours == Path::new(theirs) => {
+                    let cause = format!("a test command was in our own {name} namespace");
+                    return Err(Unproven::Impossible(cause));
+                }
+                Some(_) => {}
             }
         }
         // Landlock hides the file that says so; there, the calls themselves would have failed.
         for (line, value) in
             [("Seccomp:", "2"), ("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000")]
         {
-            if said.get(line).map(String::as_str) != Some(value) {
-                return Err(format!("a test command ran with '{line} {:?}'", said.get(line)));
+            match said.get(line) {
+                None => return Err(untried(line)),
+                Some(other) if other != value => {
+                    let cause = format!("a test command ran with '{line} {other}'");
+                    return Err(Unproven::Impossible(cause));
+                }
+                Some(_) => {}
             }
         }
     }

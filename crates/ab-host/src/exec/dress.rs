@@ -1,35 +1,41 @@
 //! A command with its walls around it: program, arguments, environment, handles, rules, filter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ab_core::confines::Confines;
 use ab_core::effective::Isolation;
+use ab_core::environment::CodeVariables;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::passed::Passed;
 use ab_core::process::{Access, Command, ExecRequest};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::ends::{Ends, ends, piped};
+use super::private::Private;
 use super::scene::{Scene, identity_of};
 use super::settings::ExecSettings;
 use super::standing::{Bwrap, Standing};
 use super::{Reach, unstarted};
+use crate::blocking;
 use crate::facilities::program::is_program;
-use crate::process::child::{Bond, Devices, Image, Privileges, Rlimit, Terminal};
+use crate::limits::cgroup::Wanted;
+use crate::process::child::{Bond, Devices, Family, Image, Privileges, Rlimit, Terminal};
 use crate::process::stream::filled_pipe;
 use crate::process::supervise::Channels;
-use crate::process::{incarnation, watchdog};
-use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, View, With};
+use crate::sandbox::bwrap::{self, Placed, SANDBOX_ROOT, Session, Tmp, View, With};
 use crate::sandbox::environment::{self, Base};
 use crate::sandbox::landlock::{self, Grants};
 use crate::sandbox::seccomp::{self, LocalSockets, Walls};
 
 /// Longest single argument that the kernel takes, less than which there is room for a name.
 const LONGEST_ARGUMENT: usize = 120 * 1024;
+/// Command lines and inputs longer than this are screened on a thread that may take its time.
+const LONG_TEXT: usize = 16 * 1024;
 /// Sets of rules that are kept for the next command in the same place.
 const KEPT_RULES: usize = 64;
 /// The number of the first handle after the three that every program has.
@@ -37,33 +43,38 @@ const FIRST_EXTRA: i32 = 3;
 /// What a shell says, and with what status it ends, when a directory was swapped while it started.
 const SWAPPED: &str = "agent-backend: the workspace changed while the command was started";
 
+/// What it says when the command's own process cannot be made.
+const NO_PROCESS: &str =
+    "agent-backend: no process can be made for the command: Resource temporarily unavailable";
+
 /// What commands of one driver are lent, and what is made once for several.
 #[derive(Debug, Default)]
 pub(super) struct Wardrobe {
-    rules: Mutex<BTreeMap<String, Lent>>,
+    rules: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
     /// Lines that were screened, with their roots and directories.
     screened: Passed,
 }
 
-/// Rules for one place, and a directory for temporary files that only they open.
-#[derive(Clone, Debug)]
-pub(super) struct Lent {
-    ruleset: Arc<OwnedFd>,
-    temporary: Arc<Temporary>,
+/// Everything around a command that is not its own request.
+pub(super) struct Surroundings<'a> {
+    pub(super) settings: &'a ExecSettings,
+    pub(super) standing: &'a Standing,
+    pub(super) scene: &'a Scene,
+    pub(super) placement: Placement,
+    pub(super) private: Option<&'a Private>,
 }
 
-/// A directory that is gone when its last user is.
+/// Where a command finds what it may see.
 #[derive(Debug)]
-pub(super) struct Temporary {
-    path: PathBuf,
-    handle: OwnedFd,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // What cannot be removed belongs to a command that took its own rights away.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
+pub(super) struct Placement {
+    /// Its working directory, which is also its home.
+    pub(super) directory: String,
+    /// Names below a private `/tmp` on which something is mounted.
+    pub(super) mount_points: BTreeSet<String>,
+    places: Vec<Placed>,
+    toolchains: Vec<String>,
+    /// Paths inside, and which file has to be there.
+    checks: Vec<(String, String)>,
 }
 
 /// A command that is ready to start.
@@ -72,37 +83,103 @@ pub(super) struct Dressed {
     pub(super) image: Image,
     pub(super) reach: Reach,
     pub(super) channels: Channels,
-    /// What the command was lent, for as long as it runs.
-    pub(super) temporary: Option<Arc<Temporary>>,
+}
+
+/// What a screen looks at.
+struct Screened {
+    line: String,
+    roots: Vec<String>,
+    cwd: String,
+    env: BTreeMap<String, String>,
+    input: Option<bytes::Bytes>,
+}
+
+impl Screened {
+    fn confines(&self) -> Confines<'_> {
+        Confines {
+            roots: &self.roots,
+            cwd: &self.cwd,
+            env: &self.env,
+            input: self.input.as_deref(),
+            readable: bwrap::SYSTEM,
+        }
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> + Clone {
+        let env = self.env.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
+        let own = [self.line.as_str(), self.cwd.as_str()].into_iter();
+        own.chain(self.roots.iter().map(String::as_str)).chain(env)
+    }
 }
 
 impl Wardrobe {
-    /// Takes everything that was lent, to be removed.
-    pub(super) fn take(&self) -> BTreeMap<String, Lent> {
-        std::mem::take(&mut *self.lock())
+    /// Forgets the rules of places that are about to be removed.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
     }
 
-    pub(super) fn dress(
+    /// Looks at the words of a command where no wall stands.
+    pub(super) async fn screen(
         &self,
         settings: &ExecSettings,
         standing: &Standing,
         request: &ExecRequest,
         scene: &Scene,
-        cookie: &str,
-    ) -> Result<Dressed> {
-        let Ends { mut theirs, ours, terminal } = ends(request)?;
-        let script = Script::new(&standing.shell, &request.command, standing.path(settings))?;
-        let home = match standing.isolation {
-            Isolation::Bwrap => inside(scene),
-            Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => {
-                scene.cwd_path.clone()
+    ) -> Result<()> {
+        match standing.isolation {
+            Isolation::Software => {}
+            Isolation::Auto | Isolation::Bwrap | Isolation::Landlock | Isolation::None => {
+                return Ok(());
+            }
+        }
+        let Some(screen) = settings.screen else { return Err(unplanned()) };
+        // Without a sandbox its path is one like any other.
+        let own = |alias: &&String| !alias.starts_with(SANDBOX_ROOT);
+        let screened = Screened {
+            line: request.command.line(),
+            roots: scene.aliases.iter().filter(own).cloned().collect(),
+            cwd: scene.cwd_below.clone(),
+            env: request.env.clone(),
+            input: request.input.clone(),
+        };
+        // Input is rare, and may be long.
+        if screened.input.is_none() && self.screened.has(screened.texts()) {
+            return Ok(());
+        }
+        let size = screened.line.len() + screened.input.as_ref().map_or(0, |input| input.len());
+        let screened = match size > LONG_TEXT {
+            false => {
+                screen(&screened.line, &screened.confines())?;
+                screened
+            }
+            true => {
+                blocking::run(move |_| {
+                    screen(&screened.line, &screened.confines())?;
+                    Ok(screened)
+                })
+                .await?
             }
         };
-        let lent = match standing.isolation {
-            Isolation::Landlock => Some(self.lend(settings, request, scene)?),
+        if screened.input.is_none() {
+            self.screened.note(screened.texts());
+        }
+        Ok(())
+    }
+
+    pub(super) fn dress(
+        &self,
+        surroundings: Surroundings<'_>,
+        request: &ExecRequest,
+        cookie: &str,
+    ) -> Result<Dressed> {
+        let Surroundings { settings, standing, scene, placement, private } = surroundings;
+        let Ends { mut theirs, mut ours, terminal } = ends(request)?;
+        let script = Script::new(&standing.shell, &request.command, standing.path(settings))?;
+        let home = placement.directory.clone();
+        let ruleset = match standing.isolation {
+            Isolation::Landlock => Some(self.rules(settings, scene, private)?),
             Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
         };
-        let temporary = lent.as_ref().map(|lent| lent.temporary.clone());
         let path = standing.path(settings);
         let base = Base {
             path: &path,
@@ -110,10 +187,24 @@ impl Wardrobe {
             cwd: &home,
             shell: &standing.shell.to_string_lossy(),
             term: if terminal == Terminal::Controlling { "xterm-256color" } else { "dumb" },
-            tmpdir: lent.as_ref().and_then(|lent| lent.temporary.path.to_str()),
+            tmpdir: match standing.isolation {
+                Isolation::Landlock => private.and_then(|it| Some(it.tmp.as_ref()?.path.as_str())),
+                Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
+            },
+            caches: match standing.isolation {
+                Isolation::Bwrap => private.map(|_| bwrap::CACHES),
+                Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => {
+                    private.map(|private| private.caches.path.as_str())
+                }
+            },
+            toolchains: &settings.toolchains,
             process: cookie,
+            code: match standing.isolation {
+                Isolation::Bwrap | Isolation::Landlock => CodeVariables::Allowed,
+                Isolation::Auto | Isolation::Software | Isolation::None => CodeVariables::Refused,
+            },
         };
-        let environment = environment::assemble(&base, &request.env)?;
+        let mut environment = environment::assemble(&base, &request.env)?;
         let (mut words, long) = script.into_words(FIRST_EXTRA);
         theirs.extend(long);
         let mut image = Image {
@@ -126,6 +217,7 @@ impl Wardrobe {
             handles: Vec::new(),
             terminal,
             bond: Bond::EndsWithUs,
+            family: Family::Shared,
             ignored: &[],
             rlimits: rlimits(scene),
             groups: Vec::new(),
@@ -137,11 +229,20 @@ impl Wardrobe {
         match standing.isolation {
             Isolation::Bwrap => {
                 let Some(bwrap) = &standing.bwrap else { return Err(unplanned()) };
-                words = sandboxed(bwrap, settings, request, scene, words, &mut theirs)?;
+                let given = std::mem::take(&mut environment);
+                // bwrap starts outside of the walls: a variable that loads code must not act on it.
+                let mark = |(name, _): &&(String, String)| name == environment::PROCESS_VARIABLE;
+                environment.extend(given.iter().filter(mark).cloned());
+                let inside =
+                    Inside { bwrap, settings, request, placement, private, environment: given };
+                ours.left = Some(sandboxed(inside, &mut words, &mut theirs)?);
                 image.directory = root_directory()?;
                 if bwrap.fixes_devices {
                     let null_input = request.terminal.is_none() && !piped(request);
                     image.devices = Devices::Fixed { null_input };
+                }
+                if bwrap.own_family {
+                    image.family = Family::Own;
                 }
                 image.executable = bwrap.copy.as_deref().map(copied).transpose()?;
                 image.privileges = if bwrap.setuid { Privileges::Keep } else { Privileges::NoNew };
@@ -158,26 +259,11 @@ impl Wardrobe {
             }
             Isolation::Landlock => {
                 image.privileges = Privileges::Drop;
-                image.ruleset = lent.map(|lent| lent.ruleset);
+                image.ruleset = ruleset;
                 let filter = seccomp::filter(Walls::Rules, settings.network, LocalSockets::Refused);
                 image.filter = Some(filter.map_err(unavailable)?);
             }
-            Isolation::Software => {
-                let Some(screen) = settings.screen else { return Err(unplanned()) };
-                // Without a sandbox its path is one like any other.
-                let own = |alias: &&String| !alias.starts_with(SANDBOX_ROOT);
-                let roots: Vec<String> = scene.aliases.iter().filter(own).cloned().collect();
-                let confines =
-                    Confines { roots: &roots, cwd: &scene.cwd_below, readable: bwrap::SYSTEM };
-                let line = request.command.line();
-                let roots = roots.iter().map(String::as_str);
-                let texts = [&*line, &scene.cwd_below].into_iter().chain(roots);
-                if !self.screened.has(texts.clone()) {
-                    screen(&line, &confines)?;
-                    self.screened.note(texts);
-                }
-            }
-            Isolation::Auto | Isolation::None => {}
+            Isolation::Auto | Isolation::Software | Isolation::None => {}
         }
         image.program = text(words.first().map_or("", String::as_str))?;
         image.arguments = words.iter().map(|word| text(word)).collect::<Result<_>>()?;
@@ -186,59 +272,59 @@ impl Wardrobe {
             .map(|(key, value)| text(&format!("{key}={value}")))
             .collect::<Result<_>>()?;
         image.handles = theirs;
-        Ok(Dressed { image, reach, channels: ours, temporary })
+        Ok(Dressed { image, reach, channels: ours })
     }
 
     /// Rules for what the command may see, made again only where something else is there.
-    fn lend(&self, settings: &ExecSettings, request: &ExecRequest, scene: &Scene) -> Result<Lent> {
-        let key: Vec<String> =
-            scene.visible.iter().filter_map(|it| identity_of(&it.handle)).collect();
-        let kept: Vec<bool> = scene.visible.iter().map(|it| it.read_only).collect();
-        let key = format!("{} {kept:?} {:?}", key.join(" "), request.restrictions.binds);
-        if let Some(lent) = self.lock().get(&key) {
-            return Ok(lent.clone());
-        }
-        let temporary = Arc::new(temporary(settings)?);
-        let mut grants = Grants {
-            writable: scene
-                .visible
-                .iter()
-                .filter(|visible| !visible.read_only)
-                .map(|visible| &visible.handle)
-                .collect(),
-            readable: bwrap::SYSTEM.iter().chain(bwrap::SETTINGS).map(Path::new).collect(),
+    ///
+    /// Everything that others could swap is opened once, here or before, and both the rules and the
+    /// key under which they are kept are made of the handles. The rules hold on to these inodes, so
+    /// that no other directory gets their numbers while they are kept.
+    fn rules(
+        &self,
+        settings: &ExecSettings,
+        scene: &Scene,
+        private: Option<&Private>,
+    ) -> Result<Arc<OwnedFd>> {
+        let visible = scene.visible.iter().map(|it| (&it.handle, it.read_only));
+        let bound = scene.binds.iter().map(|it| (&it.handle, it.access == Access::ReadOnly));
+        let lent = private.into_iter().flat_map(|private| {
+            let tmp = private.tmp.as_ref().map(|tmp| &tmp.handle);
+            [Some(&private.caches.handle), tmp].into_iter().flatten()
+        });
+        let lent = lent.map(|handle| (handle, false));
+        let shown: Vec<(&OwnedFd, bool)> = visible.chain(bound).chain(lent).collect();
+        let key = |(handle, read_only): &(&OwnedFd, bool)| {
+            Ok(format!("{} {read_only}", identity(handle)?))
         };
-        grants.readable.extend(["/etc/passwd", "/etc/group"].map(Path::new));
-        grants.readable.extend(settings.toolchains.iter().map(PathBuf::as_path));
-        let kept: Vec<&Path> = scene
-            .visible
-            .iter()
-            .filter(|visible| visible.read_only)
-            .map(|visible| Path::new(&visible.path))
-            .collect();
-        grants.readable.extend(kept);
-        grants.writable.push(&temporary.handle);
-        let mut bound = Vec::new();
-        for bind in &request.restrictions.binds {
-            match bind.access {
-                Access::ReadOnly => grants.readable.push(Path::new(&bind.path)),
-                Access::ReadWrite => bound.push(crate::jail::open_host_dir(bind.path.as_ref())),
-            }
+        let key: Result<Vec<String>> = shown.iter().map(key).collect();
+        let key = key?.join(" ");
+        if let Some(ruleset) = self.lock().get(&key) {
+            return Ok(ruleset.clone());
         }
-        let bound: Result<Vec<OwnedFd>, _> = bound.into_iter().collect();
-        let bound = bound.map_err(|errno| unavailable(format!("cannot bind: {errno}")))?;
-        grants.writable.extend(&bound);
-        let ruleset = Arc::new(landlock::rules(&grants).map_err(unavailable)?);
-        let lent = Lent { ruleset, temporary };
+        let handles = |wanted: bool| {
+            shown.iter().filter(move |(_, read_only)| *read_only == wanted).map(|(it, _)| *it)
+        };
+        let mut grants = Grants {
+            writable: handles(false).collect(),
+            readable: handles(true).collect(),
+            system: bwrap::SYSTEM.iter().map(Path::new).collect(),
+        };
+        grants.system.extend(["/etc/passwd", "/etc/group"].map(Path::new));
+        grants.system.extend(bwrap::PUBLIC_SETTINGS.iter().map(Path::new));
+        grants.system.extend(bwrap::PUBLIC_OPTIONAL_SETTINGS.iter().map(Path::new));
+        let toolchains = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable);
+        grants.system.extend(toolchains.map(PathBuf::as_path));
+        let ruleset = Arc::new(landlock::rules(&grants)?);
         let mut rules = self.lock();
         if rules.len() >= KEPT_RULES {
             rules.pop_first();
         }
-        rules.insert(key, lent.clone());
-        Ok(lent)
+        rules.insert(key, ruleset.clone());
+        Ok(ruleset)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Lent>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<OwnedFd>>> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -306,7 +392,9 @@ fn copied(program: &[u8]) -> Result<OwnedFd> {
         rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(OwnedFd::from(file))
     });
-    whole.map_err(|error| unavailable(format!("bwrap cannot be run from a copy: {error}")))
+    whole.map_err(|error| {
+        unavailable(format!("bwrap cannot be run from a copy: {error}")).with_source(error)
+    })
 }
 
 fn written(bytes: &[u8]) -> std::io::Result<OwnedFd> {
@@ -320,20 +408,101 @@ fn written(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(handle)
 }
 
-/// Where the working directory is inside a bwrap.
-fn inside(scene: &Scene) -> String {
-    bwrap::join(&bwrap::join(SANDBOX_ROOT, scene.own().at.as_str()), &scene.cwd_below)
+/// Where a command finds the workspace, its neighbours and what else it may see.
+pub(super) fn place(
+    settings: &ExecSettings,
+    standing: &Standing,
+    scene: &Scene,
+) -> Result<Placement> {
+    let mut placement = Placement {
+        directory: scene.cwd_path.clone(),
+        mount_points: BTreeSet::new(),
+        places: Vec::new(),
+        toolchains: Vec::new(),
+        checks: Vec::new(),
+    };
+    if standing.isolation != Isolation::Bwrap {
+        return Ok(placement);
+    }
+    for (index, visible) in scene.visible.iter().enumerate() {
+        let sandbox = bwrap::join(SANDBOX_ROOT, visible.at.as_str());
+        let mut at = vec![sandbox];
+        // What commands write down, such as the paths in a virtual environment, is true outside too,
+        // so they see and start in the host's own path. Unless that would bury the sandbox's own.
+        if index == 0 && !bwrap::is_taken(&visible.path) {
+            at.push(visible.path.clone());
+        }
+        if index == 0 {
+            // The tree around neighbours is only at the sandbox's path.
+            let start = if scene.visible.len() == 1 { at.last() } else { at.first() };
+            let start = start.map_or(SANDBOX_ROOT, String::as_str);
+            placement.directory = bwrap::join(start, &scene.cwd_below);
+        }
+        if visible.contested {
+            let identity = identity(&visible.handle)?;
+            // Each is a mount of its own, made at another moment.
+            placement.checks.extend(at.iter().map(|at| (at.clone(), identity.clone())));
+        }
+        for seen in &visible.seen {
+            for at in &at {
+                placement.checks.push((bwrap::join(at, &seen.below), seen.identity.clone()));
+            }
+        }
+        let empty = visible.covers.iter().filter(|cover| cover.with == With::EmptyFile);
+        for cover in empty {
+            // What covers it must be there itself, not where a swapped link has led.
+            for at in &at {
+                placement.checks.push((bwrap::join(at, &cover.below), null_identity()?));
+            }
+        }
+        placement.places.push(Placed {
+            source: visible.path.clone(),
+            at,
+            access: match visible.read_only {
+                true => bwrap::Access::ReadOnly,
+                false => bwrap::Access::ReadWrite,
+            },
+            covers: visible.covers.clone(),
+        });
+    }
+    for bind in &scene.binds {
+        if bind.contested {
+            placement.checks.push((bind.path.clone(), identity(&bind.handle)?));
+        }
+        placement.places.push(Placed {
+            source: bind.path.clone(),
+            at: vec![bind.path.clone()],
+            access: match bind.access {
+                Access::ReadOnly => bwrap::Access::ReadOnly,
+                Access::ReadWrite => bwrap::Access::ReadWrite,
+            },
+            covers: Vec::new(),
+        });
+    }
+    let readable = settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable);
+    placement.toolchains = readable.filter_map(|path| Some(path.to_str()?.to_owned())).collect();
+    placement.mount_points = bwrap::mount_points(&placement.places, &placement.toolchains);
+    Ok(placement)
 }
 
-/// The command inside a bwrap.
+/// What a command inside a bwrap is made of.
+struct Inside<'a> {
+    bwrap: &'a Bwrap,
+    settings: &'a ExecSettings,
+    request: &'a ExecRequest,
+    placement: Placement,
+    private: Option<&'a Private>,
+    /// The command's variables.
+    environment: Vec<(String, String)>,
+}
+
+/// Puts the command inside a bwrap. Gives the pipe in which it is said that processes were left.
 fn sandboxed(
-    bwrap: &Bwrap,
-    settings: &ExecSettings,
-    request: &ExecRequest,
-    scene: &Scene,
-    words: Vec<String>,
+    inside: Inside<'_>,
+    words: &mut Vec<String>,
     theirs: &mut Vec<OwnedFd>,
-) -> Result<Vec<String>> {
+) -> Result<OwnedFd> {
+    let Inside { bwrap, settings, request, placement, private, environment } = inside;
     // A socket in a directory of the host can be reached through a mount that is read-only.
     let sockets = match request.restrictions.binds.is_empty() {
         true => LocalSockets::Allowed,
@@ -346,82 +515,69 @@ fn sandboxed(
         theirs.push(filled_pipe(bytes).map_err(|error| unstarted(&error))?);
         Ok(number)
     };
-    let home = inside(scene);
-    let (users, groups) = names(&home);
+    let (users, groups) = names(&placement.directory);
     let (filter, users, groups) =
         (lend(&seccomp::bytes(&filter))?, lend(users.as_bytes())?, lend(groups.as_bytes())?);
-    let mut checks = Vec::new();
-    let mut places: Vec<Placed> = Vec::new();
-    for (index, visible) in scene.visible.iter().enumerate() {
-        let sandbox = bwrap::join(SANDBOX_ROOT, visible.at.as_str());
-        let mut at = vec![sandbox];
-        // Absolute paths in commands keep working, unless that would bury the sandbox's own.
-        let buries = Path::new(SANDBOX_ROOT).starts_with(&visible.path);
-        if index == 0 && !buries {
-            at.push(visible.path.clone());
+    let mut checks = placement.checks;
+    let writable = |place: &&Placed| place.access == bwrap::Access::ReadWrite;
+    if let Some(private) = private
+        && placement.places.iter().filter(writable).any(|place| private.lies_in(&place.source))
+    {
+        // Commands that see the host's directory around it could swap it.
+        checks.push((bwrap::CACHES.to_owned(), identity(&private.caches.handle)?));
+        if let Some(tmp) = &private.tmp {
+            checks.push(("/tmp".to_owned(), identity(&tmp.handle)?));
         }
-        if visible.contested
-            && let Some(identity) = identity_of(&visible.handle)
-        {
-            // Each is a mount of its own, made at another moment.
-            checks.extend(at.iter().map(|at| (at.clone(), identity.clone())));
-        }
-        for seen in &visible.seen {
-            for at in &at {
-                checks.push((bwrap::join(at, &seen.below), seen.identity.clone()));
-            }
-        }
-        let empty = visible.covers.iter().filter(|cover| cover.with == With::EmptyFile);
-        for cover in empty {
-            // What covers it must be there itself, not where a swapped link has led.
-            for at in &at {
-                checks.push((bwrap::join(at, &cover.below), null_identity()?));
-            }
-        }
-        places.push(Placed {
-            source: visible.path.clone(),
-            at,
-            access: match visible.read_only {
-                true => bwrap::Access::ReadOnly,
-                false => bwrap::Access::ReadWrite,
-            },
-            covers: visible.covers.clone(),
-        });
     }
-    for bind in &request.restrictions.binds {
-        places.push(Placed {
-            source: bind.path.clone(),
-            at: vec![bind.path.clone()],
-            access: match bind.access {
-                Access::ReadOnly => bwrap::Access::ReadOnly,
-                Access::ReadWrite => bwrap::Access::ReadWrite,
-            },
-            covers: Vec::new(),
-        });
-    }
-    let toolchains: Vec<String> =
-        settings.toolchains.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect();
     let terminal = request.terminal.is_some();
     let view = View {
         system: &bwrap.system,
-        toolchains: &toolchains,
-        places,
+        settings: &bwrap::PUBLIC_SETTINGS,
+        toolchains: &placement.toolchains,
+        tmp: match private.and_then(|private| private.tmp.as_ref()) {
+            Some(tmp) => Tmp::Kept(&tmp.path),
+            None => Tmp::Fresh,
+        },
+        caches: private.map(|private| private.caches.path.as_str()),
+        places: placement.places,
         network: settings.network,
         session: if terminal { Session::Terminals } else { Session::Own },
-        directory: home,
+        directory: placement.directory,
         filter,
         users,
         groups,
     };
     let mut said = vec![bwrap.path.to_string_lossy().into_owned()];
     said.extend(bwrap::arguments(&view));
+    let given = i32::try_from(theirs.len()).map_err(|_| unplanned())?;
+    let (special, plain): (Vec<_>, Vec<_>) =
+        environment.into_iter().partition(|(name, _)| is_special(name));
+    for (name, value) in special {
+        said.extend(["--setenv".to_owned(), name, value]);
+    }
+    let text = exported(&plain);
+    theirs.push(written(text.as_bytes()).map_err(|error| unstarted(&error))?);
     said.push("--".to_owned());
-    said.extend(checked(&checks));
+    let (left, note) = note_pipe().map_err(|error| unstarted(&error))?;
+    let number = theirs.len();
+    theirs.push(note);
+    said.extend(watched(&checks, given, number));
     if terminal && bwrap.restores_signals {
         said.extend(["/usr/bin/env", "--default-signal=INT,QUIT"].map(str::to_owned));
     }
-    said.extend(words);
-    Ok(said)
+    said.append(words);
+    *words = said;
+    Ok(left)
+}
+
+/// A pipe that neither end waits for.
+fn note_pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    Ok(pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?)
+}
+
+fn identity(handle: &OwnedFd) -> Result<String> {
+    identity_of(handle).map_err(|errno| unstarted(&errno.into()))
 }
 
 /// Which file covers what must not be seen or made.
@@ -430,21 +586,52 @@ fn null_identity() -> Result<String> {
     Ok(format!("{}:{}", null.st_dev, null.st_ino))
 }
 
-/// Words before the command that make sure that what was mounted is what was looked at. Nothing of
-/// the command's own, such as its path, has a say in them.
-fn checked(checks: &[(String, String)]) -> Vec<String> {
-    if checks.is_empty() {
-        return Vec::new();
+/// Words before the command: a shell that makes sure that what was mounted is what was looked at, runs
+/// the command, and then says whether other processes are still there. Everything ends with it, so
+/// nothing outside could look any more. The shell has none of the command's variables: they are read
+/// from the handle `given`, after the check, by the process that becomes the command.
+fn watched(checks: &[(String, String)], given: i32, note: usize) -> Vec<String> {
+    let mut script = String::new();
+    if !checks.is_empty() {
+        let paths: Vec<String> = checks.iter().map(|(path, _)| quoted(path)).collect();
+        let expected: Vec<&str> = checks.iter().map(|(_, identity)| identity.as_str()).collect();
+        script = format!(
+            "s=/usr/bin/stat; [ -x $s ] || s=/bin/stat; \
+             [ \"$($s -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; ",
+            paths.join(" "),
+            quoted(&expected.join("\n")),
+        );
     }
-    let paths: Vec<String> = checks.iter().map(|(path, _)| quoted(path)).collect();
-    let expected: Vec<&str> = checks.iter().map(|(_, identity)| identity.as_str()).collect();
-    let script = format!(
-        "s=/usr/bin/stat; [ -x $s ] || s=/bin/stat; \
-         [ \"$($s -c %d:%i -- {})\" = {} ] || {{ echo '{SWAPPED}' >&2; exit 126; }}; exec \"$@\"",
-        paths.join(" "),
-        quoted(&expected.join("\n")),
-    );
+    // POSIX shells know handles of one digit only: this one is 9 at most.
+    let errors = note + 1;
+    // Signals for the command reach this shell too, which waits for what the command makes of them.
+    script.push_str(&format!(
+        r#"trap : 1 2 3 5 6 10 12 13 14 15 16 24 25 26 27 29 30 31
+exec {errors}>&2 2>/dev/null
+code=
+trap '[ -n "$code" ] || echo "{NO_PROCESS}" >&{errors}' 0
+(. /dev/fd/{given}; exec 2>&{errors} {errors}>&- {note}>&- {given}<&-; exec "$@")
+code=$?
+for p in /proc/[0-9]*; do
+  case ${{p#/proc/}} in 1|$$) continue;; esac
+  read -r line < "$p/stat" || continue
+  case $line in *') Z '*|*') X '*) ;; *) echo >&{note}; break;; esac
+done
+exit $code"#
+    ));
     vec!["/bin/sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
+}
+
+/// Whether a shell refuses to assign any value to this variable, or some values.
+fn is_special(name: &str) -> bool {
+    ["BASHOPTS", "EUID", "GROUPS", "LINENO", "OPTIND", "PPID", "SHELLOPTS", "UID"].contains(&name)
+        || name.starts_with("BASH_VERSINFO")
+}
+
+/// Shell text that sets variables.
+fn exported(environment: &[(String, String)]) -> String {
+    let line = |(name, value): &(String, String)| format!("export {name}={}\n", quoted(value));
+    environment.iter().map(line).collect()
 }
 
 fn quoted(word: &str) -> String {
@@ -465,51 +652,28 @@ fn names(home: &str) -> (String, String) {
     (users, format!("{}:x:{group}:\nnogroup:x:65534:\n", name(group)))
 }
 
-fn temporary(settings: &ExecSettings) -> Result<Temporary> {
-    let explained = |error: std::io::Error| {
-        let place = settings.temporary.display();
-        unavailable(format!("no temporary directory can be made in {place}: {error}"))
-    };
-    use std::hash::{BuildHasher, Hasher};
-    use std::os::unix::fs::DirBuilderExt;
-    let name = match settings.always_groups() {
-        // Removed by the watchdog, if we cannot: it has ended everybody who could still use it.
-        true => {
-            watchdog::clears(&settings.temporary);
-            incarnation::next_name()
-        }
-        false => {
-            let random = std::hash::RandomState::new().build_hasher().finish();
-            format!("agent-backend-{random:016x}")
-        }
-    };
-    let path = settings.temporary.join(name);
-    std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(explained)?;
-    match crate::jail::open_host_dir(&path) {
-        Ok(handle) => Ok(Temporary { path, handle }),
-        Err(errno) => {
-            let _ = std::fs::remove_dir(&path);
-            Err(explained(errno.into()))
-        }
-    }
-}
-
 fn root_directory() -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| unstarted(&errno.into()))
 }
 
+/// The kernel counts CPU time in nanoseconds, and a longer limit would wrap around to a short one.
+const LONGEST_CPU: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 fn rlimits(scene: &Scene) -> Vec<Rlimit> {
     let limits = &scene.limits;
-    let seconds = |time: std::time::Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    let seconds = |time: Duration| {
+        let time = time.min(LONGEST_CPU);
+        time.as_secs() + u64::from(time.subsec_nanos() > 0)
+    };
     let mut rlimits = vec![(libc::RLIMIT_CORE, Some(0))];
     rlimits.push((libc::RLIMIT_CPU, limits.cpu.map(seconds)));
     rlimits.push((libc::RLIMIT_FSIZE, limits.file_size));
     rlimits.push((libc::RLIMIT_NOFILE, limits.open_files));
-    if !scene.has_group() {
-        rlimits.push((libc::RLIMIT_DATA, limits.memory));
-        rlimits.push((libc::RLIMIT_NPROC, limits.processes));
-    }
+    // For want of a group, each process for itself.
+    let Wanted { memory, processes } = scene.grouped;
+    rlimits.push((libc::RLIMIT_DATA, limits.memory.filter(|_| memory.is_none())));
+    rlimits.push((libc::RLIMIT_NPROC, limits.processes.filter(|_| processes.is_none())));
     rlimits
         .into_iter()
         .filter_map(|(resource, value)| Some(Rlimit { resource, value: value? }))
@@ -521,7 +685,7 @@ fn text(word: &str) -> Result<CString> {
     CString::new(word).map_err(odd)
 }
 
-fn unavailable(cause: String) -> Error {
+pub(super) fn unavailable(cause: String) -> Error {
     Error::new(Code::MissingUtilities, Kind::Unavailable, cause)
 }
 

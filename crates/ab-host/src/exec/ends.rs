@@ -48,6 +48,7 @@ fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
             stdin,
             terminal: None,
             theirs: Vec::new(),
+            left: None,
         },
         terminal: Terminal::None,
     })
@@ -87,6 +88,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
             stdin,
             terminal: Some(ours),
             theirs: Vec::new(),
+            left: None,
         },
         theirs: vec![copy(&theirs)?, copy(&theirs)?, theirs],
         terminal: Terminal::Controlling,

@@ -33,7 +33,7 @@ impl Placeholder {
             Err(Errno::EXIST) => return Placeholder::join(spot),
             Err(errno) => return Err(errno),
         };
-        flock(&file, FlockOperation::LockShared)?;
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
         fchmod(&file, MODE)?;
         futimens(&file, &Timestamps { last_access: TIME, last_modification: TIME })?;
         Ok(Some(Placeholder { spot, file }))
@@ -51,7 +51,8 @@ impl Placeholder {
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = openat(&spot.dir, spot.name()?, flags, Mode::empty())?;
-        flock(&file, FlockOperation::LockShared)?;
+        // A command may have made a file that looks like one, and hold a lock on it for ever.
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
         // Whoever let go of it last may have removed it just before.
         match statat(&spot.dir, spot.name()?, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) if same(&there, &fstat(&file)?) => Ok(Some(Placeholder { spot, file })),
@@ -97,7 +98,7 @@ mod tests {
 
     fn spot(directory: &Path) -> Spot {
         let dir = crate::jail::open_host_dir(directory).unwrap();
-        Spot { dir, name: Some("missing".to_owned()) }
+        Spot::at(dir, "missing", ab_core::WsPath::root())
     }
 
     #[test]
@@ -113,6 +114,19 @@ mod tests {
         assert!(place.exists());
         drop(also);
         assert!(!place.exists());
+    }
+
+    #[test]
+    fn a_lock_of_somebody_else_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("missing");
+        let made = Placeholder::make(spot(directory.path())).unwrap().unwrap();
+        let held = std::fs::File::open(&place).unwrap();
+        flock(&made.file, FlockOperation::Unlock).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        assert_eq!(Placeholder::join(spot(directory.path())).unwrap_err(), Errno::AGAIN);
+        drop(made);
+        assert!(place.exists());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use ab_core::effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
 
+use super::private;
 use super::settings::ExecSettings;
 use super::standing::{Standing, owns_devices};
 use crate::limits::cgroup::{Groups, Wanted};
@@ -22,6 +23,7 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
         walls.environment(),
     ];
     controls.extend(walls.limits());
+    controls.push(walls.shell());
     EffectivePolicy { isolation: Some(standing.isolation), controls }
 }
 
@@ -65,12 +67,13 @@ impl Walls<'_> {
         let given = match self.isolation() {
             Isolation::Bwrap => (
                 Strength::Enforced,
-                "the workspace and a private /tmp; the system read-only",
+                "the workspace, a private /tmp and caches; the system read-only",
                 "mount namespace of bwrap",
             ),
             Isolation::Landlock => (
                 Strength::Enforced,
-                "the workspace and a private TMPDIR; the system read-only",
+                "the workspace, a private TMPDIR (/tmp itself is closed) and caches; the system \
+                 read-only; no shared memory or named semaphores, since /dev/shm is closed",
                 "Landlock",
             ),
             Isolation::Software => (
@@ -81,6 +84,10 @@ impl Walls<'_> {
             Isolation::None | Isolation::Auto => (Strength::Open, "everything", "none"),
         };
         let mut control = self.control(Subject::Files, asked, given);
+        let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
+        if let Some(cause) = private::unbounded().filter(|_| walled) {
+            control.in_force.push_str(&format!("; the private /tmp has no bound: {cause}"));
+        }
         let fallen = self.standing.fallen.iter();
         for (isolation, cause) in fallen {
             control.in_force.push_str(&format!("; {isolation} does not work here: {cause}"));
@@ -122,7 +129,8 @@ impl Walls<'_> {
             }
             Isolation::Landlock | Isolation::Software | Isolation::None | Isolation::Auto => (
                 Strength::Advisory,
-                "they hold for files, not for commands",
+                "they hold for files; a command that needs them is refused, unless it was accepted \
+                 that they are not enforced",
                 "none: a grant on a directory has no exceptions",
             ),
         };
@@ -197,11 +205,13 @@ impl Walls<'_> {
 
     fn orphans(&self) -> Control {
         if self.isolation() == Isolation::Bwrap {
-            let given = (
-                Strength::Enforced,
-                "everything ends with its command, and with this process",
-                "pid namespace of bwrap",
-            );
+            let own_family = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.own_family);
+            let mechanism = match own_family {
+                true => "pid namespaces",
+                false => "pid namespace of bwrap, and a watchdog that outlives this process",
+            };
+            let ends = "everything ends with its command, and with this process";
+            let given = (Strength::Enforced, ends, mechanism);
             return self.control(Subject::Orphans, "none", given);
         }
         // What a command could do about it: leave its group, end the watchdog, or lock it out of the
@@ -249,6 +259,10 @@ impl Walls<'_> {
             false => Wanted { memory: None, processes: Some(100) },
         };
         groups.make(&wanted).map_err(|lack| lack.cause)?;
+        if !self.settings.always_groups() {
+            // A question alone starts none.
+            return Ok(());
+        }
         watchdog::stand(&groups.parents()).map_err(|error| {
             format!(
                 "a control group ends with its command, and not when this process is killed: no \
@@ -276,9 +290,27 @@ impl Walls<'_> {
         Control {
             subject: Subject::Environment,
             asked: "a fixed small set, then the scope's, then the command's".to_owned(),
-            in_force: "that; variables that load code are refused".to_owned(),
+            in_force: match self.isolation() {
+                Isolation::Bwrap | Isolation::Landlock => {
+                    "that; variables that load code act only behind the walls".to_owned()
+                }
+                Isolation::Software | Isolation::None | Isolation::Auto => {
+                    "that; variables that load code are refused".to_owned()
+                }
+            },
             strength: Strength::Enforced,
             mechanism: "made anew for each command".to_owned(),
+            proof: None,
+        }
+    }
+
+    fn shell(&self) -> Control {
+        Control {
+            subject: Subject::Shell,
+            asked: self.settings.shell.as_str().to_owned(),
+            in_force: self.standing.shell.to_string_lossy().into_owned(),
+            strength: Strength::Enforced,
+            mechanism: "found on this host".to_owned(),
             proof: None,
         }
     }

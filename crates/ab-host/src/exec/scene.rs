@@ -1,6 +1,7 @@
 //! What one command may see, opened before it starts: handles, so that nobody can swap them, and
 //! the names that they have at that moment.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use ab_core::{Verb, WsPath};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
+use super::binds::{self, Bound};
 use super::placeholder::Placeholder;
+use super::requirements::{self, Requirement};
 use super::settings::needs_group;
 use crate::blocking;
 use crate::failure::Act;
@@ -41,6 +44,22 @@ pub(super) struct Visible {
     pub(super) contested: bool,
 }
 
+impl Visible {
+    fn has_cover(&self, below: &WsPath) -> bool {
+        self.covers.iter().any(|cover| cover.below == below.as_str())
+    }
+
+    /// Whether `below` lies in a part that commands cannot change.
+    fn is_kept(&self, below: &WsPath) -> bool {
+        let above = |cover: &&Cover| {
+            let rest = below.as_str().strip_prefix(cover.below.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let mut above = self.covers.iter().filter(above);
+        self.read_only || above.any(|cover| cover.with == With::ReadOnly)
+    }
+}
+
 /// Something inside a directory, as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
@@ -54,31 +73,35 @@ pub(super) struct Scene {
     /// The workspace, or the scope, first; then its neighbours.
     pub(super) visible: Vec<Visible>,
     pub(super) cwd: OwnedFd,
+    /// Directories of the host beside it.
+    pub(super) binds: Vec<Bound>,
     /// The working directory's name on the host, and below the fence.
     pub(super) cwd_path: String,
     pub(super) cwd_below: String,
     /// Absolute paths that mean the fence.
     pub(super) aliases: Vec<String>,
     pub(super) limits: ExecLimits,
+    /// The limits that its control group sees to.
+    pub(super) grouped: Wanted,
     group: Option<Group>,
 }
 
-impl Scene {
-    pub(super) fn own(&self) -> &Visible {
-        // Made with one, and nothing takes it away.
-        &self.visible[0]
-    }
+/// What a scene is opened for.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) isolation: Isolation,
+    pub(super) limits: ExecLimits,
+    /// What may be missing although it was asked for.
+    pub(super) accepted: BTreeSet<Requirement>,
+}
 
+impl Scene {
     /// The files by which a child enters its control group.
     pub(super) fn entries(&self) -> Result<Vec<OwnedFd>> {
         let entries = self.group.as_ref().map(Group::entry_files).transpose();
         entries.map(Option::unwrap_or_default).map_err(|cause| {
             Error::new(Code::MissingUtilities, Kind::Unavailable, cause.to_string())
         })
-    }
-
-    pub(super) fn has_group(&self) -> bool {
-        self.group.is_some()
     }
 
     /// What must outlive the command: its control group, and what stands for missing paths.
@@ -94,14 +117,13 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 pub(super) async fn open(
     shared: &Arc<Shared>,
     request: &ExecRequest,
-    isolation: Isolation,
-    limits: ExecLimits,
+    terms: Terms,
 ) -> Result<Scene> {
     let plain = request.restrictions.is_empty() && request.layout.neighbours.is_empty();
-    if plain && !needs_group(&limits) {
+    if plain && !needs_group(&terms.limits) {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
         if let (Some(own), Some(cwd)) = (cached(&request.cwd.fence()), cached(&request.cwd)) {
-            return opened(shared, request, isolation, limits, (own, cwd));
+            return opened(shared, request, &terms, (own, cwd));
         }
     }
     let (shared, request) = (shared.clone(), request.clone());
@@ -111,7 +133,7 @@ pub(super) async fn open(
             shared.jail.open(path, DIRECTORY, Final::Follow).map_err(|fault| act.failed(fault))
         };
         let (own, cwd) = (open(&request.cwd.fence())?, open(&request.cwd)?);
-        opened(&shared, &request, isolation, limits, (own, cwd))
+        opened(&shared, &request, &terms, (own, cwd))
     })
     .await
 }
@@ -120,11 +142,11 @@ pub(super) async fn open(
 fn opened(
     shared: &Shared,
     request: &ExecRequest,
-    isolation: Isolation,
-    limits: ExecLimits,
+    terms: &Terms,
     (own, cwd): (OwnedFd, OwnedFd),
 ) -> Result<Scene> {
-    let fence = request.cwd.fence();
+    let isolation = terms.isolation;
+    let fence = request.cwd.fence().without_rules();
     let act = Act::new(Verb::Exec, &request.cwd);
     let own = Visible {
         path: name_of(&own, act)?,
@@ -150,10 +172,7 @@ fn opened(
         true => alias.clone(),
         false => format!("{}/{fence}", alias.trim_end_matches('/')),
     };
-    let group = match needs_group(&limits) {
-        true => grouped(&limits),
-        false => None,
-    };
+    let (group, grouped) = grouped(&terms.limits, &terms.accepted)?;
     Ok(Scene {
         cwd_path: match request.cwd == fence {
             true => visible[0].path.clone(),
@@ -162,22 +181,43 @@ fn opened(
         cwd_below: request.cwd.below_fence().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,
+        binds: binds::open(shared, request, isolation, act)?,
         cwd,
-        limits,
+        limits: terms.limits,
+        grouped,
         group,
     })
 }
 
-/// A group with the limits, and somebody to end it when we cannot; nothing where none can be made.
-fn grouped(limits: &ExecLimits) -> Option<Group> {
+/// A group with the limits, and a watchdog that ends it when we cannot; nothing where no limit needs
+/// one. Says which limits it has.
+///
+/// # Errors
+/// A limit cannot be set, and that was not accepted.
+pub(super) fn grouped(
+    limits: &ExecLimits,
+    accepted: &BTreeSet<Requirement>,
+) -> Result<(Option<Group>, Wanted)> {
+    if !needs_group(limits) {
+        return Ok((None, Wanted::default()));
+    }
     // What processes that were killed together with their watchdog have left.
     SWEPT.call_once(cgroup::sweep);
     let groups = Groups::find();
-    let wanted = Wanted { memory: limits.memory, processes: limits.processes };
-    let group = groups.make(&wanted).ok()?;
+    let all = Wanted { memory: limits.memory, processes: limits.processes };
+    let needed = requirements::needed(all, accepted);
+    let (group, wanted) = match groups.make(&all) {
+        Ok(group) => (group, all),
+        Err(_) if needed == Wanted::default() => return Ok((None, needed)),
+        Err(lack) if needed == all => return Err(requirements::unlimited(needed, &lack)),
+        Err(_) => match groups.make(&needed) {
+            Ok(group) => (group, needed),
+            Err(lack) => return Err(requirements::unlimited(needed, &lack)),
+        },
+    };
     // Without one the group still has its limits; what then holds is said by the policy.
     let _ = watchdog::stand(&groups.parents());
-    Some(group)
+    Ok((Some(group), wanted))
 }
 
 /// The name that a directory has on the host now.
@@ -222,15 +262,11 @@ fn covered(
     if restrictions.hidden.iter().any(|path| root.starts_with(path)) {
         return Err(act.error(Kind::NotFound, "no such file or directory"));
     }
-    let hidden = restrictions.hidden.iter().map(|path| (path, true));
-    let kept = restrictions.read_only.iter().map(|path| (path, false));
-    let mut wanted: Vec<(WsPath, bool)> = hidden
-        .chain(kept)
-        .filter_map(|(path, hidden)| Some((path.strip_prefix(root)?, hidden)))
-        .filter(|(below, _)| !below.is_root())
-        .collect();
-    // From the outside in; of two for one path, hidden wins by coming last.
-    wanted.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+    let below = |paths: &[WsPath]| -> Vec<WsPath> {
+        let inside = paths.iter().filter_map(|path| path.strip_prefix(root));
+        inside.filter(|below| !below.is_root()).collect()
+    };
+    let wanted = needed(&below(&restrictions.hidden), &below(&restrictions.read_only));
     for (below, hidden) in wanted {
         let target = match pin(&mut visible, &below, root, jail, act)? {
             Way::Whole => below,
@@ -238,9 +274,29 @@ fn covered(
             // Nothing can be made below a file that cannot be moved away.
             Way::File => continue,
         };
-        cover(&mut visible, target, hidden, root, (jail, isolation), act)?;
+        // Two ways may end at the same missing directory.
+        if !visible.has_cover(&target) {
+            cover(&mut visible, target, hidden, root, (jail, isolation), act)?;
+        }
     }
     Ok(visible)
+}
+
+/// The restrictions that say something, from the outside in: each path once, and nothing below a
+/// hidden path, nor a read-only path below another. The flag says whether the path is hidden.
+fn needed(hidden: &[WsPath], read_only: &[WsPath]) -> Vec<(WsPath, bool)> {
+    let below_other = |path: &WsPath, others: &[WsPath]| {
+        others.iter().any(|other| other != path && path.starts_with(other))
+    };
+    let hides = hidden.iter().filter(|path| !below_other(path, hidden));
+    let keeps = read_only.iter().filter(|path| {
+        !hidden.iter().any(|other| path.starts_with(other)) && !below_other(path, read_only)
+    });
+    let hides = hides.map(|path| (path.clone(), true));
+    let mut needed: Vec<_> = hides.chain(keeps.map(|path| (path.clone(), false))).collect();
+    needed.sort();
+    needed.dedup();
+    needed
 }
 
 /// How far the way to a restricted path goes.
@@ -277,9 +333,11 @@ fn pin(
         if !kind.is_dir() && is_placeholder(jail, &root.join(&way), act)? {
             return Ok(Way::Missing(way));
         }
-        if !visible.covers.iter().any(|it| it.below == way.as_str()) {
+        if !visible.has_cover(&way) {
+            // A mount of its own does not inherit that the one around it is read-only.
+            let with = if visible.is_kept(&way) { With::ReadOnly } else { With::Itself };
             visible.seen.push(Seen { below: way.as_str().to_owned(), identity });
-            visible.covers.push(Cover { below: way.as_str().to_owned(), with: With::Itself });
+            visible.covers.push(Cover { below: way.as_str().to_owned(), with });
         }
         if !kind.is_dir() {
             return Ok(Way::File);
@@ -341,7 +399,8 @@ fn held(
             Err(errno) => return Err(act.failed(errno)),
         }
     }
-    Err(act.failed(Errno::AGAIN))
+    // A command holds a lock on a file that looks like one. It is covered like any other file.
+    Ok(None)
 }
 
 /// Whether what is there stands for something that is not.
@@ -366,7 +425,34 @@ fn identity(jail: &Jail, path: &WsPath) -> Result<(FileType, String), Fault> {
 }
 
 /// Which file a handle means, as `stat` prints it.
-pub(super) fn identity_of(handle: &OwnedFd) -> Option<String> {
-    let stat = rustix::fs::fstat(handle).ok()?;
-    Some(format!("{}:{}", stat.st_dev, stat.st_ino))
+pub(super) fn identity_of(handle: &OwnedFd) -> Result<String, Errno> {
+    let stat = rustix::fs::fstat(handle)?;
+    Ok(format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::PathRules;
+
+    use super::*;
+
+    #[test]
+    fn restrictions_are_reduced_to_those_that_say_something() {
+        let paths = |paths: &[&str]| -> Vec<WsPath> {
+            paths.iter().map(|path| PathRules::lenient().parse(path).unwrap()).collect()
+        };
+        let check = |hidden: &[&str], read_only: &[&str], expect: &[(&str, bool)]| {
+            let reduced = needed(&paths(hidden), &paths(read_only));
+            let reduced: Vec<_> = reduced.iter().map(|(path, it)| (path.as_str(), *it)).collect();
+            assert_eq!(reduced, expect, "--hide {hidden:?} --read-only {read_only:?}");
+        };
+        check(&["a", "a/b"], &[], &[("a", true)]);
+        check(&["a/b", "a", "a"], &[], &[("a", true)]);
+        check(&["a"], &["a"], &[("a", true)]);
+        check(&["a"], &["a/b"], &[("a", true)]);
+        check(&["a/b"], &["a"], &[("a", false), ("a/b", true)]);
+        check(&["a/b"], &["a", "a/b/c", "a/d"], &[("a", false), ("a/b", true)]);
+        check(&[], &["a/b", "a", "ab"], &[("a", false), ("ab", false)]);
+        check(&["a", "ab"], &["a/b", "abc"], &[("a", true), ("ab", true), ("abc", false)]);
+    }
 }

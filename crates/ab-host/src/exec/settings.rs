@@ -1,11 +1,13 @@
 //! What can be set about commands, with its defaults.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use ab_core::confines::Screen;
 use ab_core::effective::{Isolation, Network};
 use ab_core::process::ExecLimits;
 
+use super::requirements::Requirement;
 use crate::process::spool;
 pub use crate::sandbox::bwrap::SANDBOX_ROOT;
 
@@ -49,6 +51,27 @@ impl Default for Spooling {
     }
 }
 
+/// Programs of the host outside the system's directories. Commands may read and run them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toolchain {
+    /// Directories and files that become visible, read-only, at their own paths.
+    pub readable: Vec<PathBuf>,
+    /// Directories of programs. They come before the system's on the path, in this order.
+    pub bin: Vec<PathBuf>,
+    /// Variables by which its programs find their files. Those that a caller gives win.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl Toolchain {
+    /// One directory with everything in it; its `bin`, if there is one, is on the path.
+    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
+        let bin = Some(directory.join("bin")).filter(|bin| bin.is_dir());
+        let environment = BTreeMap::new();
+        Self { readable: vec![directory], bin: bin.into_iter().collect(), environment }
+    }
+}
+
 /// How the commands of a local workspace run.
 #[derive(Clone, Debug)]
 pub struct ExecSettings {
@@ -60,17 +83,29 @@ pub struct ExecSettings {
     /// Bounds of every command; a command's own can only be tighter.
     pub limits: ExecLimits,
     pub spooling: Spooling,
-    /// Directories of the host that every command may read, such as those of compilers; their `bin`
-    /// comes first on the path.
-    pub toolchains: Vec<PathBuf>,
+    /// Compilers and the like of the host that every command may use.
+    pub toolchains: Vec<Toolchain>,
     /// The bwrap to use, unless it is the system's.
     pub bwrap: Option<PathBuf>,
-    /// Where temporary files are made: spools, and the `TMPDIR` of commands under Landlock.
+    /// Where temporary files are made: spools, and the private `/tmp` and caches of a workspace or
+    /// scope.
     pub temporary: PathBuf,
+    /// What may be missing although it was asked for by name. A command is refused when something
+    /// else that was asked for cannot be enforced.
+    pub accept_unenforced: BTreeSet<Requirement>,
+    /// Limits among [`limits`](Self::limits) that nobody asked for, such as the defaults of a
+    /// daemon: they may be missing too, unless a command asks for the same.
+    pub unasked: BTreeSet<Requirement>,
+    /// A directory in which caches of programs stay after the driver, one directory inside it for
+    /// each workspace and scope. Without one they are made in `temporary` and go with the driver.
+    pub caches: Option<PathBuf>,
     /// Looks at the words of command lines, which is all that isolation `software` is. Without one
     /// that isolation does not work.
     pub screen: Option<Screen>,
 }
+
+/// Directories of the system that a command may name where its words are looked at.
+pub const READABLE_SYSTEM: &[&str] = crate::sandbox::bwrap::SYSTEM;
 
 impl ExecSettings {
     /// Whether every command has a limit for which a control group is made.
@@ -97,6 +132,9 @@ impl Default for ExecSettings {
             toolchains: Vec::new(),
             bwrap: None,
             temporary: PathBuf::from(TEMPORARY),
+            accept_unenforced: BTreeSet::new(),
+            unasked: BTreeSet::new(),
+            caches: None,
             screen: None,
         }
     }

@@ -6,16 +6,17 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
 
 use super::settings::{ExecSettings, SYSTEM_PATH, Shell};
+use super::trouble::Unproven;
 use super::{Runner, canary};
 use crate::facilities::program::is_program;
 use crate::local::Shared;
-use crate::process::child::can_fix_devices;
+use crate::process::child::{can_fix_devices, can_make_families};
 use crate::sandbox::bwrap::{self, SystemPlace};
 use crate::sandbox::landlock;
 
@@ -44,6 +45,9 @@ pub(super) struct Bwrap {
     pub(super) system: Arc<[SystemPlace]>,
     /// Whether the host's devices must be kept from commands that run as their owner, and can be.
     pub(super) fixes_devices: bool,
+    /// Whether it can be the first process of a pid namespace of ours, which ends with it however
+    /// far it has come with its own.
+    pub(super) own_family: bool,
     /// Rules against signals to, and sockets without a path of, others; where the kernel has them.
     pub(super) scopes: Option<Arc<OwnedFd>>,
     /// Whether `env` can give ignored signals back to a command on a terminal.
@@ -53,8 +57,8 @@ pub(super) struct Bwrap {
 impl Standing {
     /// The path on which commands find programs.
     pub(super) fn path(&self, settings: &ExecSettings) -> String {
-        let own = settings.toolchains.iter().map(|directory| directory.join("bin"));
-        let own = own.filter(|bin| bin.is_dir()).map(|bin| bin.to_string_lossy().into_owned());
+        let own = settings.toolchains.iter().flat_map(|toolchain| &toolchain.bin);
+        let own = own.map(|bin| bin.to_string_lossy().into_owned());
         let all: Vec<String> = own.chain(SYSTEM_PATH.iter().map(|p| (*p).to_owned())).collect();
         all.join(":")
     }
@@ -64,6 +68,7 @@ impl Standing {
 pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<Standing>> {
     let settings = &runner.settings;
     let shell = shell(settings.shell, program)?;
+    check_toolchains(settings)?;
     let order: &[Isolation] = match settings.isolation {
         Isolation::Auto => &[Isolation::Bwrap, Isolation::Landlock, Isolation::Software],
         Isolation::Bwrap => &[Isolation::Bwrap],
@@ -76,22 +81,24 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<St
         let key = key(*isolation, settings, shared);
         let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let tried = match known {
-            Some(known) => known,
+            Some(known) => Ok(known),
             None => {
                 let tried = attempt(*isolation, runner, shared, &shell).await;
-                if tried.is_ok() {
+                if let Ok(proven) = &tried {
                     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-                    known.insert(key, tried.clone());
+                    known.insert(key, proven.clone());
                 }
                 tried
             }
         };
         match tried {
-            Ok((bwrap, proof)) => {
+            Ok(Proven { bwrap, proof }) => {
                 let standing = Standing { isolation: *isolation, shell, bwrap, proof, fallen };
                 return above_floor(settings, standing).map(Arc::new);
             }
-            Err(cause) => fallen.push((*isolation, cause)),
+            Err(Unproven::Impossible(cause)) => fallen.push((*isolation, cause)),
+            // Nothing is known about it: neither this answer nor a weaker isolation is kept.
+            Err(Unproven::Failed(error)) => return Err(error),
         }
     }
     let causes: Vec<String> = fallen.iter().map(|(it, cause)| format!("{it}: {cause}")).collect();
@@ -99,10 +106,16 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<St
         .with_hint("agent-backend doctor says what this host lacks"))
 }
 
-type Tried = std::result::Result<(Option<Bwrap>, Option<String>), String>;
+/// An isolation that was seen to work.
+#[derive(Clone, Debug, Default)]
+struct Proven {
+    bwrap: Option<Bwrap>,
+    /// What was tried; nothing where there is nothing to try.
+    proof: Option<String>,
+}
 
 /// What was found out before, by what it holds for.
-static KNOWN: LazyLock<Mutex<HashMap<String, Tried>>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<HashMap<String, Proven>>> = LazyLock::new(Mutex::default);
 
 fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -121,20 +134,20 @@ async fn attempt(
     runner: &Runner,
     shared: &Arc<Shared>,
     shell: &Path,
-) -> Tried {
+) -> std::result::Result<Proven, Unproven> {
     let bwrap = match isolation {
         Isolation::Bwrap => Some(prepare(&runner.settings, shared)?),
         Isolation::Landlock => {
-            landlock::version().ok_or("the kernel has no Landlock, or it is not switched on")?;
+            let lacking = "the kernel has no Landlock, or it is not switched on";
+            landlock::version().ok_or_else(|| Unproven::impossible(lacking))?;
             None
         }
         Isolation::Software => {
-            runner.settings.screen.ok_or(
-                "nothing was given that looks at command lines (the setting 'screen' of the driver)",
-            )?;
-            return Ok((None, None));
+            let lacking = "nothing was given that looks at command lines (the setting 'screen' of the driver)";
+            runner.settings.screen.ok_or_else(|| Unproven::impossible(lacking))?;
+            return Ok(Proven::default());
         }
-        Isolation::None | Isolation::Auto => return Ok((None, None)),
+        Isolation::None | Isolation::Auto => return Ok(Proven::default()),
     };
     let mut standing =
         Standing { isolation, shell: shell.to_owned(), bwrap, proof: None, fallen: Vec::new() };
@@ -142,29 +155,52 @@ async fn attempt(
     if let Some(bwrap) = &mut standing.bwrap {
         bwrap.restores_signals = proof.restores_signals;
     }
-    Ok((standing.bwrap, Some(proof.text)))
+    Ok(Proven { bwrap: standing.bwrap, proof: Some(proof.text) })
 }
 
-fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwrap, String> {
-    let path = bwrap_path(settings).ok_or("no program 'bwrap' on the path of the system")?;
+fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwrap, Unproven> {
+    let lacking = || Unproven::impossible("no program 'bwrap' on the path of the system");
+    let path = bwrap_path(settings).ok_or_else(lacking)?;
     let inside = shared.aliases.iter().any(|root| path.starts_with(root));
     if inside {
-        return Err(format!(
-            "{} lies in the workspace, where commands can change it",
-            path.display()
-        ));
+        let place = path.display();
+        return Err(Unproven::Impossible(format!(
+            "{place} lies in the workspace, where commands can change it"
+        )));
     }
     let setuid = bwrap::is_setuid(&path);
     // One that changes its user may not be kept from new privileges, which rules need.
-    let scopes = if setuid { None } else { landlock::scopes()?.map(Arc::new) };
+    let scopes = match setuid {
+        true => None,
+        false => {
+            landlock::scopes().map_err(|error| Unproven::by_error(Isolation::Bwrap, &error))?
+        }
+    };
+    let scopes = scopes.map(Arc::new);
     let copy = copy(&path, setuid)?;
     // Where that cannot be had, what it means is said by the policy.
-    let fixes_devices = owns_devices() && *FIXES_DEVICES;
+    let fixes_devices = owns_devices() && ability(&FIXES_DEVICES, can_fix_devices)?;
+    let own_family = ability(&MAKES_FAMILIES, can_make_families)?;
     let system = bwrap::system().into();
-    Ok(Bwrap { path, setuid, copy, fixes_devices, system, scopes, restores_signals: false })
+    let restores_signals = false;
+    Ok(Bwrap { path, setuid, copy, fixes_devices, own_family, system, scopes, restores_signals })
 }
 
-static FIXES_DEVICES: LazyLock<bool> = LazyLock::new(can_fix_devices);
+static FIXES_DEVICES: OnceLock<bool> = OnceLock::new();
+static MAKES_FAMILIES: OnceLock<bool> = OnceLock::new();
+
+/// Something that is tried until the host has said yes or no.
+fn ability(
+    known: &OnceLock<bool>,
+    find: fn() -> std::io::Result<bool>,
+) -> std::result::Result<bool, Unproven> {
+    if let Some(known) = known.get() {
+        return Ok(*known);
+    }
+    let act = "a namespace cannot be tried";
+    let found = find().map_err(|error| Unproven::by_errno(Isolation::Bwrap, act, &error))?;
+    Ok(*known.get_or_init(|| found))
+}
 
 /// Whether commands run as the owner of the host's devices.
 pub(super) fn owns_devices() -> bool {
@@ -175,9 +211,10 @@ pub(super) fn owns_devices() -> bool {
 
 /// What to run instead of the file at `path`. Others than its owner can do nothing to it, and some
 /// hosts grant namespaces to that very file.
-fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, String> {
+fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Unproven> {
     use std::os::unix::fs::MetadataExt;
-    let failed = |error: std::io::Error| format!("{} cannot be read: {error}", path.display());
+    let act = format!("cannot read {}", path.display());
+    let failed = |error: std::io::Error| Unproven::by_errno(Isolation::Bwrap, &act, &error);
     let found = path.metadata().map_err(failed)?;
     let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     let user = rustix::process::geteuid();
@@ -187,7 +224,8 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Str
         return Ok(None);
     }
     if found.len() > LARGEST_BWRAP {
-        return Err(format!("{} is larger than any bwrap", path.display()));
+        let cause = format!("{} is larger than any bwrap", path.display());
+        return Err(Unproven::Impossible(cause));
     }
     // Workspaces of one process share one copy.
     let key = (found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec());
@@ -197,7 +235,8 @@ fn copy(path: &Path, setuid: bool) -> std::result::Result<Option<Arc<[u8]>>, Str
     }
     let program: Arc<[u8]> = std::fs::read(path).map_err(failed)?.into();
     if program.starts_with(b"#!") {
-        return Err(format!("{} is a script; the program itself is needed", path.display()));
+        let cause = format!("{} is a script; the program itself is needed", path.display());
+        return Err(Unproven::Impossible(cause));
     }
     *last = Some((key, program.clone()));
     Ok(Some(program))
@@ -229,6 +268,25 @@ fn shell(wanted: Shell, find: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBu
         let message = format!("no shell '{}' on the path of the system", names.join("' or '"));
         missing(message)
     })
+}
+
+/// A toolchain that is not there would be missed only by the command that needs it.
+fn check_toolchains(settings: &ExecSettings) -> Result<()> {
+    for path in settings.toolchains.iter().flat_map(|toolchain| &toolchain.readable) {
+        let found = std::fs::metadata(path).map_err(|error| {
+            let message = format!("cannot open the toolchain {}: {error}", path.display());
+            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+                .with_hint("name a directory that exists")
+        })?;
+        if path.is_relative() || !(found.is_dir() || found.is_file()) || path.to_str().is_none() {
+            let message = format!(
+                "the toolchain {} is no absolute path of a directory or file",
+                path.display()
+            );
+            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+        }
+    }
+    Ok(())
 }
 
 fn above_floor(settings: &ExecSettings, standing: Standing) -> Result<Standing> {

@@ -8,7 +8,9 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Facility, Lack, Name};
-use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, mounted, own_group, refused};
+use crate::limits::cgroup::Groups;
+use crate::limits::cgroup::delegation::{Facts, Way, way};
+use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, refused, unseen};
 
 /// What the groups of this host can do.
 #[derive(Debug, Default)]
@@ -22,44 +24,40 @@ struct Found {
 
 pub(super) fn groups() -> Facility {
     let absence = "commands cannot be limited as a group";
-    let mounts = match fs::read_to_string("/proc/self/mounts") {
-        Ok(mounts) => mounts,
-        Err(error) => {
-            let lack = Lack::new(format!("/proc does not tell the mounts: {error}"), "mount /proc");
-            return Facility::missing(Name::Cgroups, absence, lack);
-        }
-    };
-    let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let hierarchies = mounted(&mounts);
-    if hierarchies.is_empty() {
+    let mut found = Found::default();
+    let groups = Groups::find();
+    if groups.own().next().is_none() {
         let cause = "no cgroup file system is mounted";
         let lack = Lack::new(cause, "mount cgroup2 at /sys/fs/cgroup");
         return Facility::missing(Name::Cgroups, absence, lack);
     }
-    let mut found = Found::default();
-    for hierarchy in &hierarchies {
-        found.try_hierarchy(hierarchy, &own_group(hierarchy, &memberships));
+    for (hierarchy, own) in groups.own() {
+        found.try_hierarchy(hierarchy, own);
     }
     found.judged(absence)
 }
 
 impl Found {
-    /// Tries the top of the hierarchy, then the group of this process, where a service manager may
-    /// have handed out the right to make groups.
-    fn try_hierarchy(&mut self, hierarchy: &Hierarchy, own: &Path) {
-        let mut refusal = None;
-        for parent in [hierarchy.place.as_path(), own] {
-            match Group::make(parent) {
-                Ok(group) => return self.note(hierarchy, &group),
-                Err(error) => refusal = refusal.or(Some(refused(parent, &error))),
-            }
-        }
-        if self.first_refusal.is_none() {
-            self.first_refusal = refusal;
+    /// Tries our own group, below which those of commands are made.
+    fn try_hierarchy(&mut self, hierarchy: &Hierarchy, own: Option<&Path>) {
+        let made = own.ok_or_else(|| unseen(&hierarchy.place));
+        let made = made.and_then(|own| match Group::make(own) {
+            Ok(group) => Ok((own, group)),
+            Err(error) => Err(refused(own, &error)),
+        });
+        match made {
+            Ok((own, group)) => self.note(hierarchy, own, &group),
+            Err(lack) => self.refuse(lack),
         }
     }
 
-    fn note(&mut self, hierarchy: &Hierarchy, group: &Group) {
+    fn refuse(&mut self, lack: Lack) {
+        if self.first_refusal.is_none() {
+            self.first_refusal = Some(lack);
+        }
+    }
+
+    fn note(&mut self, hierarchy: &Hierarchy, own: &Path, group: &Group) {
         match &hierarchy.controllers {
             Some(controllers) => {
                 self.versions.insert("v1");
@@ -67,9 +65,20 @@ impl Found {
             }
             None => {
                 self.versions.insert("v2");
-                let controllers = fs::read_to_string(group.0.join("cgroup.controllers"));
-                let controllers = controllers.unwrap_or_default();
-                self.limits.extend(controllers.split_whitespace().map(str::to_owned));
+                let facts = Facts::of(own);
+                for controller in CONTROLLERS {
+                    match way(&facts, &[controller], process::id()) {
+                        Way::Refused(lack)
+                            if facts.controllers.iter().any(|it| it == controller) =>
+                        {
+                            self.refuse(lack);
+                        }
+                        Way::Refused(_) => {}
+                        Way::Ready | Way::HandDown | Way::MoveAndHandDown => {
+                            self.limits.insert(controller.to_owned());
+                        }
+                    }
+                }
                 let offers = |file: &str| group.0.join(file).exists();
                 self.freezes = offers("cgroup.freeze") && offers("cgroup.kill");
             }

@@ -10,7 +10,8 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::Fault;
+use super::{Fault, Purpose};
+use ab_core::WsPath;
 
 /// Links followed before a chain counts as a circle, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -37,11 +38,13 @@ pub(crate) struct Spot {
     pub(crate) dir: OwnedFd,
     /// Absent when the path leads to the base, or to a directory above where a link stands.
     pub(crate) name: Option<String>,
+    /// Where this really is, with the rules that hold there; the root where there are none.
+    pub(super) place: WsPath,
 }
 
 impl Spot {
-    pub(super) fn at(dir: OwnedFd, name: &str) -> Self {
-        Self { dir, name: Some(name.to_owned()) }
+    pub(crate) fn at(dir: OwnedFd, name: &str, place: WsPath) -> Self {
+        Self { dir, name: Some(name.to_owned()), place }
     }
 
     /// The name, or `IsADirectory` for a place that has none.
@@ -77,28 +80,104 @@ fn steps(path: &str, link: Option<&str>) -> impl DoubleEndedIterator<Item = Step
         .map(move |segment| Step { name: segment.to_owned(), link: link.map(str::to_owned) })
 }
 
-/// Walks `below` from `base`. `inside` translates absolute link targets that point below the base.
+/// Where a walk begins.
+pub(super) struct Start<'a> {
+    pub(super) base: BorrowedFd<'a>,
+    /// Where the base is, with the rules that hold there.
+    pub(super) place: &'a WsPath,
+}
+
+/// What a walk does about links at the end, missing directories, and rules.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    pub(super) last: Final,
+    pub(super) missing: Missing,
+    pub(super) purpose: Purpose,
+}
+
+/// The directories that lead from the base to where a walk is.
+struct Trail {
+    handles: Vec<OwnedFd>,
+    /// The same directories by their places; only kept where there are rules.
+    places: Vec<WsPath>,
+    purpose: Purpose,
+}
+
+impl Trail {
+    fn begin(start: &Start<'_>, purpose: Purpose) -> Result<Self, Fault> {
+        let places = if start.place.has_rules() { vec![start.place.clone()] } else { Vec::new() };
+        Ok(Self { handles: vec![open_dir(start.base, ".")?], places, purpose })
+    }
+
+    fn top(&self) -> Result<BorrowedFd<'_>, Fault> {
+        Ok(self.handles.last().ok_or(Fault::Escape)?.as_fd())
+    }
+
+    /// The place of `name` in the directory where the walk is.
+    fn place_of(&self, name: &str) -> WsPath {
+        self.places.last().map_or_else(WsPath::root, |place| place.descend(name))
+    }
+
+    fn enter(&mut self, handle: OwnedFd, name: &str) {
+        if !self.places.is_empty() {
+            self.places.push(self.place_of(name));
+        }
+        self.handles.push(handle);
+    }
+
+    fn climb(&mut self) -> Result<(), Fault> {
+        self.handles.pop();
+        self.places.pop();
+        if self.handles.is_empty() { Err(Fault::Escape) } else { Ok(()) }
+    }
+
+    fn restart(&mut self) {
+        self.handles.truncate(1);
+        self.places.truncate(1);
+    }
+
+    /// Makes a directory, where the rules let one be made.
+    fn make(&self, name: &str) -> Result<OwnedFd, Fault> {
+        Purpose::Change.judge(&self.place_of(name))?;
+        make(self.top()?, name)
+    }
+
+    /// The end of the walk, at `name` in the directory where it is.
+    fn spot(mut self, name: String) -> Result<Spot, Fault> {
+        let place = self.place_of(&name);
+        self.purpose.judge(&place)?;
+        let dir = self.handles.pop().ok_or(Fault::Escape)?;
+        Ok(Spot { dir, name: Some(name), place })
+    }
+
+    /// The end of the walk, at the directory where it is.
+    fn here(mut self) -> Result<Spot, Fault> {
+        let place = self.places.pop().unwrap_or_default();
+        self.purpose.judge(&place)?;
+        let dir = self.handles.pop().ok_or(Fault::Escape)?;
+        Ok(Spot { dir, name: None, place })
+    }
+}
+
+/// Walks `below` from a base. `inside` translates absolute link targets that point below the base.
 pub(super) fn walk(
-    base: BorrowedFd<'_>,
+    start: Start<'_>,
     below: &str,
-    last: Final,
-    missing: Missing,
+    manner: Manner,
     inside: &dyn Fn(&str) -> Option<Vec<String>>,
 ) -> Result<Spot, Fault> {
-    let mut handles = vec![open_dir(base, ".")?];
+    let Manner { last, missing, purpose } = manner;
+    let mut trail = Trail::begin(&start, purpose)?;
     let mut pending: VecDeque<Step> = steps(below, None).collect();
     let mut links = 0;
     while let Some(step) = pending.pop_front() {
-        let top = handles.last().ok_or(Fault::Escape)?.as_fd();
         if step.name == ".." {
-            handles.pop();
-            if handles.is_empty() {
-                return Err(Fault::Escape);
-            }
+            trail.climb()?;
             continue;
         }
         let is_last = pending.is_empty();
-        match look(top, &step.name)? {
+        purpose.pass(&trail.place_of(&step.name))?;
+        match look(trail.top()?, &step.name)? {
             Found::Link(target) if !(is_last && last == Final::Keep) => {
                 links += 1;
                 if links > MAX_LINKS {
@@ -106,7 +185,7 @@ pub(super) fn walk(
                 }
                 let path = if target.starts_with('/') {
                     let segments = inside(&target).ok_or(Fault::Escape)?;
-                    handles.truncate(1);
+                    trail.restart();
                     segments.join("/")
                 } else {
                     target.clone()
@@ -115,39 +194,36 @@ pub(super) fn walk(
                     pending.push_front(step);
                 }
             }
-            Found::Directory(handle) if !is_last => handles.push(handle),
+            Found::Directory(handle) if !is_last => trail.enter(handle, &step.name),
             Found::Nothing if is_last && missing == Missing::MakeParents && step.link.is_none() => {
-                return spot(handles, step.name);
+                return trail.spot(step.name);
             }
             Found::Nothing if missing != Missing::Fail => {
                 if let Some(target) = step.link {
                     return Err(Fault::Dangling(target));
                 }
-                handles.push(make(top, &step.name)?);
+                let made = trail.make(&step.name)?;
                 if is_last {
-                    handles.pop();
-                    return spot(handles, step.name);
+                    return trail.spot(step.name);
                 }
+                trail.enter(made, &step.name);
             }
             Found::Nothing if !is_last => return Err(Errno::NOENT.into()),
             Found::Other if !is_last => return Err(Errno::NOTDIR.into()),
-            Found::Other if missing == Missing::MakeAll => return Err(Errno::EXIST.into()),
+            Found::Other if missing == Missing::MakeAll => {
+                purpose.judge(&trail.place_of(&step.name))?;
+                return Err(Errno::EXIST.into());
+            }
             Found::Nothing => {
                 return match step.link {
                     Some(target) => Err(Fault::Dangling(target)),
-                    None => spot(handles, step.name),
+                    None => trail.spot(step.name),
                 };
             }
-            Found::Directory(_) | Found::Link(_) | Found::Other => return spot(handles, step.name),
+            Found::Directory(_) | Found::Link(_) | Found::Other => return trail.spot(step.name),
         }
     }
-    let dir = handles.pop().ok_or(Fault::Escape)?;
-    Ok(Spot { dir, name: None })
-}
-
-fn spot(mut handles: Vec<OwnedFd>, name: String) -> Result<Spot, Fault> {
-    let dir = handles.pop().ok_or(Fault::Escape)?;
-    Ok(Spot { dir, name: Some(name) })
+    trail.here()
 }
 
 enum Found {

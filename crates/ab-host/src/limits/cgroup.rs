@@ -3,11 +3,12 @@
 //!
 //! - First or second version is chosen per controller; a command may be in several directories.
 //! - A limit that was asked for and cannot be set is an error, never silence.
-//! - Groups are made as near to our own as possible: limits on us hold for commands too.
+//! - Groups are made below our own, never beside it: limits on us hold for commands too.
 //! - The processes enter by themselves, through [`Group::entry_files`], before they become the
-//!   command. We never move a process, least of all our own.
+//!   command. The only process that we move is our own, see [`delegation`].
 //! - Everything here may wait for the kernel's lock on groups: call it on threads that may wait.
 
+pub(crate) mod delegation;
 mod directory;
 mod wanted;
 
@@ -18,9 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
-use super::hierarchy::{Hierarchy, mounted, own_group, refused};
+use super::hierarchy::{Hierarchy, mounted, own_group, refused, unseen};
 use crate::facilities::Lack;
 use crate::process::incarnation;
+use delegation::{Facts, Way};
 use directory::{Directory, PAUSE, TRIES, Version, groups_in};
 use wanted::Limit;
 
@@ -32,11 +34,11 @@ pub(crate) struct Groups {
     sites: Vec<Site>,
 }
 
-/// A hierarchy, and the groups in it that may become parents: our own first, then outwards.
+/// A hierarchy, and our own group in it, where it is to be seen.
 #[derive(Debug)]
 struct Site {
     hierarchy: Hierarchy,
-    parents: Vec<PathBuf>,
+    own: Option<PathBuf>,
 }
 
 impl Groups {
@@ -45,22 +47,26 @@ impl Groups {
         static FOUND: OnceLock<Groups> = OnceLock::new();
         FOUND.get_or_init(|| {
             let text = |path| fs::read_to_string(path).unwrap_or_default();
-            Groups::among(&text("/proc/self/mounts"), &text("/proc/self/cgroup"))
+            Groups::among(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"))
         })
     }
 
     fn among(mounts: &str, memberships: &str) -> Groups {
         let site = |hierarchy: Hierarchy| {
-            let own = own_group(&hierarchy, memberships);
-            let parents = parents(&hierarchy.place, &own);
-            Site { hierarchy, parents }
+            let own = own_group(&hierarchy, memberships).filter(|group| group.is_dir());
+            Site { hierarchy, own }
         };
         Groups { sites: mounted(mounts).into_iter().map(site).collect() }
     }
 
     /// Every group in which [`Groups::make`] may make others.
     pub(crate) fn parents(&self) -> Vec<&Path> {
-        self.sites.iter().flat_map(|site| &site.parents).map(PathBuf::as_path).collect()
+        self.sites.iter().filter_map(|site| site.own.as_deref()).collect()
+    }
+
+    /// The hierarchies, with our own group in each where it is to be seen.
+    pub(crate) fn own(&self) -> impl Iterator<Item = (&Hierarchy, Option<&Path>)> {
+        self.sites.iter().map(|site| (&site.hierarchy, site.own.as_deref()))
     }
 
     /// Makes an empty group with the limits set. Where the second version is mounted, the group is
@@ -90,24 +96,30 @@ impl Groups {
 
     /// The first version goes first: a controller that it has is not in the second.
     fn site_for(&self, limit: Limit) -> Result<usize, Lack> {
-        let offers = |version: Version| {
-            self.sites
-                .iter()
-                .position(|site| site.version() == version && site.offers(limit.controller()))
+        let name = limit.controller();
+        let of = |version: Version| {
+            let mut sites = self.sites.iter().enumerate();
+            sites.find(|(_, site)| site.version() == version && site.may_have(name))
         };
-        offers(Version::First).or_else(|| offers(Version::Second)).ok_or_else(|| {
-            let name = limit.controller();
-            if self.sites.is_empty() {
-                let cause = "no cgroup file system is mounted";
-                return limit.lacking(&Lack::new(cause, "mount cgroup2 at /sys/fs/cgroup"));
-            }
-            let cause = format!("new groups have no controller for {name}");
-            let remedy = format!(
-                "hand it down: write +{name} to cgroup.subtree_control of the parent group, or \
-                 start with systemd-run --scope -p Delegate=yes"
-            );
-            limit.lacking(&Lack::new(cause, remedy))
-        })
+        if let Some((index, _)) = of(Version::First) {
+            return Ok(index);
+        }
+        let Some((index, site)) = of(Version::Second) else {
+            let lack = match self.sites.is_empty() {
+                true => {
+                    Lack::new("no cgroup file system is mounted", "mount cgroup2 at /sys/fs/cgroup")
+                }
+                false => Lack::new(
+                    format!("no mounted hierarchy has a controller for {name}"),
+                    "mount cgroup2 at /sys/fs/cgroup",
+                ),
+            };
+            return Err(limit.lacking(&lack));
+        };
+        match site.way(&[name]) {
+            Way::Refused(lack) => Err(limit.lacking(&lack)),
+            Way::Ready | Way::HandDown | Way::MoveAndHandDown => Ok(index),
+        }
     }
 }
 
@@ -119,57 +131,47 @@ impl Site {
         }
     }
 
-    fn offers(&self, controller: &str) -> bool {
-        self.parents.iter().any(|parent| self.hands_down(parent, controller))
+    /// Whether the controller may be in this hierarchy: the second version says so in each group.
+    fn may_have(&self, controller: &str) -> bool {
+        let controllers = self.hierarchy.controllers.as_ref();
+        controllers.is_none_or(|all| all.iter().any(|each| each == controller))
     }
 
-    /// Whether groups in `parent` have the controller.
-    fn hands_down(&self, parent: &Path, controller: &str) -> bool {
-        match &self.hierarchy.controllers {
-            Some(controllers) => controllers.iter().any(|each| each == controller),
-            None => fs::read_to_string(parent.join("cgroup.subtree_control"))
-                .is_ok_and(|given| given.split_whitespace().any(|each| each == controller)),
+    /// What has to be done for groups with these controllers in our own group.
+    fn way(&self, controllers: &[&str]) -> Way {
+        match (&self.own, self.version()) {
+            (None, _) => Way::Refused(unseen(&self.hierarchy.place)),
+            (Some(_), Version::First) => Way::Ready,
+            (Some(own), Version::Second) => {
+                delegation::way(&Facts::of(own), controllers, std::process::id())
+            }
         }
     }
 
     fn make(&self, limits: &[Limit]) -> Result<Directory, Lack> {
-        let suits = |parent: &&PathBuf| {
-            limits.iter().all(|limit| self.hands_down(parent, limit.controller()))
-        };
-        let mut refusal = None;
-        for parent in self.parents.iter().filter(suits) {
-            match new_group(parent) {
-                Ok(place) => {
-                    let directory = Directory { place, version: self.version() };
-                    for limit in limits {
-                        if let Err(error) = limit.set(&directory) {
-                            directory.remove();
-                            let cause = format!("{}: {error}", directory.place.display());
-                            let remedy = "check what the parent group allows";
-                            return Err(limit.lacking(&Lack::new(cause, remedy)));
-                        }
-                    }
-                    return Ok(directory);
-                }
-                Err(error) => refusal = refusal.or_else(|| Some(refused(parent, &error))),
-            }
-        }
-        let refusal = refusal.unwrap_or_else(|| {
-            Lack::new("no group has all the controllers", "hand them down to the same group")
-        });
-        Err(match limits.first() {
-            Some(limit) => limit.lacking(&refusal),
-            None => refusal,
+        self.made(limits).map_err(|lack| match limits.first() {
+            Some(limit) => limit.lacking(&lack),
+            None => lack,
         })
     }
-}
 
-/// The groups from `own` out to the top of the hierarchy at `place`, as far as they can be seen: a
-/// container may show only a part of the path.
-fn parents(place: &Path, own: &Path) -> Vec<PathBuf> {
-    let outwards = own.ancestors().take_while(|group| group.starts_with(place));
-    let plain = |group: &&Path| !group.components().any(|part| part.as_os_str() == "..");
-    outwards.filter(plain).filter(|group| group.is_dir()).map(Path::to_owned).collect()
+    fn made(&self, limits: &[Limit]) -> Result<Directory, Lack> {
+        let own = self.own.as_deref().ok_or_else(|| unseen(&self.hierarchy.place))?;
+        if self.version() == Version::Second {
+            let controllers: Vec<&str> = limits.iter().map(|limit| limit.controller()).collect();
+            delegation::hand_down(own, &controllers)?;
+        }
+        let place = new_group(own).map_err(|error| refused(own, &error))?;
+        let directory = Directory { place, version: self.version() };
+        for limit in limits {
+            if let Err(error) = limit.set(&directory) {
+                directory.remove();
+                let cause = format!("{}: {error}", directory.place.display());
+                return Err(Lack::new(cause, "check what the group of this process allows"));
+            }
+        }
+        Ok(directory)
+    }
 }
 
 fn new_group(parent: &Path) -> io::Result<PathBuf> {
@@ -217,6 +219,13 @@ impl Group {
     }
 
     /// Whether the kernel ended a process of the group because of the memory limit.
+    /// Whether a process is in it, or below it.
+    pub(crate) fn has_members(&self) -> bool {
+        let Some(directory) = self.directories.first() else { return false };
+        let members = fs::read_to_string(directory.place.join("cgroup.procs"));
+        members.is_ok_and(|members| !members.trim().is_empty())
+    }
+
     pub(crate) fn oom_killed(&self) -> bool {
         self.directories.iter().any(|directory| {
             let events = match directory.version {
@@ -395,35 +404,51 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let top = place.path().display();
         // Directories that are not control groups: they can be made, but have no limits to set.
-        let mounts = format!("cgroup {top} cgroup rw,memory 0 0\n");
-        let groups = Groups::among(&mounts, "4:memory:/hidden/part\n");
-        assert_eq!(groups.sites[0].parents, [place.path()]);
+        let mounts = format!("1 2 0:1 / {top} rw - cgroup cgroup rw,memory\n");
+        let groups = Groups::among(&mounts, "4:memory:/\n");
+        assert_eq!(groups.parents(), [place.path()]);
         let wanted = Wanted { memory: Some(1), processes: None };
         let lack = groups.make(&wanted).unwrap_err();
         assert!(lack.cause.starts_with("cannot set the memory limit of 1 bytes"), "{lack:?}");
         let wanted = Wanted { memory: None, processes: Some(7) };
         let lack = groups.make(&wanted).unwrap_err();
-        let expect = "cannot set the limit of 7 processes: new groups have no controller for pids";
+        let expect =
+            "cannot set the limit of 7 processes: no mounted hierarchy has a controller for pids";
         assert_eq!(lack.cause, expect);
         let lack = Groups::among("", "").make(&wanted).unwrap_err();
         assert!(lack.cause.ends_with("no cgroup file system is mounted"), "{lack:?}");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 
+    /// A command in a group beside ours, or above it, would have left the limits around us.
     #[test]
-    fn the_second_version_hands_controllers_down() {
+    fn no_group_is_made_but_below_our_own() {
         let place = tempfile::tempdir().unwrap();
-        let own = place.path().join("slice/own");
-        fs::create_dir_all(&own).unwrap();
-        fs::write(own.join("cgroup.subtree_control"), "").unwrap();
-        fs::write(place.path().join("slice/cgroup.subtree_control"), "memory pids\n").unwrap();
-        let mounts = format!("cgroup2 {} cgroup2 rw 0 0\n", place.path().display());
-        let groups = Groups::among(&mounts, "0::/slice/own\n");
-        assert_eq!(groups.sites[0].parents[0], own);
-        assert_eq!(groups.site_for(Limit::Memory(1)), Ok(0));
-        let site = &groups.sites[0];
-        assert!(!site.hands_down(&own, "memory"));
-        assert!(site.hands_down(&place.path().join("slice"), "pids"));
+        let top = place.path().display();
+        fs::create_dir_all(place.path().join("slice/own")).unwrap();
+        let write = |file: &str, text: &str| fs::write(place.path().join(file), text).unwrap();
+        write("slice/cgroup.subtree_control", "memory pids\n");
+        write("slice/own/cgroup.type", "domain\n");
+        write("slice/own/cgroup.controllers", "memory pids\n");
+        write("slice/own/cgroup.procs", &format!("{}\n1\n", std::process::id()));
+        let second = format!("1 2 0:1 / {top} rw - cgroup2 cgroup2 rw\n");
+        let first = format!("1 2 0:1 / {top} rw - cgroup cgroup rw,memory,pids\n");
+        let wanted = Wanted { memory: Some(1), processes: Some(7) };
+        for (mounts, memberships, cause) in [
+            (&second, "0::/slice/own\n", "1 other processes are in the group of this one"),
+            (&second, "0::/slice/gone\n", "the group of this process is not to be seen"),
+            (&second, "0::/../other\n", "the group of this process is not to be seen"),
+            (&first, "1:memory,pids:/slice/gone\n", "the group of this process is not to be seen"),
+        ] {
+            let lack = Groups::among(mounts, memberships).make(&wanted).unwrap_err();
+            assert!(lack.cause.contains(cause), "{lack:?}");
+        }
+        // Once it may, it is made there; that the limits cannot be set is another matter.
+        write("slice/own/cgroup.subtree_control", "memory pids\n");
+        let groups = Groups::among(&second, "0::/slice/own\n");
+        assert_eq!(groups.parents(), [place.path().join("slice/own")]);
+        let lack = groups.make(&wanted).unwrap_err();
+        assert!(lack.cause.contains("/slice/own/agent-backend-"), "{lack:?}");
     }
 
     #[test]

@@ -15,19 +15,24 @@ pub(crate) const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     pub(crate) place: PathBuf,
+    /// The group that is seen at `place`; a container may see a part of the hierarchy only.
+    pub(crate) top: String,
     /// Controllers of a first-version hierarchy; nothing for the second version, which says so in
     /// each group.
     pub(crate) controllers: Option<Vec<String>>,
 }
 
-/// The hierarchies among `mounts`, in the form of `/proc/self/mounts`.
+/// The hierarchies among `mounts`, in the form of `/proc/self/mountinfo`.
 pub(crate) fn mounted(mounts: &str) -> Vec<Hierarchy> {
     let hierarchies = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(3);
+        let (top, place) = (mount.next()?.to_owned(), mount.next()?);
         let place = PathBuf::from(place.replace("\\040", " "));
+        let mut file_system = file_system.split(' ');
+        let (kind, options) = (file_system.next()?, file_system.nth(1)?);
         match kind {
-            "cgroup2" => Some(Hierarchy { place, controllers: None }),
+            "cgroup2" => Some(Hierarchy { place, top, controllers: None }),
             "cgroup" => {
                 let named = |option: &&str| !option.starts_with("name=");
                 let controllers: Vec<String> = options
@@ -37,7 +42,7 @@ pub(crate) fn mounted(mounts: &str) -> Vec<Hierarchy> {
                     .map(str::to_owned)
                     .collect();
                 let useful = !controllers.is_empty();
-                useful.then_some(Hierarchy { place, controllers: Some(controllers) })
+                useful.then_some(Hierarchy { place, top, controllers: Some(controllers) })
             }
             _ => None,
         }
@@ -45,8 +50,9 @@ pub(crate) fn mounted(mounts: &str) -> Vec<Hierarchy> {
     hierarchies.collect()
 }
 
-/// The group of this process in a hierarchy, from text in the form of `/proc/self/cgroup`.
-pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> PathBuf {
+/// The group of this process in a hierarchy, from text in the form of `/proc/self/cgroup`. Nothing
+/// where the mount does not show it.
+pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> Option<PathBuf> {
     let group = memberships.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
         let (controllers, group) = rest.split_once(':')?;
@@ -55,8 +61,18 @@ pub(crate) fn own_group(hierarchy: &Hierarchy, memberships: &str) -> PathBuf {
             Some(wanted) => controllers.split(',').any(|each| wanted.iter().any(|it| it == each)),
         };
         belongs.then_some(group)
-    });
-    hierarchy.place.join(group.unwrap_or_default().trim_start_matches('/'))
+    })?;
+    let below = Path::new(group).strip_prefix(&hierarchy.top).ok()?;
+    let plain = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+    below.components().all(plain).then(|| hierarchy.place.join(below))
+}
+
+/// Why nothing can be made below a group that is not seen.
+pub(crate) fn unseen(place: &Path) -> Lack {
+    Lack::new(
+        format!("the group of this process is not to be seen in {}", place.display()),
+        "give the container a cgroup namespace of its own (--cgroupns=private)",
+    )
 }
 
 /// Why no group can be made in `parent`.
@@ -79,29 +95,29 @@ mod tests {
     use super::*;
 
     const HYBRID: &str = "\
-proc /proc proc rw 0 0
-tmpfs /sys/fs/cgroup tmpfs rw,mode=755 0 0
-cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu,cpuacct 0 0
-cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0
-cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0
-cgroup2 /sys/fs/cgroup/my\\040unified cgroup2 rw 0 0
+22 27 0:21 / /proc rw,nosuid - proc proc rw
+30 27 0:26 / /sys/fs/cgroup rw shared:4 - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/cpu rw,relatime shared:5 - cgroup cgroup rw,cpu,cpuacct
+32 30 0:28 /docker/abc /sys/fs/cgroup/memory ro master:6 shared:7 - cgroup cgroup rw,memory
+33 30 0:29 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+34 30 0:30 / /sys/fs/cgroup/my\\040unified rw - cgroup2 cgroup2 rw
 ";
 
-    fn first(place: &str, controllers: &[&str]) -> Hierarchy {
+    fn first(place: &str, top: &str, controllers: &[&str]) -> Hierarchy {
         let controllers = Some(controllers.iter().map(|each| (*each).to_owned()).collect());
-        Hierarchy { place: place.into(), controllers }
+        Hierarchy { place: place.into(), top: top.to_owned(), controllers }
     }
 
-    fn second(place: &str) -> Hierarchy {
-        Hierarchy { place: place.into(), controllers: None }
+    fn second(place: &str, top: &str) -> Hierarchy {
+        Hierarchy { place: place.into(), top: top.to_owned(), controllers: None }
     }
 
     #[test]
     fn hierarchies_of_both_versions_are_seen() {
         let expect = [
-            first("/sys/fs/cgroup/cpu", &["cpu"]),
-            first("/sys/fs/cgroup/memory", &["memory"]),
-            second("/sys/fs/cgroup/my unified"),
+            first("/sys/fs/cgroup/cpu", "/", &["cpu"]),
+            first("/sys/fs/cgroup/memory", "/docker/abc", &["memory"]),
+            second("/sys/fs/cgroup/my unified", "/"),
         ];
         assert_eq!(mounted(HYBRID), expect);
         assert_eq!(mounted(""), []);
@@ -109,14 +125,22 @@ cgroup2 /sys/fs/cgroup/my\\040unified cgroup2 rw 0 0
 
     #[test]
     fn the_own_group_is_found_in_each_hierarchy() {
-        let memberships = "4:memory:/a/b\n2:cpu,cpuacct:/\n1:name=systemd:/x\n0::/user.slice/c\n";
+        let memberships =
+            "4:memory:/docker/abc/d\n2:cpu,cpuacct:/\n1:name=systemd:/x\n0::/user.slice/c\n";
         for (hierarchy, group) in [
-            (first("/g/memory", &["memory"]), "/g/memory/a/b"),
-            (first("/g/cpu", &["cpu"]), "/g/cpu/"),
-            (first("/g/pids", &["pids"]), "/g/pids/"),
-            (second("/g"), "/g/user.slice/c"),
+            (first("/g/memory", "/", &["memory"]), Some("/g/memory/docker/abc/d")),
+            (first("/g/memory", "/docker/abc", &["memory"]), Some("/g/memory/d")),
+            (first("/g/memory", "/docker/ab", &["memory"]), None),
+            (first("/g/memory", "/elsewhere", &["memory"]), None),
+            (first("/g/cpu", "/", &["cpu"]), Some("/g/cpu")),
+            (first("/g/pids", "/", &["pids"]), None),
+            (second("/g", "/"), Some("/g/user.slice/c")),
+            (second("/g", "/user.slice/c"), Some("/g")),
         ] {
-            assert_eq!(own_group(&hierarchy, memberships), Path::new(group));
+            let found = own_group(&hierarchy, memberships);
+            assert_eq!(found.as_deref(), group.map(Path::new), "{hierarchy:?}");
         }
+        // Outside of what a namespace of groups shows.
+        assert_eq!(own_group(&second("/g", "/"), "0::/../../system.slice\n"), None);
     }
 }

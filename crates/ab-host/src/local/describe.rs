@@ -13,6 +13,17 @@ pub(super) struct Described {
     pub(super) stat: Stat,
     pub(super) links: u32,
     pub(super) owner: (u32, u32),
+    pub(super) content: ContentId,
+}
+
+/// Which file it is and what it holds, as far as can be told without reading it. A rename does not
+/// change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ContentId {
+    device: (u32, u32),
+    inode: u64,
+    size: u64,
+    modified: (i64, u32),
 }
 
 /// Describes an open file, whatever its name is by now.
@@ -54,7 +65,13 @@ fn describe(raw: &Statx) -> Described {
         mode: Some(u32::from(raw.stx_mode) & 0o777),
         version: version(raw),
     };
-    Described { stat, links: raw.stx_nlink, owner: (raw.stx_uid, raw.stx_gid) }
+    let content = ContentId {
+        device: (raw.stx_dev_major, raw.stx_dev_minor),
+        inode: raw.stx_ino,
+        size: raw.stx_size,
+        modified: (raw.stx_mtime.tv_sec, raw.stx_mtime.tv_nsec),
+    };
+    Described { stat, links: raw.stx_nlink, owner: (raw.stx_uid, raw.stx_gid), content }
 }
 
 /// Changes whenever the file is replaced (another inode) or written in place (times, size).

@@ -16,7 +16,7 @@ use super::write::Keep;
 use super::{Shared, describe, is_in_memory, place, read, write};
 use crate::blocking;
 use crate::failure::Act;
-use crate::jail::{Fault, Final, Missing, Spot};
+use crate::jail::{Fault, Final, Missing, Purpose, Spot};
 
 /// Most bytes that one `read_at` returns.
 const MAX_READ: usize = 16 * 1024 * 1024;
@@ -66,7 +66,7 @@ fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Owne
         Creation::IfMissing | Creation::Always => Missing::MakeParents,
     };
     for _ in 0..RACE_RETRIES {
-        let spot = shared.jail.spot(act.path, Final::Follow, missing);
+        let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, missing);
         let spot = spot.map_err(|fault| act.failed(fault))?;
         let name = spot.name().map_err(|errno| act.failed(errno))?;
         let opened = match options.create {
@@ -130,6 +130,7 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
     if options.existing == Existing::Truncate {
         ftruncate(&fd, 0)?;
     }
+    place::drop_set_id(&fd)?;
     Ok(fd)
 }
 
@@ -213,7 +214,8 @@ fn write_fully_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> 
             Err(errno) => return Err(errno),
         }
     }
-    Ok(())
+    // A command may have set such a bit since the file was opened.
+    place::drop_set_id(fd)
 }
 
 #[async_trait]
@@ -248,7 +250,8 @@ impl File for LocalFile {
         self.check_writable()?;
         self.hop(Verb::Write, move |fd| match ftruncate(fd, length) {
             Err(Errno::INVAL) => Err(Errno::FBIG),
-            result => result,
+            Err(errno) => Err(errno),
+            Ok(()) => place::drop_set_id(fd),
         })
         .await
     }

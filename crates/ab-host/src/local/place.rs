@@ -9,16 +9,19 @@ use ab_core::path::MAX_PATH_BYTES;
 use ab_core::{Kind, Result, WsPath};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{
-    CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, chmod, fstatvfs, openat, readlinkat,
-    renameat, symlinkat, utimensat,
+    CWD, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, chmod, fstat, fstatvfs, openat,
+    readlinkat, renameat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use super::write::{self, Keep};
 use super::{Shared, describe};
 use crate::failure::Act;
-use crate::jail::{Final, Missing};
+use crate::jail::{Final, Missing, Purpose};
 use crate::stripes;
+
+/// Set-user-ID and set-group-ID.
+const SET_ID: u32 = 0o6000;
 
 pub(super) fn rename(
     shared: &Shared,
@@ -31,7 +34,7 @@ pub(super) fn rename(
     if let Some(root) = [act, target].into_iter().find(|act| act.path.is_root()) {
         return Err(root.error(Kind::Invalid, "the root of the workspace stays where it is"));
     }
-    let source = shared.jail.spot(from, Final::Keep, Missing::Fail);
+    let source = shared.jail.spot_to(Purpose::Displace, from, Final::Keep, Missing::Fail);
     let source = source.map_err(|fault| act.failed(fault))?;
     let source_name = source.name().map_err(|_| act.error(Kind::Invalid, "has no name"))?;
     let described = describe::name(&source.dir, source_name).map_err(|errno| act.failed(errno))?;
@@ -41,7 +44,7 @@ pub(super) fn rename(
     if described.stat.kind == FileKind::Dir && to.starts_with(from) {
         return Err(act.error(Kind::Invalid, "a directory cannot move into itself"));
     }
-    let place = shared.jail.spot(to, Final::Keep, Missing::MakeParents);
+    let place = shared.jail.spot_to(Purpose::Displace, to, Final::Keep, Missing::MakeParents);
     let place = place.map_err(|fault| target.failed(fault))?;
     let name = place.name().map_err(|errno| target.failed(errno))?;
     let _held = stripes::lock_two((&source.dir, source_name), (&place.dir, name))
@@ -85,7 +88,7 @@ pub(super) fn symlink(shared: &Shared, act: Act<'_>, target: &str) -> Result<()>
     if !stays_inside(shared, act.path, target) {
         return Err(act.error(Kind::Escape, "the target leaves the workspace"));
     }
-    let spot = shared.jail.spot(act.path, Final::Keep, Missing::MakeParents);
+    let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Keep, Missing::MakeParents);
     let spot = spot.map_err(|fault| act.failed(fault))?;
     let name = spot.name().map_err(|_| act.failed(Errno::EXIST))?;
     symlinkat(target, &spot.dir, name).map_err(|errno| act.failed(errno))
@@ -117,7 +120,7 @@ pub(super) fn set_attributes(
     attributes: Attributes,
 ) -> Result<Stat> {
     check(act, attributes)?;
-    let open = || shared.jail.open(act.path, OFlags::PATH, Final::Follow);
+    let open = || shared.jail.open_to(Purpose::Change, act.path, OFlags::PATH, Final::Follow);
     let mut handle = open().map_err(|fault| act.failed(fault))?;
     let described = describe::handle(&handle).map_err(|errno| act.failed(errno))?;
     match described.stat.kind {
@@ -144,7 +147,7 @@ pub(super) fn check(act: Act<'_>, attributes: Attributes) -> Result<()> {
 
 /// Attributes belong to the inode: a file that others are linked to gets one of its own first.
 fn unshare(shared: &Shared, act: Act<'_>) -> Result<()> {
-    let spot = shared.jail.spot(act.path, Final::Follow, Missing::Fail);
+    let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let flags = super::read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -170,7 +173,21 @@ pub(super) fn apply(handle: &OwnedFd, attributes: Attributes) -> Result<(), Errn
         };
         utimensat(CWD, &path, &times, rustix::fs::AtFlags::empty())?;
     }
-    Ok(())
+    drop_set_id(handle)
+}
+
+/// Takes the set-user-ID and set-group-ID bits from a file that is changed in place.
+///
+/// The kernel does so when somebody without privileges writes. For root it does not, and a command
+/// may have prepared the file.
+pub(super) fn drop_set_id(handle: &OwnedFd) -> Result<(), Errno> {
+    let stat = fstat(handle)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file || stat.st_mode & SET_ID == 0 {
+        return Ok(());
+    }
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    chmod(&path, Mode::from_raw_mode(stat.st_mode & 0o777))
 }
 
 fn timespec(time: Option<SystemTime>) -> Timespec {

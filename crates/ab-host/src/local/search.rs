@@ -14,13 +14,13 @@ use ab_core::metadata::{Entry, Truncated};
 use ab_core::search::answer::{Answering, MAX_PROBLEMS, Next};
 use ab_core::search::selection::{Ground, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
 use ab_core::search::text::{FileHits, TextSearch};
-use ab_core::search::{Found, Query, Wanted, unsearchable};
+use ab_core::search::{Found, LeftOut, Query, Wanted, unsearchable};
 use ab_core::{Error, FileKind, Kind, Result, WsPath};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 use rustix::io::Errno;
 
-use super::walk::{self, Flow, Trouble, Visited, Visitor};
+use super::walk::{self, Entered, Flow, Top, Trouble, Visited, Visitor};
 use super::{Shared, TMPFS, describe, read};
 use crate::blocking::Cancel;
 use crate::failure::Act;
@@ -48,8 +48,8 @@ pub(super) fn search(
         Wanted::Text(text) => Some(TextSearch::compile(query, text)?),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let top = match (shared.jail.open(act.path, flags, Final::Follow), &text) {
-        (Ok(top), _) => Arc::new(top),
+    let (top, place) = match (shared.jail.locate(act.path, flags, Final::Follow), &text) {
+        (Ok((top, place)), _) => (Arc::new(top), place),
         (Err(Fault::Os(Errno::NOTDIR)), Some(text)) => {
             return one_file(shared, act, text, query, cancel);
         }
@@ -58,10 +58,13 @@ pub(super) fn search(
     let ground = ground_at(shared, act.path, &selection);
     let mut answering = Answering::new(&query.root, query.limits);
     match text {
-        None => find_names(act, top, &selection, ground, &mut answering, cancel)?,
+        None => {
+            let ways = Ways { act, top, place, plain: false, selection: &selection, ground };
+            find_names(ways, &mut answering, cancel)?;
+        }
         Some(text) => {
             let plain = is_plain(&top);
-            let ways = Ways { act, top, plain, selection: &selection, ground };
+            let ways = Ways { act, top, place, plain, selection: &selection, ground };
             look_in_parallel(ways, &text, query, &mut answering, cancel)?;
         }
     }
@@ -72,20 +75,16 @@ pub(super) fn search(
 struct Ways<'a> {
     act: Act<'a>,
     top: Arc<OwnedFd>,
+    /// Where it really is, with the rules that hold there.
+    place: WsPath,
     /// Whether a read there is short only at the end of a file.
     plain: bool,
     selection: &'a Selection,
     ground: Ground,
 }
 
-fn find_names(
-    act: Act<'_>,
-    top: Arc<OwnedFd>,
-    selection: &Selection,
-    ground: Ground,
-    answering: &mut Answering,
-    cancel: &Cancel,
-) -> Result<()> {
+fn find_names(ways: Ways<'_>, answering: &mut Answering, cancel: &Cancel) -> Result<()> {
+    let Ways { act, top, place, selection, ground, .. } = ways;
     let deadline = answering.deadline();
     let mut visit = |picked: Picked| {
         if cancel.is_set() {
@@ -94,8 +93,9 @@ fn find_names(
         Ok(answering.name(Entry { path: picked.path, kind: picked.kind, stat: None }))
     };
     let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
-    let walked = walk::walk(top, act.path, &mut seeker);
-    let (late, problems) = (seeker.late, seeker.problems);
+    let walked = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
+    let (late, problems, left_out) = (seeker.late, seeker.problems, seeker.left_out);
+    answering.left_out(left_out);
     walked.map_err(|errno| act.failed(errno))?;
     for (path, error) in problems {
         answering.problem(path, error);
@@ -153,6 +153,7 @@ struct Seeker<'a> {
     visits: u32,
     visit: &'a mut dyn FnMut(Picked) -> Result<Next, Errno>,
     problems: Vec<(String, Error)>,
+    left_out: LeftOut,
 }
 
 impl<'a> Seeker<'a> {
@@ -174,6 +175,7 @@ impl<'a> Seeker<'a> {
             visits: 0,
             visit,
             problems,
+            left_out: LeftOut::default(),
         }
     }
 }
@@ -190,9 +192,14 @@ impl Visitor for Seeker<'_> {
             FileKind::Dir => self.selection.enter(ground, entry.name),
             FileKind::File | FileKind::Symlink | FileKind::Other => None,
         };
-        if self.selection.picks(ground, entry.name, entry.kind)
-            && let Some(path) = entry.path()
+        let picked = self.selection.picks(ground, entry.name, entry.kind);
+        if !picked
+            && self.next.is_none()
+            && self.selection.leaves_out(ground, entry.name, entry.kind)
         {
+            self.left_out.add(entry.kind);
+        }
+        if picked && let Some(path) = entry.path() {
             let dir = entry.directory.clone();
             let picked = Picked { path, kind: entry.kind, dir, near: entry.near };
             if (self.visit)(picked)? == Next::Stop {
@@ -205,12 +212,12 @@ impl Visitor for Seeker<'_> {
         }
     }
 
-    fn entered(&mut self, path: &WsPath, directory: &OwnedFd) {
+    fn entered(&mut self, Entered { path, directory, place }: Entered<'_>) {
         let Some(mut ground) = self.next.take() else { return };
         // The ignore file of the search's root is in the ground that it began with.
         if self.selection.honours_ignore_files()
             && path != self.act.path
-            && let Some(text) = read_ignore_file(directory)
+            && let Some(text) = read_ignore_file(directory, place)
         {
             ground = self.selection.with_ignore_file(ground, &text);
         }
@@ -237,8 +244,8 @@ fn ground_at(shared: &Shared, root: &WsPath, selection: &Selection) -> Ground {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let with_file = |path: &WsPath, ground: Ground| {
-        let dir = shared.jail.open(path, flags, Final::Follow).ok();
-        match dir.and_then(|dir| read_ignore_file(&dir)) {
+        let located = shared.jail.locate(path, flags, Final::Follow).ok();
+        match located.and_then(|(dir, place)| read_ignore_file(&dir, &place)) {
             Some(text) => selection.with_ignore_file(ground, &text),
             None => ground,
         }
@@ -253,7 +260,10 @@ fn ground_at(shared: &Shared, root: &WsPath, selection: &Selection) -> Ground {
     ground
 }
 
-fn read_ignore_file(dir: &OwnedFd) -> Option<String> {
+fn read_ignore_file(dir: &OwnedFd, place: &WsPath) -> Option<String> {
+    if place.hides_child(IGNORE_FILE) {
+        return None;
+    }
     let flags = read::read_flags() | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(dir, IGNORE_FILE, flags, Mode::empty()).ok()?;
     if !describe::handle(&file).ok()?.stat.kind.is_file() {
@@ -306,20 +316,22 @@ fn look_in_parallel(
                 true => Ok(Next::Stop),
                 false => Ok(batcher.add(picked)),
             };
-            let Ways { act, top, selection, ground, .. } = ways;
+            let Ways { act, top, place, selection, ground, .. } = ways;
             let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
-            let result = walk::walk(top, act.path, &mut seeker);
-            let problems = seeker.problems;
+            let result = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
+            let (problems, left_out) = (seeker.problems, seeker.left_out);
             late.fetch_or(seeker.late, Ordering::Relaxed);
             batcher.send();
-            (result, problems)
+            (result, problems, left_out)
         });
         collect(&done_out, text, answering, &enough);
         // The lookers must not wait for someone to take their answers.
         drop(done_out);
         walker.join()
     });
-    let (result, problems) = walked.map_err(|_| act.error(Kind::Io, "a search thread failed"))?;
+    let walked = walked.map_err(|_| act.error(Kind::Io, "a search thread failed"))?;
+    let (result, problems, left_out) = walked;
+    answering.left_out(left_out);
     result.map_err(|errno| act.failed(errno))?;
     if cancel.is_set() {
         return Err(act.failed(Errno::CANCELED));

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use ab_core::metadata::{Entry, Listing, Problem, Removed, Truncated};
 use ab_core::options::{Detail, ListOptions, Missing as MissingTarget, Reach, RemoveOptions};
 use ab_core::path::RESERVED_PREFIX;
-use ab_core::{FileKind, Kind, Result, WsPath};
+use ab_core::{FileKind, Kind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::ffi::{CStr, CString};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use super::walk::{self, Flow, Trouble, Visited, Visitor};
+use super::walk::{self, Entered, Flow, Top, Trouble, Visited, Visitor};
 use super::{Shared, describe, write};
 use crate::blocking::Cancel;
 use crate::failure::Act;
-use crate::jail::{Final, Missing};
+use crate::jail::{Final, Missing, Purpose};
 
 /// Levels that a removal goes down before it moves what is deeper up, so that no depth of
 /// directories can use up the open files.
@@ -32,8 +32,9 @@ pub(super) fn list(
     cancel: &Cancel,
 ) -> Result<Listing> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let top = shared.jail.open(act.path, flags, Final::Follow);
-    let top = Arc::new(top.map_err(|fault| act.failed(fault))?);
+    let located = shared.jail.locate(act.path, flags, Final::Follow);
+    let (top, place) = located.map_err(|fault| act.failed(fault))?;
+    let top = Arc::new(top);
     if describe::handle(&top).is_ok_and(|described| described.links == 0) {
         let gone = act.error(Kind::NotFound, "the directory was removed");
         return Err(gone.with_hint("a workspace whose directory is gone must be opened anew"));
@@ -42,7 +43,8 @@ pub(super) fn list(
         return Ok(Listing::default());
     }
     let mut lister = Lister { act, options, cancel, depth: 0, listing: Listing::default() };
-    walk::walk(top, act.path, &mut lister).map_err(|errno| act.failed(errno))?;
+    walk::walk(Top { handle: top, path: act.path, place }, &mut lister)
+        .map_err(|errno| act.failed(errno))?;
     Ok(lister.listing)
 }
 
@@ -84,7 +86,7 @@ impl Visitor for Lister<'_> {
         }
     }
 
-    fn entered(&mut self, _: &WsPath, _: &OwnedFd) {
+    fn entered(&mut self, _: Entered<'_>) {
         self.depth += 1;
     }
 
@@ -120,7 +122,7 @@ pub(super) fn remove(
 }
 
 fn remove_spot(shared: &Shared, act: Act<'_>, reach: Reach, cancel: &Cancel) -> Result<Removed> {
-    let spot = shared.jail.spot(act.path, Final::Keep, Missing::Fail);
+    let spot = shared.jail.spot_to(Purpose::Displace, act.path, Final::Keep, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let described = describe::name(&spot.dir, name).map_err(|errno| act.failed(errno))?;

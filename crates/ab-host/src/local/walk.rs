@@ -26,13 +26,30 @@ pub(super) trait Visitor {
     fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno>;
 
     /// A directory is about to be listed.
-    fn entered(&mut self, path: &WsPath, directory: &OwnedFd);
+    fn entered(&mut self, entered: Entered<'_>);
 
     /// All of the directory entered last has been visited.
     fn left(&mut self);
 
     /// Something could not be looked at.
     fn trouble(&mut self, path: String, trouble: Trouble);
+}
+
+/// Where a walk begins.
+pub(super) struct Top<'a> {
+    pub(super) handle: Arc<OwnedFd>,
+    /// The path in the workspace that the caller has for it.
+    pub(super) path: &'a WsPath,
+    /// Where it really is, with the rules that hold there. What they hide is passed over.
+    pub(super) place: WsPath,
+}
+
+/// A directory that is about to be listed.
+pub(super) struct Entered<'a> {
+    pub(super) path: &'a WsPath,
+    pub(super) directory: &'a OwnedFd,
+    /// Where it really is, with the rules that hold there.
+    pub(super) place: &'a WsPath,
 }
 
 /// How to go on after an entry.
@@ -70,15 +87,16 @@ impl Visited<'_> {
     }
 }
 
-/// Visits everything below `top`, which is at `root` in the workspace.
-pub(super) fn walk(
-    top: Arc<OwnedFd>,
-    root: &WsPath,
-    visitor: &mut dyn Visitor,
-) -> Result<(), Errno> {
-    let mut walk = Walk { top: top.clone(), root, buffer: vec![MaybeUninit::uninit(); BUFFER] };
+/// Visits everything below `top` that its rules do not hide.
+pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno> {
+    let Top { handle: top, path, place } = top;
+    // The entries need the caller's path, not the rules by which the caller came here.
+    let root = path.clone().without_rules();
+    let buffer = vec![MaybeUninit::uninit(); BUFFER];
+    let mut walk = Walk { top: top.clone(), root: &root, buffer };
     let first = identity(&top)?;
-    let mut levels = vec![walk.level(root.clone(), top, first, visitor)?];
+    let at = Site { path: root.clone(), place };
+    let mut levels = vec![walk.level(at, top, first, visitor)?];
     while let Some(level) = levels.last_mut() {
         let Some(child) = level.children.pop() else {
             levels.pop();
@@ -99,13 +117,20 @@ pub(super) fn walk(
             Flow::Enter | Flow::Pass => continue,
         }
         let Some(path) = entry.path() else { continue };
+        let place = match level.place.has_rules() {
+            true => level.place.descend(name),
+            false => WsPath::root(),
+        };
         let entered = match path.as_str().len() > MAX_PATH_BYTES {
             true => Err(Errno::NAMETOOLONG),
             false => walk.open(&levels, &path).and_then(|directory| {
                 let identity = identity(&directory)?;
                 match levels.iter().any(|level| level.identity == identity) {
                     true => Err(Errno::LOOP),
-                    false => walk.level(path.clone(), Arc::new(directory), identity, visitor),
+                    false => {
+                        let site = Site { path: path.clone(), place };
+                        walk.level(site, Arc::new(directory), identity, visitor)
+                    }
                 }
             }),
         };
@@ -125,9 +150,17 @@ struct Walk<'a> {
     buffer: Vec<MaybeUninit<u8>>,
 }
 
+/// The path of a directory, and where that really is.
+struct Site {
+    path: WsPath,
+    place: WsPath,
+}
+
 /// A directory whose children are being visited.
 struct Level {
     path: WsPath,
+    /// Where it really is, with the rules that hold there.
+    place: WsPath,
     directory: Arc<OwnedFd>,
     identity: (u64, u64),
     /// All names, one after the other.
@@ -158,11 +191,12 @@ impl Walk<'_> {
 
     fn level(
         &mut self,
-        path: WsPath,
+        site: Site,
         directory: Arc<OwnedFd>,
         identity: (u64, u64),
         visitor: &mut dyn Visitor,
     ) -> Result<Level, Errno> {
+        let Site { path, place } = site;
         let (mut names, mut children) = (String::new(), Vec::new());
         let mut strangers = Vec::new();
         let mut entries = RawDir::new(&directory, &mut self.buffer);
@@ -176,6 +210,9 @@ impl Walk<'_> {
                 strangers.push(entry.file_name().to_string_lossy().into_owned());
                 continue;
             };
+            if place.hides_child(name) {
+                continue;
+            }
             let kind = match entry.file_type() {
                 FileType::Unknown => match describe::name(&directory, name) {
                     Ok(described) => described.stat.kind,
@@ -188,12 +225,12 @@ impl Walk<'_> {
             children.push(Child { start, end: names.len(), kind });
         }
         children.sort_unstable_by(|a, b| names[b.start..b.end].cmp(&names[a.start..a.end]));
-        visitor.entered(&path, &directory);
+        visitor.entered(Entered { path: &path, directory: &directory, place: &place });
         for name in strangers {
             let shown = if path.is_root() { name } else { format!("{path}/{name}") };
             visitor.trouble(shown, Trouble::NotText);
         }
-        Ok(Level { path, directory, identity, names, children })
+        Ok(Level { path, place, directory, identity, names, children })
     }
 }
 

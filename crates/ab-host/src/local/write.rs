@@ -18,10 +18,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::Shared;
-use super::describe::{self, Described};
+use super::describe::{self, ContentId, Described};
 use crate::blocking::Cancel;
 use crate::failure::Act;
-use crate::jail::{Fault, Final, Missing, Spot};
+use crate::jail::{Fault, Final, Missing, Purpose, Spot};
 use crate::stripes::{self, Across};
 
 /// How often a write that met a link where there was none starts again.
@@ -57,7 +57,7 @@ fn attempt(
             Missing::MakeParents
         }
     };
-    let spot = match shared.jail.spot(act.path, Final::Follow, missing) {
+    let spot = match shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, missing) {
         Ok(spot) => spot,
         Err(Fault::Os(Errno::NOENT)) if options.expect.is_some() => return Err(conflict(act)),
         Err(fault) => return Err(act.failed(fault)),
@@ -98,6 +98,7 @@ fn attempt(
     let stat = put(&spot, name, content, existing.as_ref(), options, cancel);
     match stat {
         Err(Errno::EXIST) if options.mode == WriteMode::CreateIfMissing => Ok(None),
+        Err(Errno::STALE) if options.expect.is_some() => Err(conflict(act)),
         result => result.map(Some).map_err(|errno| act.failed(errno)),
     }
 }
@@ -125,11 +126,19 @@ fn put(
         // Whoever goes away after this waits for the lock with its next write.
         return Err(Errno::CANCELED);
     }
-    let target = match options.mode {
-        WriteMode::CreateNew | WriteMode::CreateIfMissing => Target::Free,
-        WriteMode::CreateOrReplace | WriteMode::Replace => Target::Any,
-    };
-    temporary.rename_to(name, target)?;
+    match (options.mode, existing) {
+        (WriteMode::CreateNew | WriteMode::CreateIfMissing, _) => {
+            temporary.rename_to(name, Target::Free)?;
+        }
+        (WriteMode::CreateOrReplace | WriteMode::Replace, Some(existing))
+            if options.expect.is_some() =>
+        {
+            temporary.replace(name, existing)?;
+        }
+        (WriteMode::CreateOrReplace | WriteMode::Replace, _) => {
+            temporary.rename_to(name, Target::Any)?;
+        }
+    }
     if options.durability == Durability::Power {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fsync(openat(&spot.dir, ".", flags, Mode::empty())?)?;
@@ -153,7 +162,7 @@ pub(super) fn unshare(spot: &Spot, name: &str, file: &OwnedFd, keep: Keep) -> Re
     if keep == Keep::Content {
         copy(file, &temporary.file)?;
     }
-    temporary.rename_to(name, Target::Any)
+    temporary.replace(name, &described)
 }
 
 /// Whether a file that gets an inode of its own keeps its bytes.
@@ -235,6 +244,41 @@ impl<'a> Temporary<'a> {
             let _ = fchown(&self.file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
         }
         fchmod(&self.file, Mode::from_raw_mode(described.stat.mode.unwrap_or(0o644)))
+    }
+
+    /// Takes the place of the file that `existing` describes; `STALE` when something else is there.
+    ///
+    /// The two are exchanged, and what comes out is looked at: that tells also of a writer that no
+    /// lock has kept out. A file that came out by mistake is put back.
+    fn replace(&mut self, name: &str, existing: &Described) -> Result<(), Errno> {
+        let own = describe::handle(&self.file)?.content;
+        let is_same = |name: &str, content: &ContentId| {
+            describe::name(self.dir, name).map(|there| there.content == *content)
+        };
+        if !is_same(name, &existing.content).unwrap_or(false) {
+            return Err(Errno::STALE);
+        }
+        let exchange =
+            || renameat_with(self.dir, &self.name, self.dir, name, RenameFlags::EXCHANGE);
+        match exchange() {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Err(Errno::STALE),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                return self.rename_to(name, Target::Any);
+            }
+            Err(errno) => return Err(errno),
+        }
+        // What is now under the temporary name is removed with it.
+        if is_same(&self.name, &existing.content)? {
+            return Ok(());
+        }
+        for _ in 0..RACE_RETRIES {
+            exchange()?;
+            if is_same(&self.name, &own)? {
+                break;
+            }
+        }
+        Err(Errno::STALE)
     }
 
     fn rename_to(&mut self, name: &str, target: Target) -> Result<(), Errno> {

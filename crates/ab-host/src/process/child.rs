@@ -47,6 +47,15 @@ pub(crate) enum Terminal {
     Controlling,
 }
 
+/// Which processes the child is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Shared,
+    /// Those of a pid namespace whose first process it is. When it ends, the kernel ends all of them,
+    /// whatever they are doing and however it ended.
+    Own,
+}
+
 /// How the child sees the host's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Devices {
@@ -82,6 +91,7 @@ pub(crate) struct Image {
     pub(crate) handles: Vec<OwnedFd>,
     pub(crate) terminal: Terminal,
     pub(crate) bond: Bond,
+    pub(crate) family: Family,
     /// Signals that start out ignored; all others have their default effect.
     pub(crate) ignored: &'static [c_int],
     pub(crate) rlimits: Vec<Rlimit>,
@@ -194,7 +204,10 @@ pub(crate) fn start(
         if handle.as_raw_fd() >= FIRST_SOURCE {
             return Ok(handle.as_raw_fd());
         }
-        let copy = rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE).map_err(failed)?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(handle, FIRST_SOURCE).map_err(|errno| {
+            // What the kernel says where not even the first of these numbers may be had.
+            failed(if errno == Errno::INVAL { Errno::MFILE } else { errno })
+        })?;
         let number = copy.as_raw_fd();
         copies.0.push(copy);
         Ok(number)
@@ -220,7 +233,10 @@ pub(crate) fn start(
         failed: None,
     };
     let mut handle: c_int = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    if image.family == Family::Own {
+        flags |= libc::CLONE_NEWPID;
+    }
     let top = stack.0.as_mut_ptr_range().end.cast::<c_void>();
     // SAFETY: the stack is ours, aligned, and used by this child alone, since `CLONE_VFORK` holds
     // this thread until the child has executed or ended. `shared` outlives that, and nothing else
@@ -274,7 +290,12 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
         if image.bond == Bond::EndsWithUs {
             holds(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), Step::Session)?;
         }
-        if libc::getppid() != shared.parent {
+        // A parent that ended before that call did not bring the signal.
+        let parent = match image.family {
+            Family::Shared => libc::getppid(),
+            Family::Own => parent_outside(),
+        };
+        if parent != shared.parent {
             return Err(Step::ParentGone);
         }
         signals(image.ignored);
@@ -348,6 +369,44 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
     Err(Step::Execute)
 }
 
+/// The number of the parent as the host's `/proc` tells it: inside a new pid namespace `getppid`
+/// answers 0 for every parent outside, gone or not. Zero where it cannot be told.
+///
+/// # Safety
+/// Only in a child: it reads the file of the calling process, and nothing else.
+unsafe fn parent_outside() -> c_int {
+    // Longer than the line up to the number, whose longest part is a name of 16 bytes.
+    let mut line = [0_u8; 128];
+    // SAFETY: the path is a constant, and the buffer is as long as is said.
+    let length = unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::open(c"/proc/self/stat".as_ptr(), flags);
+        if file < 0 {
+            return 0;
+        }
+        let length = libc::read(file, line.as_mut_ptr().cast(), line.len());
+        libc::close(file);
+        length
+    };
+    let line = usize::try_from(length).ok().and_then(|length| line.get(..length));
+    line.map_or(0, parent_in)
+}
+
+/// The number of the parent in a line in the form of `/proc/self/stat`: the second word after the
+/// name, which is in parentheses and may have some of its own. Zero where there is none.
+fn parent_in(line: &[u8]) -> c_int {
+    let Some(end) = line.iter().rposition(|byte| *byte == b')') else { return 0 };
+    let mut number: c_int = 0;
+    // A space, a letter for the state, a space.
+    for byte in line.iter().skip(end + 4) {
+        if !byte.is_ascii_digit() {
+            return if *byte == b' ' { number } else { 0 };
+        }
+        number = number.wrapping_mul(10).wrapping_add(c_int::from(*byte - b'0'));
+    }
+    0
+}
+
 /// Nothing of how the parent treats signals is passed on.
 ///
 /// # Safety
@@ -411,11 +470,42 @@ const DEVICES: [&CStr; 6] =
     [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
 
 /// Whether a child can be given [`Devices::Fixed`]: tried on a thread, which then ends.
-pub(crate) fn can_fix_devices() -> bool {
-    let builder = std::thread::Builder::new().name("ab-host mounts".to_owned());
+///
+/// # Errors
+/// It could not be tried, or failed for want of something that may be there the next time.
+pub(crate) fn can_fix_devices() -> std::io::Result<bool> {
     // SAFETY: the thread does nothing else with what it sees then.
-    let tried = builder.spawn(|| unsafe { fix_devices() });
-    tried.is_ok_and(|tried| tried.join().is_ok_and(|fixed| fixed))
+    tried(|| unsafe { fix_devices() })
+}
+
+/// What came of an attempt on a thread of its own, which then ends.
+fn tried(attempt: fn() -> bool) -> std::io::Result<bool> {
+    let builder = std::thread::Builder::new().name("ab-host tries".to_owned());
+    let thread = builder.spawn(move || match attempt() {
+        true => Ok(true),
+        false => Err(std::io::Error::last_os_error()),
+    })?;
+    let outcome = thread.join().map_err(|_| std::io::Error::other("the thread was lost"))?;
+    match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {
+        Ok(done) => Ok(done),
+        Err((Some(Errno::NOMEM | Errno::AGAIN | Errno::NOSPC | Errno::MFILE), error)) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Whether a child can be given [`Family::Own`]: tried on a thread, which then ends.
+///
+/// # Errors
+/// As those of [`can_fix_devices`].
+pub(crate) fn can_make_families() -> std::io::Result<bool> {
+    // The child asks the host's `/proc` for its parent, which must be a number that we know.
+    let own = std::fs::read_link("/proc/self").ok();
+    let own = own.and_then(|link| link.to_str()?.parse().ok());
+    if own != Some(std::process::id()) {
+        return Ok(false);
+    }
+    // SAFETY: only children of the thread would be in the new namespace, and it has none.
+    tried(|| unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 })
 }
 
 /// Takes the calling thread away from the host's mounts, to a copy of them in which devices are on
@@ -458,5 +548,27 @@ pub(crate) fn block_signals() {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_is_found_behind_any_name() {
+        for (line, parent) in [
+            ("12 (sh) S 7 12 12 0 -1", 7),
+            ("12 (a) S 1 (b)) R 4711 12", 4711),
+            ("12 (sh) S 7", 0),
+            ("12 (sh) S x 1", 0),
+            ("12 sh S 7 1", 0),
+            ("", 0),
+        ] {
+            assert_eq!(parent_in(line.as_bytes()), parent, "{line}");
+        }
+        // SAFETY: it reads a file of this process.
+        let told = unsafe { parent_outside() };
+        assert_eq!(told, std::os::unix::process::parent_id().cast_signed());
     }
 }

@@ -8,10 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How the names of all processes that use this library begin.
 const OURS: &str = "agent-backend-";
 
-static PREFIX: LazyLock<String> = LazyLock::new(|| {
-    let random = RandomState::new().build_hasher().finish();
-    format!("{OURS}{}-{}-{random:016x}-", namespace(), std::process::id())
-});
+static RANDOM: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x}", RandomState::new().build_hasher().finish()));
+
+static PREFIX: LazyLock<String> =
+    LazyLock::new(|| format!("{OURS}{}-{}-{}-", namespace(), std::process::id(), *RANDOM));
+
+/// What the marks of all commands that this process starts have in common.
+pub(crate) fn mark() -> &'static str {
+    &RANDOM
+}
 
 /// How every name begins that this process makes.
 pub(crate) fn prefix() -> &'static str {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group,
-    pidfd_send_signal,
+    pidfd_send_signal, test_kill_process_group,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -123,6 +123,18 @@ impl Running {
         }
     }
 
+    /// Whether processes that it started outlive it and can be seen from here. Only once it has ended.
+    /// Those inside a bwrap cannot: they end with it.
+    pub(crate) fn has_left_some(&self) -> bool {
+        match (&self.group, self.reach) {
+            (Some(group), Reach::Leader) => group.has_members(),
+            (None, Reach::Leader) => {
+                test_kill_process_group(self.pid).is_ok() && has_living_member(self.pid)
+            }
+            (_, Reach::Inside | Reach::Beside) => false,
+        }
+    }
+
     /// Ends what left the group, as far as it can be found. Looks at every process of the host.
     pub(crate) fn kill_strays(&self) -> impl FnOnce() + Send + 'static {
         let cookie = match (&self.group, self.reach) {
@@ -166,6 +178,20 @@ fn children(pid: Pid) -> Vec<Pid> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();
     children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
+}
+
+/// Whether a process group has a member that has not ended yet. Looks at every process of the host.
+fn has_living_member(leader: Pid) -> bool {
+    let leader = leader.as_raw_nonzero().to_string();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return false };
+    entries.flatten().any(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name before it may contain anything: state, parent, group.
+        let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
+        let mut fields = fields.split(' ');
+        let (state, group) = (fields.next(), fields.nth(1));
+        group == Some(leader.as_str()) && !matches!(state, Some("Z" | "X" | "x") | None)
+    })
 }
 
 /// Sends a signal to those below a process that are in its group.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ab_core::process::{Cause, Channel, Control, Exit, Output, TAIL, TerminalSize};
+use ab_core::process::{Cause, Channel, Control, Exit, Leftovers, Output, TAIL, TerminalSize};
 use bytes::{Bytes, BytesMut};
 use rustix::fd::OwnedFd;
 use rustix::termios::Winsize;
@@ -48,6 +48,8 @@ pub(crate) struct Channels {
     /// process that lets go of them, as it does right before its end, wakes nobody up: one waking, for
     /// the end itself, is enough.
     pub(crate) theirs: Vec<OwnedFd>,
+    /// Where the first process inside a bwrap says that others were left running.
+    pub(crate) left: Option<OwnedFd>,
 }
 
 impl Channels {
@@ -78,7 +80,7 @@ pub(crate) async fn supervise(
     sink: Sink,
     mut reins: Reins,
 ) -> (Exit, Spent) {
-    let Channels { stdout, stderr, stdin, terminal, theirs } = channels;
+    let Channels { stdout, stderr, stdin, terminal, theirs, left } = channels;
     let pace = Pace::default();
     let tails = Tails::default();
     let spent = Spent::default();
@@ -88,7 +90,8 @@ pub(crate) async fn supervise(
     let feeding = feed(stdin, reins.stdin.take(), input_ended, terminal.is_some());
     tokio::pin!(feeding);
 
-    let deadline = reins.wall.map(|wall| Instant::now() + wall);
+    // A time that is too long to be counted is none.
+    let deadline = reins.wall.and_then(|wall| Instant::now().checked_add(wall));
     let (mut end_input, mut leash) = (Some(end_input), reins.leash.take());
     let (mut cause, mut last) = (Cause::Itself, None);
     let (mut flows, mut feeds, mut controls) = (true, true, true);
@@ -132,6 +135,12 @@ pub(crate) async fn supervise(
     if cause == Cause::Itself && running.ran_out_of_memory() {
         cause = Cause::Memory;
     }
+    let leftovers = match cause {
+        Cause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
+            Leftovers::Ended
+        }
+        Cause::Itself | Cause::Memory | Cause::Timeout | Cause::Dropped => Leftovers::None,
+    };
     running.kill_rest();
     drop(theirs);
     while flows {
@@ -149,8 +158,15 @@ pub(crate) async fn supervise(
         blocking::finish(group.into_removal()).await;
     }
     let (stdout_tail, stderr_tail) = tails.texts();
-    let exit = Exit { code: status.code, signal: status.signal, cause, stdout_tail, stderr_tail };
+    let Status { code, signal } = status;
+    let exit = Exit { code, signal, cause, leftovers, stdout_tail, stderr_tail };
     (exit, spent.taken())
+}
+
+/// Whether something was written to a pipe that does not block.
+fn says_so(left: &OwnedFd) -> bool {
+    let mut said = [0_u8; 1];
+    rustix::io::read(left, &mut said).is_ok_and(|length| length > 0)
 }
 
 /// Channels that have ended and are still to be closed. That takes a while, which whoever waits for the

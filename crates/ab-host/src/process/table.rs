@@ -14,6 +14,7 @@ use ab_core::{Verb, WsPath};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
+use super::incarnation;
 use super::spool::{Read, Spool};
 
 /// Processes that stay, at a time, of all scopes. One scope has at most as many as it leaves to the
@@ -26,7 +27,8 @@ pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Random, so that nobody takes a process of an earlier driver for one of this.
+    /// Random, so that nobody takes a process of an earlier driver for one of this, and then the
+    /// mark of our process.
     incarnation: String,
     next: AtomicU64,
     stop: watch::Sender<bool>,
@@ -68,7 +70,7 @@ impl Table {
     pub(crate) fn new() -> Arc<Self> {
         let random = std::hash::RandomState::new().build_hasher().finish();
         Arc::new(Self {
-            incarnation: format!("{random:016x}"),
+            incarnation: format!("{random:016x}{}", incarnation::mark()),
             next: AtomicU64::new(1),
             stop: watch::Sender::new(false),
             live: watch::Sender::new(0),

@@ -3,10 +3,12 @@
 //!
 //! - A shell, because a library does not know which program it is part of. It waits at a line that
 //!   only we hold open, so it notices every end of ours, also one that nobody can catch.
-//! - One for the whole process, started before the first command that has a control group. It costs
-//!   later commands a look whether it is still there.
-//! - It finds what is ours by name, see [`incarnation`]. So a command needs not be told to it, and
-//!   one that is started again after somebody killed it knows as much.
+//! - One for the whole process, started before the first command that needs it: one with a control
+//!   group, or a bwrap that nothing else ties to us. It costs later commands a look whether it is
+//!   still there.
+//! - It finds what is ours by name, see [`incarnation`]: groups, and processes whose environment has
+//!   our mark. So a command needs not be told to it, and one that is started again after somebody
+//!   killed it knows as much.
 //! - A process that was forked off ours and executed nothing holds the line too; then the end of
 //!   both is waited for.
 
@@ -22,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::child::{Bond, Devices, Image, Privileges, Terminal};
+use super::child::{Bond, Devices, Family, Image, Privileges, Terminal};
 use super::strays::COOKIE;
 use super::{incarnation, spawner};
 
@@ -69,7 +71,7 @@ pub(crate) fn stand(parents: &[&Path]) -> io::Result<()> {
         return Ok(());
     }
     watch.running = None;
-    let dog = start(incarnation::prefix(), parents)?;
+    let dog = start(incarnation::prefix(), incarnation::mark(), parents)?;
     for place in &watch.places {
         tell(&dog, place)?;
     }
@@ -102,7 +104,7 @@ fn tell(dog: &Watchdog, place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn start(prefix: &str, parents: &[&Path]) -> io::Result<Watchdog> {
+fn start(prefix: &str, mark: &str, parents: &[&Path]) -> io::Result<Watchdog> {
     let (theirs, line) = UnixStream::pair()?;
     // One that was stopped reads nothing, and nobody may wait for it.
     line.set_nonblocking(true)?;
@@ -116,6 +118,7 @@ fn start(prefix: &str, parents: &[&Path]) -> io::Result<Watchdog> {
         text(SCRIPT.as_bytes())?,
         c"agent-backend-watchdog".to_owned(),
         text(prefix.as_bytes())?,
+        text(mark.as_bytes())?,
     ];
     for parent in parents {
         arguments.push(text(parent.as_os_str().as_bytes())?);
@@ -131,6 +134,7 @@ fn start(prefix: &str, parents: &[&Path]) -> io::Result<Watchdog> {
         handles: vec![theirs.into(), null()?, null()?],
         terminal: Terminal::None,
         bond: Bond::Outlives,
+        family: Family::Shared,
         ignored: IGNORED,
         rlimits: Vec::new(),
         groups: Vec::new(),
@@ -154,6 +158,8 @@ mod tests {
     use crate::limits::cgroup::Groups;
 
     const PATIENCE: Duration = Duration::from_secs(30);
+    /// A mark that no process has.
+    const NOBODY: &str = "0000000000000000";
 
     fn ends(dog: &Watchdog) {
         let mut waited = [PollFd::new(&dog.handle, PollFlags::IN)];
@@ -182,7 +188,7 @@ mod tests {
         let mut bystander = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         fs::write(name("1").join("cgroup.procs"), format!("{}\n", bystander.id())).unwrap();
         symlink(&other, name("2")).unwrap();
-        let dog = start("own '$(id)' ", &[]).unwrap();
+        let dog = start("own '$(id)' ", NOBODY, &[]).unwrap();
         tell(&dog, place.path()).unwrap();
         ends(&let_go(dog));
         assert!(!name("1").exists(), "what is ours is gone");
@@ -213,7 +219,7 @@ mod tests {
             member.stdin.as_mut().unwrap().write_all(b"x").unwrap();
             let mut heard = [0];
             let entered = member.stdout.as_mut().unwrap().read_exact(&mut heard).is_ok();
-            let dog = start(&name, &found.parents()).unwrap();
+            let dog = start(&name, NOBODY, &found.parents()).unwrap();
             // As from the keyboard, or from whoever asks everybody to go.
             for signal in [rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
                 rustix::process::pidfd_send_signal(&dog.handle, signal).unwrap();

@@ -1,8 +1,10 @@
-# Waits until nobody holds the other end of its input, then ends what is in control groups whose
-# names begin with $1, in the directories that follow, and removes them. Lines of input name
-# directories in which directories with such names are removed as well.
+# Waits until nobody holds the other end of its input, then ends processes whose environment has the
+# mark $2, and what is in control groups whose names begin with $1, in the directories that follow,
+# which it removes. Lines of input name directories in which directories with such names are removed
+# as well.
 name=$1
-shift
+mark=$2
+shift 2
 count=0
 while IFS= read -r line; do
   count=$((count + 1))
@@ -24,6 +26,19 @@ end() {
   rmdir "$1"
 }
 
+# More than once, since one that is being started may be missed.
+round=0
+while [ $round -lt 200 ]; do
+  left=
+  for file in $(grep -ls "AGENT_BACKEND_PROCESS=[0-9a-f]*$mark-" /proc/[0-9]*/environ); do
+    pid=${file#/proc/}
+    kill -9 "${pid%/environ}" && left=yes
+  done
+  [ "$left" ] || [ $round -lt 2 ] || break
+  round=$((round + 1))
+  sleep 0.05 || sleep 1
+done
+
 round=0
 while [ $round -lt 200 ]; do
   left=
@@ -42,7 +57,10 @@ while [ $count -gt 0 ]; do
   eval "place=\$place$count"
   for lent in "$place/$name"*; do
     # Others may make such names in a directory that all share.
-    [ -d "$lent" ] && [ ! -L "$lent" ] && [ -O "$lent" ] && rm -rf -- "$lent"
+    [ -d "$lent" ] && [ ! -L "$lent" ] && [ -O "$lent" ] || continue
+    # A private /tmp is memory that is mounted there.
+    umount -l "$lent/tmp" 2> /dev/null
+    rm -rf -- "$lent" || { chmod -R u+rwx "$lent" && rm -rf -- "$lent"; }
   done
   count=$((count - 1))
 done

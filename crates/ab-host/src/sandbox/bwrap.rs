@@ -3,22 +3,29 @@
 //! Later mounts cover earlier ones, so the order is the meaning: the system, the empty places, and
 //! then the workspace, its neighbours and what is hidden or read-only, from the outside in.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use ab_core::effective::Network;
 
-/// Where the workspace is for commands, whatever the host calls it.
+/// A second path of the workspace for commands behind bwrap, whatever the host calls it.
 pub const SANDBOX_ROOT: &str = "/tmp/agentbe-workspace";
+/// Where commands behind bwrap find their private caches.
+pub(crate) const CACHES: &str = "/var/cache/agent-backend";
 
-/// Bytes that a command may keep in its own `/tmp`, which is memory.
+/// Bytes that fit into a private `/tmp` and into `/dev/shm`; both are memory.
 pub(crate) const TMP_SIZE: u64 = 1024 * 1024 * 1024;
+
+const TMP: &str = "/tmp";
+const VAR_TMP: &str = "/var/tmp";
 
 /// Directories of the system that every command sees and none may change.
 pub(crate) const SYSTEM: &[&str] =
     &["/usr", "/lib", "/lib64", "/lib32", "/libx32", "/bin", "/sbin"];
 
 /// Settings that programs need: names of hosts, certificates, the loader's cache, alternatives.
-pub(crate) const SETTINGS: &[&str] = &[
+const SETTINGS: &[&str] = &[
     "/etc/resolv.conf",
     "/etc/hosts",
     "/etc/host.conf",
@@ -38,6 +45,20 @@ pub(crate) const SETTINGS: &[&str] = &[
     "/etc/pki/tls/certs",
     "/etc/pki/tls/openssl.cnf",
     "/etc/alternatives",
+    // What kind of system this is: pip, apt's tools and installers look here.
+    "/etc/os-release",
+    "/etc/lsb-release",
+    "/etc/debian_version",
+    "/etc/redhat-release",
+    "/etc/fedora-release",
+    "/etc/centos-release",
+    "/etc/rocky-release",
+    "/etc/almalinux-release",
+    "/etc/system-release",
+    "/etc/SuSE-release",
+    "/etc/arch-release",
+    "/etc/gentoo-release",
+    "/etc/alpine-release",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
@@ -47,7 +68,49 @@ pub(crate) const SETTINGS: &[&str] = &[
     "/etc/terminfo",
     "/etc/inputrc",
     "/etc/fonts",
+    // Maven's own; the `settings.xml` beside them can hold passwords.
+    "/etc/maven/m2.conf",
+    "/etc/maven/logging",
 ];
+
+/// How the names of further settings begin: `java-17-openjdk`.
+const SETTINGS_BEGINNING: &[&str] = &["/etc/java"];
+/// Settings that programs do without where they are not there. A command that sees them and may not
+/// read them fails, so where nothing is mounted they can be read too. (Each mount costs every start.)
+const OPTIONAL_SETTINGS: &[&str] = &[
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/locale.gen",
+    "/etc/default/locale",
+    "/etc/magic",
+    "/etc/magic.mime",
+    "/etc/shells",
+    "/etc/profile",
+    "/etc/bashrc",
+    "/etc/bash.bashrc",
+    "/etc/nanorc",
+    "/etc/rpc",
+    "/etc/networks",
+    "/etc/ethertypes",
+    "/etc/xattr.conf",
+    "/etc/wgetrc",
+    "/etc/perl",
+    "/etc/python3",
+    "/etc/python3.9",
+    "/etc/python3.10",
+    "/etc/python3.11",
+    "/etc/python3.12",
+    "/etc/python3.13",
+    "/etc/python3.14",
+    "/etc/ImageMagick-6",
+    "/etc/ImageMagick-7",
+    "/etc/vulkan",
+    "/etc/OpenCL",
+    "/etc/dpkg/origins",
+    "/etc/maven/toolchains.xml",
+];
+/// Most files that are looked at below one of the settings.
+const MOST_SETTINGS: usize = 10_000;
 
 /// Parts of `/proc` that change the machine. Root may write them even without any capability, and a
 /// command that runs as root is that root.
@@ -112,8 +175,13 @@ pub(crate) enum With {
 #[derive(Clone, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) system: &'a [SystemPlace],
+    /// Files and directories of `/etc` that exist on this host.
+    pub(crate) settings: &'a [String],
     /// Further directories of the host, read-only.
     pub(crate) toolchains: &'a [String],
+    pub(crate) tmp: Tmp<'a>,
+    /// A directory of the host for caches, which is seen at [`CACHES`].
+    pub(crate) caches: Option<&'a str>,
     pub(crate) places: Vec<Placed>,
     pub(crate) network: Network,
     pub(crate) session: Session,
@@ -122,6 +190,16 @@ pub(crate) struct View<'a> {
     pub(crate) filter: i32,
     pub(crate) users: i32,
     pub(crate) groups: i32,
+}
+
+/// What is at `/tmp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tmp<'a> {
+    /// Empty memory, for this command alone.
+    Fresh,
+    /// A directory of the host that other commands have written to. It holds a directory for every
+    /// name that [`mount_points`] gives for what is mounted below `/tmp`.
+    Kept(&'a str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +226,7 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
             SystemPlace::Link { at, target } => said.word(["--symlink", target, at]),
         }
     }
-    for path in SETTINGS {
+    for path in view.settings {
         said.word(["--ro-bind-try", path, path]);
     }
     said.word(["--ro-bind-data", &view.users.to_string(), "/etc/passwd"]);
@@ -158,8 +236,30 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
         said.word(["--ro-bind-try", path, path]);
     }
     said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", "/dev/shm"]);
-    said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", "/tmp"]);
-    said.word(["--dir", "/run", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]);
+    match view.tmp {
+        Tmp::Fresh => said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", TMP]),
+        Tmp::Kept(source) => said.word(["--bind", source, TMP]),
+    }
+    let points = mount_points(&view.places, view.toolchains);
+    let below: Vec<String> = points.iter().map(|name| join(TMP, name)).collect();
+    let is_whole = |point: &String| {
+        view.toolchains.contains(point) || view.places.iter().any(|place| place.at.contains(point))
+    };
+    let shells: Vec<&String> = below.iter().filter(|point| !is_whole(point)).collect();
+    for point in &shells {
+        said.word(["--perms", "0755", "--tmpfs", point]);
+    }
+    said.word(["--dir", "/run", "--dir", "/var"]);
+    let var_tmp = |path: &String| Path::new(path).starts_with(VAR_TMP);
+    let in_var_tmp = view.places.iter().flat_map(|place| &place.at).chain(view.toolchains);
+    match in_var_tmp.into_iter().any(var_tmp) {
+        // A mount through the link would be made below `/tmp`.
+        true => said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", VAR_TMP]),
+        false => said.word(["--symlink", "../tmp", VAR_TMP]),
+    }
+    if let Some(caches) = view.caches {
+        said.word(["--bind", caches, CACHES]);
+    }
     for path in view.toolchains {
         said.word(["--ro-bind", path, path]);
     }
@@ -187,11 +287,28 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     // A place that lies in another would be buried by it if it came first.
     mounts.sort_by_key(|(at, _)| Path::new(at).components().count());
     said.0.extend(mounts.into_iter().flat_map(|(_, said)| said.0));
+    for point in &shells {
+        said.word(["--remount-ro", point]);
+    }
     // Both are memory without a bound.
     said.word(["--remount-ro", "/dev", "--remount-ro", "/"]);
     said.word(["--chdir", &view.directory]);
     said.word(["--seccomp", &view.filter.to_string()]);
     said.0
+}
+
+/// The names directly below `/tmp` at or under which something is mounted.
+///
+/// Commands can write to a kept `/tmp`, and bwrap follows links in the paths that it mounts at, out
+/// of the sandbox too. So each of these names is a mount in every command that has the same `/tmp`:
+/// the kernel refuses to rename or remove a mount point. What lies deeper is on a read-only file
+/// system of its own.
+pub(crate) fn mount_points(places: &[Placed], toolchains: &[String]) -> BTreeSet<String> {
+    let paths = places.iter().flat_map(|place| &place.at).chain(toolchains);
+    paths
+        .filter_map(|path| Path::new(path).strip_prefix(TMP).ok()?.components().next())
+        .filter_map(|name| name.as_os_str().to_str().map(str::to_owned))
+        .collect()
 }
 
 #[derive(Default)]
@@ -216,6 +333,13 @@ impl Said {
     }
 }
 
+/// Whether a mount at `path` would cover something that the sandbox itself needs there.
+pub(crate) fn is_taken(path: &str) -> bool {
+    let path = Path::new(path);
+    let covers = [SANDBOX_ROOT, CACHES, VAR_TMP].iter().any(|own| Path::new(own).starts_with(path));
+    covers || ["/proc", "/dev", CACHES].iter().any(|own| path.starts_with(own))
+}
+
 pub(crate) fn join(directory: &str, below: &str) -> String {
     match below {
         "" | "." => directory.to_owned(),
@@ -238,6 +362,94 @@ pub(crate) fn system() -> Vec<SystemPlace> {
     SYSTEM.iter().filter_map(place).collect()
 }
 
+/// Which settings this host has, and a command may read: nothing that is kept from other users, since
+/// a command of root's could read that too.
+pub(crate) static PUBLIC_SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let listed = SETTINGS.iter().map(PathBuf::from);
+    let entries = std::fs::read_dir("/etc").into_iter().flatten().flatten();
+    let begins = |path: &PathBuf| {
+        let path = path.to_string_lossy();
+        SETTINGS_BEGINNING.iter().any(|begin| path.starts_with(begin))
+    };
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(begins).collect();
+    found.sort();
+    listed.chain(found).flat_map(|path| public_parts(&path)).collect()
+});
+
+/// The same for [`OPTIONAL_SETTINGS`].
+pub(crate) static PUBLIC_OPTIONAL_SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let listed = OPTIONAL_SETTINGS.iter().flat_map(|path| public_parts(Path::new(path)));
+    let text = std::fs::read_to_string(MAVEN_SETTINGS).unwrap_or_default();
+    let maven = Some(MAVEN_SETTINGS).filter(|_| !has_credentials(&text));
+    listed.chain(maven.into_iter().flat_map(|path| public_parts(Path::new(path)))).collect()
+});
+
+/// Maven's own settings, without which it does not start where they are seen. Passwords of servers are
+/// kept there, so they can be read only where there are none.
+const MAVEN_SETTINGS: &str = "/etc/maven/settings.xml";
+
+/// Whether settings of Maven hold more than examples in comments.
+fn has_credentials(settings: &str) -> bool {
+    let mut rest = settings;
+    let mut text = String::new();
+    while let Some((before, comment)) = rest.split_once("<!--") {
+        text.push_str(before);
+        rest = comment.split_once("-->").map_or("", |(_, after)| after);
+    }
+    text.push_str(rest);
+    let signs = ["<server>", "<proxy>", "<password", "<passphrase", "<privateKey", "<username"];
+    // A name and a password can be in a URL too.
+    let names_user = |url: &str| {
+        let host = url.split(['/', '<', '"', '\'', ' ', '\n']).next();
+        host.is_some_and(|host| host.contains('@'))
+    };
+    signs.iter().any(|sign| text.contains(sign)) || text.split("://").skip(1).any(names_user)
+}
+
+/// A path if other users may read all that is there, else those parts that they may read.
+fn public_parts(path: &Path) -> Vec<String> {
+    let mut left = MOST_SETTINGS;
+    match parts(path, &mut left) {
+        Parts::All => path.to_str().map(str::to_owned).into_iter().collect(),
+        Parts::Some(parts) => parts,
+    }
+}
+
+enum Parts {
+    All,
+    Some(Vec<String>),
+}
+
+fn parts(path: &Path, left: &mut usize) -> Parts {
+    use std::os::unix::fs::PermissionsExt;
+    const READ_BY_OTHERS: u32 = 0o004;
+    let none = Parts::Some(Vec::new());
+    let Ok(found) = std::fs::metadata(path) else { return none };
+    if *left == 0 || found.permissions().mode() & READ_BY_OTHERS == 0 {
+        return none;
+    }
+    *left -= 1;
+    if !found.is_dir() {
+        return if found.is_file() { Parts::All } else { none };
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return none };
+    let (mut all, mut some) = (true, Vec::new());
+    for entry in entries.flatten() {
+        // A link is only a name: where it leads is seen, or not, by itself.
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            continue;
+        }
+        match parts(&entry.path(), left) {
+            Parts::All => some.extend(entry.path().to_str().map(str::to_owned)),
+            Parts::Some(parts) => {
+                all = false;
+                some.extend(parts);
+            }
+        }
+    }
+    if all { Parts::All } else { Parts::Some(some) }
+}
+
 /// Whether a bwrap changes its user when it starts: then it refuses to be without new privileges.
 pub(crate) fn is_setuid(bwrap: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -251,7 +463,10 @@ mod tests {
     fn view(places: Vec<Placed>) -> View<'static> {
         View {
             system: &[],
+            settings: &[],
             toolchains: &[],
+            tmp: Tmp::Fresh,
+            caches: None,
             places,
             network: Network::Shared,
             session: Session::Own,
@@ -288,6 +503,109 @@ mod tests {
         let hidden = index(&said, &["--ro-bind", "/dev/null", "/srv/ws/secret"]);
         assert!(tmp < workspace && workspace < own && own < pinned);
         assert!(pinned < kept && own < hidden);
+    }
+
+    fn place(source: &str, at: &[&str]) -> Placed {
+        Placed {
+            source: source.to_owned(),
+            at: at.iter().map(|at| (*at).to_owned()).collect(),
+            access: Access::ReadWrite,
+            covers: Vec::new(),
+        }
+    }
+
+    /// A command could otherwise put a link where the next one has a mount.
+    #[test]
+    fn every_name_below_a_kept_tmp_with_mounts_is_a_mount_itself() {
+        let scope = place("/tmp/work/a", &["/tmp/agentbe-workspace/a", "/tmp/work/a"]);
+        let bound = place("/tmp/data", &["/tmp/data"]);
+        let toolchains = ["/tmp/tools/deep/gcc".to_owned(), "/opt/go".to_owned()];
+        let points = mount_points(&[scope.clone(), bound.clone()], &toolchains);
+        assert_eq!(Vec::from_iter(points), ["agentbe-workspace", "data", "tools", "work"]);
+        let kept = View {
+            tmp: Tmp::Kept("/private/tmp"),
+            toolchains: &toolchains,
+            ..view(vec![scope, bound])
+        };
+        let said = arguments(&kept);
+        let tmp = index(&said, &["--bind", "/private/tmp", "/tmp"]);
+        for point in ["/tmp/agentbe-workspace", "/tmp/work", "/tmp/tools"] {
+            let shell = index(&said, &["--tmpfs", point]);
+            let fixed = index(&said, &["--remount-ro", point]);
+            let mounts = said.iter().enumerate();
+            let mut inside = mounts.filter(|(_, word)| word.starts_with(&format!("{point}/")));
+            assert!(inside.all(|(place, _)| shell < place && place < fixed), "{point}");
+            assert!(tmp < shell);
+        }
+        assert!(!said.windows(2).any(|words| words == ["--tmpfs", "/tmp/data"]));
+    }
+
+    #[test]
+    fn a_workspace_below_var_tmp_is_not_mounted_through_the_link() {
+        let link = ["--symlink", "../tmp", "/var/tmp"];
+        index(&arguments(&view(vec![place("/srv/w", &["/srv/w"])])), &link);
+        let said = arguments(&view(vec![place("/var/tmp/w", &["/var/tmp/w"])]));
+        assert!(!said.windows(3).any(|words| words == link));
+        assert!(index(&said, &["--tmpfs", "/var/tmp"]) < index(&said, &["--bind", "/var/tmp/w"]));
+    }
+
+    #[test]
+    fn paths_that_the_sandbox_needs_are_taken() {
+        for path in ["/", "/tmp", "/var", "/var/tmp", "/var/cache", "/proc/1", "/dev", "/dev/shm/x"]
+        {
+            assert!(is_taken(path), "{path}");
+        }
+        for path in ["/tmp/w", "/var/tmp/w", "/srv/u", "/usr/src", "/developer"] {
+            assert!(!is_taken(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn settings_that_others_may_not_read_are_left_out() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let etc = tempfile::tempdir().unwrap();
+        let path = |name: &str| etc.path().join(name);
+        let text = |name: &str| path(name).to_str().unwrap().to_owned();
+        let mode = |name: &str, mode| {
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        std::fs::create_dir_all(path("java/management")).unwrap();
+        std::fs::write(path("java/java.cfg"), "").unwrap();
+        std::fs::write(path("java/management/policy"), "").unwrap();
+        symlink("/etc/shadow", path("java/link")).unwrap();
+        mode("java", 0o755);
+        mode("java/management", 0o755);
+        mode("java/java.cfg", 0o644);
+        mode("java/management/policy", 0o644);
+        assert_eq!(public_parts(&path("java")), [text("java")]);
+        std::fs::write(path("java/management/password"), "").unwrap();
+        mode("java/management/password", 0o600);
+        let mut parts = public_parts(&path("java"));
+        parts.sort();
+        assert_eq!(parts, [text("java/java.cfg"), text("java/management/policy")]);
+        assert!(public_parts(&path("java/management/password")).is_empty());
+        assert!(public_parts(&path("missing")).is_empty());
+        // What most hosts have, and what no host shows.
+        for public in ["/etc/alternatives", "/etc/passwd", "/etc/shadow", "/etc/maven/settings.xml"]
+        {
+            let listed = PUBLIC_SETTINGS.iter().any(|path| path == public);
+            assert_eq!(listed, public == "/etc/alternatives", "{public}");
+        }
+    }
+
+    #[test]
+    fn settings_of_maven_are_public_without_credentials() {
+        let plain = "<settings><!-- <server><password>x</password></server> --><servers>\n\
+                     </servers><mirrors><url>https://example.org/x@y</url></mirrors></settings>";
+        assert!(!has_credentials(plain));
+        for secret in [
+            "<settings><servers><server><id>a</id></server></servers></settings>",
+            "<settings><!-- a --><proxies><proxy><host>h</host></proxy></proxies></settings>",
+            "<settings><profile><password>x</password></profile></settings>",
+            "<settings><url>https://user:token@example.org/</url></settings>",
+        ] {
+            assert!(has_credentials(secret), "{secret}");
+        }
     }
 
     #[test]

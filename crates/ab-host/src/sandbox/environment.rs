@@ -1,13 +1,15 @@
 //! The environment of a child: a fixed small set, then what the caller gave.
 //!
 //! - Nothing of this process's own environment is passed on.
-//! - Variables that would go around the judge of a command line are refused, see
+//! - Where no wall stands, variables that load code or name programs are refused, see
 //!   [`ab_core::environment`].
 
 use std::collections::BTreeMap;
 
-use ab_core::environment::{check, size};
+use ab_core::environment::{CodeVariables, check, size};
 use ab_core::{Code, Error, Kind, Verb};
+
+use crate::exec::Toolchain;
 
 /// Most variables of one child.
 pub(crate) const MAX_VARIABLES: usize = 1_000;
@@ -27,8 +29,13 @@ pub(crate) struct Base<'a> {
     pub(crate) shell: &'a str,
     pub(crate) term: &'a str,
     pub(crate) tmpdir: Option<&'a str>,
+    /// A directory for caches and histories, which otherwise land in the home directory.
+    pub(crate) caches: Option<&'a str>,
+    pub(crate) toolchains: &'a [Toolchain],
     /// The id in the process table; the caller cannot change it.
     pub(crate) process: &'a str,
+    /// Whether variables that load code may be given.
+    pub(crate) code: CodeVariables,
 }
 
 /// The whole environment of a child, sorted by name.
@@ -52,8 +59,13 @@ pub(crate) fn assemble(
     if let Some(tmpdir) = base.tmpdir {
         whole.insert("TMPDIR", tmpdir);
     }
+    let caches = base.caches.map_or_else(BTreeMap::new, |caches| away_from_home(caches, base.home));
+    whole.extend(caches.iter().map(|(name, value)| (*name, value.as_str())));
+    for toolchain in base.toolchains {
+        whole.extend(toolchain.environment.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    }
     for (name, value) in given {
-        check(name, value)?;
+        check(name, value, base.code)?;
         whole.insert(name, value);
     }
     if whole.len() > MAX_VARIABLES {
@@ -67,6 +79,50 @@ pub(crate) fn assemble(
             .with_hint(format!("a command takes at most {MAX_BYTES}; put long texts into files")));
     }
     Ok(whole.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// Variables by which programs put caches and histories elsewhere than below the home directory,
+/// which is the workspace: they would show up in its repository.
+///
+/// Most programs follow the `XDG` ones (pip, uv, Go's build cache, Yarn 1, Deno, ccache). Not set:
+/// `XDG_DATA_HOME` and `GOPATH`, where programs that the command installs are looked for afterwards,
+/// and `PYTHONPYCACHEPREFIX`, since `__pycache__` is expected beside its source.
+fn away_from_home(caches: &str, home: &str) -> BTreeMap<&'static str, String> {
+    const BELOW: &[(&str, &str)] = &[
+        ("XDG_CACHE_HOME", "xdg"),
+        ("XDG_STATE_HOME", "state"),
+        ("XDG_CONFIG_HOME", "config"),
+        ("npm_config_cache", "npm"),
+        ("PNPM_HOME", "pnpm"),
+        ("YARN_GLOBAL_FOLDER", "yarn"),
+        ("PIP_CACHE_DIR", "pip"),
+        ("UV_CACHE_DIR", "uv"),
+        ("CARGO_HOME", "cargo"),
+        ("GOCACHE", "go-build"),
+        ("GOMODCACHE", "go-mod"),
+        ("GRADLE_USER_HOME", "gradle"),
+        ("NUGET_PACKAGES", "nuget"),
+        ("DOTNET_CLI_HOME", "dotnet"),
+        ("COMPOSER_HOME", "composer"),
+        ("PUPPETEER_CACHE_DIR", "puppeteer"),
+        ("HISTFILE", "shell_history"),
+        ("LESSHISTFILE", "less_history"),
+        ("NODE_REPL_HISTORY", "node_history"),
+        ("PYTHON_HISTORY", "python_history"),
+        ("SQLITE_HISTORY", "sqlite_history"),
+        ("PSQL_HISTORY", "psql_history"),
+        ("MYSQL_HISTFILE", "mysql_history"),
+        ("REDISCLI_HISTFILE", "redis_history"),
+    ];
+    let below = BELOW.iter().map(|(name, below)| (*name, format!("{caches}/{below}")));
+    let mut whole: BTreeMap<&'static str, String> = below.collect();
+    // Java asks the list of users for the home directory, and Maven has no variable of its own for
+    // its repository. Its options are separated by spaces.
+    if ![caches, home].iter().any(|path| path.contains(char::is_whitespace)) {
+        let options = format!("-Dmaven.repo.local={caches}/maven -Duser.home={home}");
+        whole.insert("MAVEN_OPTS", options);
+    }
+    whole
 }
 
 fn invalid(message: String) -> Error {
@@ -86,7 +142,10 @@ mod tests {
         shell: "/bin/bash",
         term: "dumb",
         tmpdir: None,
+        caches: None,
+        toolchains: &[],
         process: "p1",
+        code: CodeVariables::Refused,
     };
 
     fn given(name: &str, value: &str) -> BTreeMap<String, String> {
@@ -122,6 +181,25 @@ mod tests {
     }
 
     #[test]
+    fn caches_go_away_from_home_and_given_values_win() {
+        let toolchain = Toolchain {
+            environment: [("RUSTUP_HOME".to_owned(), "/r".to_owned())].into(),
+            ..Toolchain::default()
+        };
+        let toolchains = [toolchain];
+        let base = Base { caches: Some("/c"), toolchains: &toolchains, ..BASE };
+        let whole = assemble(&base, &given("CARGO_HOME", "/mine")).unwrap();
+        assert_eq!(value(&whole, "XDG_CACHE_HOME").as_deref(), Some("/c/xdg"));
+        assert_eq!(value(&whole, "npm_config_cache").as_deref(), Some("/c/npm"));
+        assert_eq!(value(&whole, "CARGO_HOME").as_deref(), Some("/mine"));
+        assert_eq!(value(&whole, "RUSTUP_HOME").as_deref(), Some("/r"));
+        let maven = value(&whole, "MAVEN_OPTS").unwrap();
+        assert_eq!(maven, "-Dmaven.repo.local=/c/maven -Duser.home=/tmp/home");
+        let spaced = Base { home: "/tmp/my home", ..base };
+        assert_eq!(value(&assemble(&spaced, &BTreeMap::new()).unwrap(), "MAVEN_OPTS"), None);
+    }
+
+    #[test]
     fn a_language_that_is_given_is_whole() {
         let whole = assemble(&BASE, &given("LANG", "de_DE.ISO-8859-1")).unwrap();
         assert_eq!(value(&whole, "LANG").as_deref(), Some("de_DE.ISO-8859-1"));
@@ -135,6 +213,10 @@ mod tests {
         let error = assemble(&BASE, &given("LD_PRELOAD", "x.so")).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.message().contains("loads code into every program"), "{error}");
+        let walled = Base { code: CodeVariables::Allowed, ..BASE };
+        let whole = assemble(&walled, &given("PYTHONPATH", "src")).unwrap();
+        assert_eq!(value(&whole, "PYTHONPATH").as_deref(), Some("src"));
+        assert!(assemble(&walled, &given("AGENT_BACKEND_PROCESS", "p2")).is_err());
     }
 
     #[test]
@@ -142,8 +224,9 @@ mod tests {
         let many = |count: usize, value: &str| -> BTreeMap<String, String> {
             (0..count).map(|n| (format!("V{n}"), value.to_owned())).collect()
         };
-        assert!(assemble(&BASE, &many(MAX_VARIABLES - 8, "")).is_ok());
-        let error = assemble(&BASE, &many(MAX_VARIABLES - 7, "")).unwrap_err();
+        let base = assemble(&BASE, &BTreeMap::new()).unwrap().len();
+        assert!(assemble(&BASE, &many(MAX_VARIABLES - base, "")).is_ok());
+        let error = assemble(&BASE, &many(MAX_VARIABLES - base + 1, "")).unwrap_err();
         assert!(error.message().contains("1001 environment variables"), "{error}");
         let longest = "x".repeat(MAX_VARIABLE_BYTES - 4);
         assert!(assemble(&BASE, &many(7, &longest)).is_ok());

@@ -3,9 +3,11 @@
 //! Everything that this kernel's Landlock can refuse is refused but for what is granted here. A
 //! rule that cannot be made is an error: fewer rights are fine, fewer refusals are not.
 
+use std::error::Error as StdError;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use ab_core::error::{Code, Error, Kind, Result};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, Scope,
@@ -56,12 +58,14 @@ pub(crate) fn version() -> Option<i32> {
 pub(crate) struct Grants<'a> {
     /// Everything below.
     pub(crate) writable: Vec<&'a OwnedFd>,
-    pub(crate) readable: Vec<&'a Path>,
+    pub(crate) readable: Vec<&'a OwnedFd>,
+    /// Directories and files of the host that are read and that no command can swap.
+    pub(crate) system: Vec<&'a Path>,
 }
 
 /// The rules for a command that is kept in by Landlock alone.
-pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd, String> {
-    let explained = |error: landlock::RulesetError| format!("no rules can be made: {error}");
+pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd> {
+    let explained = |error: landlock::RulesetError| unmade("no rules can be made", error);
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(NEEDED))
@@ -77,7 +81,10 @@ pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd, String> {
     for directory in &grants.writable {
         made = allow(made, directory, all)?;
     }
-    for path in grants.readable.iter().copied().chain(READABLE_FILES.iter().map(Path::new)) {
+    for directory in &grants.readable {
+        made = allow(made, directory, read)?;
+    }
+    for path in grants.system.iter().copied().chain(READABLE_FILES.iter().map(Path::new)) {
         if let Some(handle) = opened(path)? {
             made = allow(made, &handle, read)?;
         }
@@ -93,11 +100,11 @@ pub(crate) fn rules(grants: &Grants<'_>) -> Result<OwnedFd, String> {
 
 /// Only what namespaces leave open: signals to, and sockets without a path of, others. Nothing on
 /// a kernel that cannot do that.
-pub(crate) fn scopes() -> Result<Option<OwnedFd>, String> {
+pub(crate) fn scopes() -> Result<Option<OwnedFd>> {
     if version().is_none_or(|version| version < SCOPES) {
         return Ok(None);
     }
-    let explained = |error: landlock::RulesetError| format!("no scopes can be made: {error}");
+    let explained = |error: landlock::RulesetError| unmade("no scopes can be made", error);
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .scope(Scope::AbstractUnixSocket | Scope::Signal)
@@ -109,24 +116,38 @@ fn allow(
     made: RulesetCreated,
     handle: &OwnedFd,
     rights: BitFlags<AccessFs>,
-) -> Result<RulesetCreated, String> {
+) -> Result<RulesetCreated> {
     // A right that only makes sense for a directory is refused for a file.
-    let stat = rustix::fs::fstat(handle).map_err(|error| error.to_string())?;
+    let stat = rustix::fs::fstat(handle);
+    let stat =
+        stat.map_err(|errno| unmade("a rule cannot be made", std::io::Error::from(errno)))?;
     let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
     let rights = if is_dir { rights } else { rights & AccessFs::from_file(NEWEST) };
     made.add_rule(PathBeneath::new(handle.as_fd(), rights))
-        .map_err(|error| format!("a rule cannot be made: {error}"))
+        .map_err(|error| unmade("a rule cannot be made", error))
 }
 
-fn into_handle(made: RulesetCreated) -> Result<OwnedFd, String> {
-    Option::<OwnedFd>::from(made).ok_or_else(|| "this kernel has no Landlock".to_owned())
+fn into_handle(made: RulesetCreated) -> Result<OwnedFd> {
+    Option::<OwnedFd>::from(made).ok_or_else(|| {
+        let message = "this kernel has no Landlock";
+        Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+    })
 }
 
 /// What is there; a file that this host lacks needs no rule.
-fn opened(path: &Path) -> Result<Option<OwnedFd>, String> {
+fn opened(path: &Path) -> Result<Option<OwnedFd>> {
     match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(handle) => Ok(Some(handle)),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::ACCESS) => Ok(None),
-        Err(error) => Err(format!("cannot open {}: {error}", path.display())),
+        Err(errno) => {
+            let act = format!("cannot open {}", path.display());
+            Err(unmade(&act, std::io::Error::from(errno)))
+        }
     }
+}
+
+/// The cause goes along, so that a failure of the moment is known as one.
+fn unmade(act: &str, cause: impl StdError + Send + Sync + 'static) -> Error {
+    Error::new(Code::MissingUtilities, Kind::Unavailable, format!("{act}: {cause}"))
+        .with_source(cause)
 }

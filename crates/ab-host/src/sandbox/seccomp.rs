@@ -2,9 +2,10 @@
 //!
 //! Refused: user namespaces inside (they give back what was taken), io_uring (it opens files and
 //! sockets past filters), keys of the session, mounts, modules, other machines' sockets, and
-//! pushing text into a terminal. `clone3` keeps its flags in memory, where no filter sees them: it
-//! does not exist here, and every libc falls back to `clone`. So do calls by the numbers of the
-//! x32 interface. A program for another architecture is ended.
+//! pushing text into a terminal, and modes that give a file's user or group to whoever runs it.
+//! `clone3` and `openat2` keep their flags in memory, where no filter sees them: they answer ENOSYS,
+//! and programs fall back to `clone` and `openat`. So do calls by the numbers of the x32 interface.
+//! A program for another architecture is ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -107,15 +108,41 @@ const NAMESPACES: &[i32] = &[
 /// The same for `unshare` alone: in `clone` its bit belongs to the exit signal.
 const TIME_NAMESPACE: i32 = 0x80;
 
-/// Calls that set a mode, and which of their arguments it is.
+/// Calls that set a mode, and which of their arguments it is. `mkdir` is not among them: the kernel
+/// ignores these bits there.
 const SET_MODE: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
     (SYS_FCHMODAT2, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    (libc::SYS_mknodat, 2),
 ];
 const SYS_FCHMODAT2: libc::c_long = 452;
+
+/// Calls whose mode counts only with one of [`CREATING`], and which arguments flags and mode are.
+const OPEN_MODE: &[(libc::c_long, u8, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1, 2),
+    (libc::SYS_openat, 2, 3),
+];
+/// Flags that make a file: `O_CREAT`, and the bit of `O_TMPFILE` that no other flag has.
+const CREATING: [i32; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+/// Bits of a mode that give the file's user or group to whoever runs it.
+const SET_ID: [libc::mode_t; 2] = [libc::S_ISUID, libc::S_ISGID];
+
+/// Where the kernel keeps the type of a socket in an argument that has flags beside it.
+const SOCKET_TYPE: u64 = 0xf;
+/// Types of local pairs that stay with their other end. One of datagrams can send to any path, and
+/// the kernel makes one of datagrams where a raw one is asked for.
+const PAIRED: [i32; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
+
+/// Calls that do not exist here, because no filter sees what they are asked for.
+const ABSENT: [libc::c_long; 2] = [libc::SYS_clone3, libc::SYS_openat2];
 
 /// The numbers of the x32 interface have this bit.
 const X32: u32 = 0x4000_0000;
@@ -166,6 +193,7 @@ fn make(walls: Walls, network: Network, sockets: LocalSockets) -> Result<BpfProg
     rules.insert(libc::SYS_ioctl, terminal.map_err(explained)?);
     let foreign = foreign_sockets(walls, network, sockets).map_err(explained)?;
     rules.insert(libc::SYS_socket, foreign);
+    rules.insert(libc::SYS_socketpair, foreign_pairs(sockets).map_err(explained)?);
     if walls == Walls::Rules {
         rules.extend(SHARED.iter().map(|call| (*call, Vec::new())));
         // Limits of other processes: one of CPU time ends them.
@@ -173,10 +201,18 @@ fn make(walls: Walls, network: Network, sockets: LocalSockets) -> Result<BpfProg
         rules.insert(libc::SYS_prlimit64, vec![others]);
     }
     // A program that makes others root, left behind in the workspace.
-    for (call, argument) in SET_MODE {
-        let mode = u64::from(libc::S_ISUID);
-        let rule = when(*argument, SeccompCmpOp::MaskedEq(mode), mode).map_err(explained)?;
-        rules.insert(*call, vec![rule]);
+    for (call, mode) in SET_MODE {
+        let bits = SET_ID.map(|bit| SeccompRule::new(vec![has(*mode, bit)?]));
+        let bits: Result<Vec<_>, _> = bits.into_iter().collect();
+        rules.insert(*call, bits.map_err(explained)?);
+    }
+    for (call, flags, mode) in OPEN_MODE {
+        let pairs = CREATING.into_iter().flat_map(|flag| SET_ID.map(|bit| (flag, bit)));
+        let made = pairs.map(|(flag, bit)| {
+            SeccompRule::new(vec![has(*flags, flag.cast_unsigned())?, has(*mode, bit)?])
+        });
+        let made: Result<Vec<_>, _> = made.collect();
+        rules.insert(*call, made.map_err(explained)?);
     }
     let free = free_calls(rules.keys().copied());
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
@@ -193,7 +229,7 @@ const SHORTEST_RUN: i64 = 10;
 /// Runs of numbers that no rule is about. The kernel works the whole filter through for every
 /// number each time a process takes it on; these are done with at once.
 fn free_calls(ruled: impl Iterator<Item = i64>) -> Vec<(u32, u32)> {
-    let mut ruled: Vec<i64> = ruled.chain([-1, libc::SYS_clone3, LAST_CALL + 1]).collect();
+    let mut ruled: Vec<i64> = ruled.chain(ABSENT).chain([-1, LAST_CALL + 1]).collect();
     ruled.sort_unstable();
     ruled
         .windows(2)
@@ -256,10 +292,42 @@ fn foreign_sockets(
         )
     };
     let conditions: Result<Vec<_>, _> = allowed.iter().map(other_than).collect();
-    match conditions? {
-        none if none.is_empty() => Ok(Vec::new()),
-        conditions => Ok(vec![SeccompRule::new(conditions)?]),
+    let conditions = conditions?;
+    if conditions.is_empty() {
+        return Ok(Vec::new());
     }
+    // Of netlink only routes, which list the interfaces: its other protocols reach other programs
+    // and drivers of the kernel.
+    let netlink = SeccompRule::new(vec![
+        equals(0, libc::AF_NETLINK)?,
+        SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?,
+    ])?;
+    Ok(vec![SeccompRule::new(conditions)?, netlink])
+}
+
+/// The pairs of sockets that may not be made: all but local ones, and of those the types that can
+/// send elsewhere than to the other end, where local sockets are refused.
+fn foreign_pairs(sockets: LocalSockets) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let local = u64::from(libc::AF_UNIX.cast_unsigned());
+    let mut rules = vec![when(0, SeccompCmpOp::Ne, local)?];
+    if sockets == LocalSockets::Refused {
+        let paired = PAIRED.map(|kind| u64::from(kind.cast_unsigned()));
+        let others = (0..=SOCKET_TYPE).filter(|kind| !paired.contains(kind));
+        let others = others.map(|kind| when(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind));
+        rules.extend(others.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(rules)
+}
+
+/// An argument that has every bit of `bits`.
+fn has(argument: u8, bits: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
+    let bits = u64::from(bits);
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits)
+}
+
+fn equals(argument: u8, value: i32) -> Result<SeccompCondition, seccompiler::BackendError> {
+    let value = u64::from(value.cast_unsigned());
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
 fn when(
@@ -273,13 +341,13 @@ fn when(
 
 /// Goes before the filter proper: answers that a call does not exist.
 fn absent_calls() -> Vec<sock_filter> {
-    let absent = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    let no_such_call = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
     let load_number = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
-    let clone3 = (libc::SYS_clone3 as u32, libc::BPF_JEQ);
+    let absent = ABSENT.map(|call| (call as u32, libc::BPF_JEQ));
     let x32 = (X32, libc::BPF_JGE);
-    let answer = step(libc::BPF_RET | libc::BPF_K, 0, 0, absent);
+    let answer = step(libc::BPF_RET | libc::BPF_K, 0, 0, no_such_call);
     let mut program = vec![load_number];
-    for (value, comparison) in [clone3, x32] {
+    for (value, comparison) in absent.into_iter().chain([x32]) {
         program.push(step(libc::BPF_JMP | comparison | libc::BPF_K, 0, 1, value));
         program.push(answer.clone());
     }
@@ -294,9 +362,10 @@ mod tests {
     fn what_is_allowed_at_once_has_no_rule() {
         let ruled = [3, 16, 17, 41, 400];
         let free = free_calls(ruled.into_iter());
-        assert_eq!(free, [(4, 15), (18, 40), (42, 399), (401, 434), (436, 446)]);
-        let clone3 = u32::try_from(libc::SYS_clone3).unwrap();
-        assert!(!free.iter().any(|(first, last)| (*first..=*last).contains(&clone3)));
+        assert_eq!(free, [(4, 15), (18, 40), (42, 399), (401, 434)]);
+        for absent in ABSENT.map(|call| u32::try_from(call).unwrap()) {
+            assert!(!free.iter().any(|(first, last)| (*first..=*last).contains(&absent)));
+        }
         // Every jump lands inside.
         let program = quick_answers(&free);
         assert_eq!(program.len(), 3 + 3 * free.len());

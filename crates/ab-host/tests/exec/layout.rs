@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use ab_core::process::{Command, ExecRequest};
-use ab_core::{Code, ExecOptions, Isolation, Kind, ScopeOptions};
-use ab_host::{ExecSettings, SANDBOX_ROOT};
+use ab_core::{Backend, Code, ExecOptions, Isolation, Kind, ScopeOptions};
+use ab_host::{ExecSettings, Local, LocalOptions, SANDBOX_ROOT, Toolchain};
 use ab_testkit::commands::said;
 use ab_testkit::expect::failure;
+use ab_testkit::host;
 
-use super::Ground;
+use super::{Ground, MODES, WALLS};
 
 #[tokio::test]
 async fn the_system_cannot_be_changed() {
@@ -32,29 +33,144 @@ async fn places_that_change_are_its_own() {
         line.unwrap_or_else(|| panic!("{place} is no mount: {mounts}")).split(' ').nth(2).unwrap()
     };
     assert_eq!((kind("/tmp"), kind("/dev"), kind("/proc")), ("tmpfs", "tmpfs", "proc"));
-    // What one command leaves in its /tmp, neither the next one nor the host has.
     said(&ground.backend, "echo x > /tmp/agent-backend-layout-test").await;
-    said(&ground.backend, "! [ -e /tmp/agent-backend-layout-test ]").await;
     assert!(!PathBuf::from("/tmp/agent-backend-layout-test").exists());
     ground.leave().await;
+}
+
+/// The directory for temporary files, whatever the walls.
+const TMP: &str = "${TMPDIR:-/tmp}";
+
+#[tokio::test]
+async fn a_private_tmp_stays_for_the_next_command_and_is_no_other_scopes() {
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        let (here, there) = ("tenants/ada", "tenants/bob");
+        let scope = |path| ground.backend.scope(path, ScopeOptions::default()).unwrap();
+        let (ada, bob) = (scope(here), scope(there));
+        for (backend, text) in [(&ground.backend, "root"), (&ada, "ada"), (&bob, "bob")] {
+            let seen = said(backend, &format!("ls {TMP}; echo {text} > {TMP}/note")).await;
+            assert!(!seen.contains("note"), "{isolation}: {seen}");
+        }
+        for (backend, text) in [(&ground.backend, "root"), (&ada, "ada"), (&bob, "bob")] {
+            let seen = said(backend, &format!("cat {TMP}/note")).await;
+            assert_eq!(seen.trim(), text, "{isolation}");
+        }
+        // Another handle on the same scope has the same.
+        assert_eq!(said(&scope(here), &format!("cat {TMP}/note")).await, "ada\n");
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_private_tmp_cannot_fill_the_host() {
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        said(&ground.backend, "true").await;
+        let files = ground.backend.effective_policy().await.unwrap();
+        let files = files.control(ab_core::Subject::Files).unwrap().in_force.clone();
+        if files.contains("has no bound") {
+            host::cannot_run("a bounded /tmp", &files);
+            continue;
+        }
+        let seen = said(&ground.backend, &format!("df -k --output=size {TMP} | tail -1")).await;
+        assert_eq!(seen.trim(), (1024 * 1024).to_string(), "{isolation}");
+        ground.leave().await;
+    }
+}
+
+/// bwrap follows links in the paths that it mounts at, so no command may leave one there.
+#[tokio::test]
+async fn mount_points_in_a_private_tmp_cannot_be_swapped() {
+    let ground = Ground::behind(Isolation::Bwrap);
+    let own = ground.workspace.path().canonicalize().unwrap();
+    let below_tmp = |path: &std::path::Path| {
+        let mut parts = path.strip_prefix("/tmp").ok()?.components();
+        Some(format!("/tmp/{}", parts.next()?.as_os_str().to_str()?))
+    };
+    let mut points = vec![SANDBOX_ROOT.to_owned()];
+    points.extend(below_tmp(&own));
+    let scope = ground.backend.scope("deep/er", ScopeOptions::default()).unwrap();
+    for backend in [&ground.backend, &scope] {
+        for point in &points {
+            let line = format!("! mv {point} /tmp/away && ! rmdir {point} && ! rm -rf {point}");
+            said(backend, &format!("{{ {line}; }} 2>/dev/null")).await;
+            said(backend, &format!("[ -d {point} ] && ! [ -L {point} ]")).await;
+        }
+    }
+    let line = format!("! mkdir {SANDBOX_ROOT}/made && ! mv {SANDBOX_ROOT}/deep {SANDBOX_ROOT}/x");
+    said(&scope, &format!("{{ {line}; }} 2>/dev/null")).await;
+    ground.leave().await;
+}
+
+#[tokio::test]
+async fn caches_and_histories_are_not_in_the_workspace() {
+    for isolation in MODES {
+        let ground = Ground::behind(isolation);
+        let line = "for d in \"$XDG_CACHE_HOME\" \"$npm_config_cache\" \"$CARGO_HOME\" \
+                    \"$GOMODCACHE\"; do case $d in \"$HOME\"/*) echo \"$d\";; esac; \
+                    mkdir -p \"$d\" && echo x > \"$d/kept\"; done; echo x > \"$HISTFILE\"";
+        assert_eq!(said(&ground.backend, line).await, "", "{isolation}");
+        assert_eq!(
+            said(&ground.backend, "cat $CARGO_HOME/kept; ls -A").await,
+            "x\n",
+            "{isolation}"
+        );
+        ground.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn caches_stay_after_the_driver_where_a_directory_is_named() {
+    for isolation in WALLS {
+        let caches = tempfile::tempdir().unwrap();
+        let settings = || ExecSettings {
+            isolation,
+            caches: Some(caches.path().to_owned()),
+            ..ExecSettings::default()
+        };
+        let first = Ground::new(settings());
+        said(&first.backend, "mkdir -p $CARGO_HOME && echo kept > $CARGO_HOME/file").await;
+        first.backend.destroy().await.unwrap();
+        let options = LocalOptions { exec: settings(), ..LocalOptions::default() };
+        let second = Backend::new(Local::open(first.workspace.path(), options).unwrap());
+        assert_eq!(said(&second, "cat $CARGO_HOME/file").await, "kept\n");
+        let scope = second.scope("other", ScopeOptions::default()).unwrap();
+        said(&scope, "! [ -e $CARGO_HOME/file ]").await;
+        second.destroy().await.unwrap();
+        let other = Ground::new(settings());
+        said(&other.backend, "! [ -e $CARGO_HOME/file ]").await;
+        other.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_toolchain_that_is_missing_is_an_error() {
+    for isolation in MODES {
+        let toolchains = vec![Toolchain::in_directory("/no/such/toolchain")];
+        let ground = Ground::new(ExecSettings { isolation, toolchains, ..ExecSettings::default() });
+        let error = failure(ground.backend.exec("true").await, Kind::Invalid);
+        assert!(error.message().contains("/no/such/toolchain"), "{error}");
+        ground.leave().await;
+    }
 }
 
 #[tokio::test]
 async fn the_workspace_is_at_two_paths() {
     let ground = Ground::behind(Isolation::Bwrap);
-    assert_eq!(
-        said(&ground.backend, "pwd; echo $HOME").await,
-        format!("{SANDBOX_ROOT}\n").repeat(2)
-    );
     let own = ground.workspace.path().canonicalize().unwrap();
+    let start = format!("{}\n", own.display());
+    assert_eq!(said(&ground.backend, "pwd; echo $HOME; /bin/pwd").await, start.repeat(3));
     let line = format!("echo ours > made; cat {}/made {SANDBOX_ROOT}/made", own.display());
     assert_eq!(said(&ground.backend, &line).await, "ours\nours\n");
     // A path that a command printed means the same file to its caller.
     let printed = format!("{SANDBOX_ROOT}/made");
     assert_eq!(ground.backend.read(&printed).await.unwrap(), "ours\n");
     let scope = ground.backend.scope("tenants/ada", ScopeOptions::default()).unwrap();
-    let inside = format!("{SANDBOX_ROOT}/tenants/ada\n");
+    let inside = format!("{}/tenants/ada\n", own.display());
     assert_eq!(said(&scope, "pwd; echo $HOME").await, inside.repeat(2));
+    let alias = format!("echo mine > made; cat {SANDBOX_ROOT}/tenants/ada/made");
+    assert_eq!(said(&scope, &alias).await, "mine\n");
     ground.leave().await;
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use ab_core::Isolation;
-use ab_host::ExecSettings;
+use ab_host::{ExecSettings, Toolchain};
 use ab_testkit::commands::said;
 use ab_testkit::host;
 
@@ -85,9 +85,41 @@ async fn a_toolchain_of_its_own() {
         return host::cannot_run("a toolchain", "cargo is in no directory");
     };
     for isolation in [Isolation::Bwrap, Isolation::Landlock] {
-        let toolchains = vec![toolchain.to_owned()];
+        let toolchains = vec![Toolchain::in_directory(toolchain)];
         let ground = Ground::new(ExecSettings { isolation, toolchains, ..ExecSettings::default() });
         assert!(said(&ground.backend, "cargo --version").await.starts_with("cargo 1."));
         ground.leave().await;
     }
+}
+
+/// Pairs of sockets with which programs talk to their children, and the usual modes of files.
+#[tokio::test]
+async fn python_talks_to_children_by_pairs() {
+    let line = "python3 -c '
+import asyncio, socket
+for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    one.send(b\"paired\")
+    assert other.recv(9) == b\"paired\"
+async def child():
+    child = await asyncio.create_subprocess_exec(\"echo\", \"hi\", stdout=asyncio.subprocess.PIPE)
+    return (await child.communicate())[0].decode()
+print(asyncio.run(child()))'";
+    works("python3", line, "hi").await;
+}
+
+#[tokio::test]
+async fn node_talks_to_children_by_pairs() {
+    let line = "echo 'process.on(\"message\", (m) => { process.send(m + \" back\"); process.exit(); })' > c.js; \
+                node -e 'const c = require(\"child_process\").fork(\"./c.js\"); c.send(\"there and\"); \
+                c.on(\"message\", (m) => console.log(m))'";
+    works("node", line, "there and back").await;
+}
+
+#[tokio::test]
+async fn modes_without_another_users_rights_are_set() {
+    let line = "umask 022; mkdir -m 755 d; mkdir -m 1777 t; install -m 755 /bin/true d/p; touch d/f; \
+                chmod 640 d/f; cp -a d copied; tar cf a.tar d && mkdir x && tar xpf a.tar -C x; mkfifo p; \
+                stat -c %a d t d/p copied/f x/d/p | tr '\\n' ' '";
+    works("tar", line, "755 1777 755 640 755").await;
 }

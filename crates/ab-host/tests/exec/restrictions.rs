@@ -64,6 +64,55 @@ async fn commands_meet_them() {
 }
 
 #[tokio::test]
+async fn restrictions_inside_each_other_hold() {
+    let sets: [(&[&str], &[&str]); 7] = [
+        (&["kept", "kept/in"], &[]),
+        (&["kept/in", "kept", "kept"], &["kept", "kept/in/deep"]),
+        (&["kept/in"], &["kept"]),
+        (&["kept/in/deep"], &["kept"]),
+        (&["kept/in/deep/file", "kept/in/missing", "kept/none/such"], &["kept", "kept/in"]),
+        (&["kept/in/deep/file"], &["."]),
+        (&["no/such", "no/other"], &["no", "no/such/path", "kept"]),
+    ];
+    let ground = Ground::behind(Isolation::Bwrap);
+    ground.backend.write("kept/in/deep/file", "content").await.unwrap();
+    for (hidden, read_only) in sets {
+        let of = |paths: &[&str]| paths.iter().map(|it| path(it)).collect();
+        let (hidden, read_only) = (of(hidden), of(read_only));
+        let restrictions = Restrictions { hidden, read_only, binds: Vec::new() };
+        let said = format!("{restrictions:?}");
+        let handle = ground.backend.restrict(restrictions.clone()).unwrap();
+        let there: Vec<bool> = ["kept", "kept/in", "kept/in/deep", "kept/in/deep/file"]
+            .map(|it| !restrictions.hidden.iter().any(|hidden| path(it).starts_with(hidden)))
+            .to_vec();
+        let line = "for f in kept/in kept/in/deep kept/in/deep/file no/such; do \
+                    [ -s $f ] && { [ -f $f ] || [ \"$(ls $f)\" ]; } && echo $f; done; \
+                    for d in . kept kept/in kept/in/deep no/such no/other; do \
+                    mkdir -p $d 2>/dev/null && echo x 2>/dev/null > $d/new; done; true";
+        let seen = handle.exec(line).await.unwrap_or_else(|error| panic!("{said}: {error}"));
+        let seen = seen.text();
+        for (name, there) in
+            ["kept/in", "kept/in/deep", "kept/in/deep/file"].iter().zip(&there[1..])
+        {
+            // A directory whose only entry is hidden is still there, with an empty file in it.
+            let shown = seen.lines().any(|line| line == *name);
+            assert!(*there || !shown, "{said}: {name} is seen in {seen}");
+        }
+        for kept in ["kept/new", "kept/in/new", "kept/in/deep/new", "no/such/new", "no/other/new"] {
+            let mut covered = restrictions.read_only.iter().chain(&restrictions.hidden);
+            let covered = covered.any(|it| path(kept).starts_with(it));
+            let made = ground.workspace.path().join(kept);
+            assert!(!(covered && made.exists()), "{said}: {kept} was made");
+            let _ = std::fs::remove_file(made);
+        }
+        let file = ground.backend.read_text("kept/in/deep/file").await.unwrap();
+        assert_eq!(file, "content", "{said}");
+        let _ = std::fs::remove_dir_all(ground.workspace.path().join("no"));
+    }
+    ground.leave().await;
+}
+
+#[tokio::test]
 async fn files_meet_them() {
     let (ground, handle) = restricted().await;
     for hidden in ["hidden-file", "hidden", "hidden/deep/file"] {

@@ -5,8 +5,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::process::Command;
+use ab_core::process::{Access, Command, HostDirectory, Restrictions};
 use ab_core::{Backend, Code, ExecOptions, Isolation, Kind, Network, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_testkit::commands::said;
@@ -184,6 +185,81 @@ async fn mounts_are_at_their_paths() {
     assert!(guest.backend.exec("cat ../../of-base").await.is_err());
     base.leave().await;
     guest.leave().await;
+}
+
+/// A read-only scope that changes places with a link to the outside while commands start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_scope_that_is_swapped_shows_nothing_else() {
+    let ground = Ground::behind(Isolation::Landlock);
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("file"), "outside").unwrap();
+    ground.backend.write("scope/file", "own").await.unwrap();
+    let (one, other) = (ground.workspace.path().join("scope"), ground.workspace.path().join("l"));
+    std::os::unix::fs::symlink(outside.path(), &other).unwrap();
+    let scope = ground.backend.scope("scope", ScopeOptions::default()).unwrap();
+    let read_only = vec![scope.resolve(".").unwrap()];
+    let restrictions = Restrictions { read_only, ..Restrictions::default() };
+    let scope = scope.restrict(restrictions).unwrap();
+    let line = format!("cat file '{0}/file' '{1}/file'", one.display(), outside.path().display());
+    assert_eq!(scope.exec("cat file").await.unwrap().text(), "own");
+    let done = AtomicBool::new(false);
+    let (mut ran, mut shown) = (0, Vec::new());
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            while !done.load(Ordering::Relaxed) {
+                renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                for _ in 0..300 {
+                    let command = Command::Shell(line.clone());
+                    if let Ok(output) = scope.run(command, ExecOptions::default()).await {
+                        ran += 1;
+                        shown.push(output.stdout.text());
+                    }
+                }
+            });
+        });
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(ran > 0, "no command ran");
+    assert!(!shown.iter().any(|text| text.contains("outside")), "{shown:?}");
+    ground.leave().await;
+}
+
+/// A directory inside one that commands may write: they could put a link in its place.
+#[tokio::test]
+async fn a_bind_through_what_commands_can_write_does_not_lead_out() {
+    for isolation in WALLS {
+        let ground = Ground::behind(isolation);
+        let (shared, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("file"), "outside").unwrap();
+        std::fs::create_dir(shared.path().join("plain")).unwrap();
+        std::fs::write(shared.path().join("plain/file"), "shared").unwrap();
+        let own = ground.workspace.path();
+        for root in [own, shared.path()] {
+            std::os::unix::fs::symlink(outside.path(), root.join("link")).unwrap();
+        }
+        let bind = |path: PathBuf, access| HostDirectory {
+            path: path.to_str().unwrap().to_owned(),
+            access,
+        };
+        let whole = bind(shared.path().to_owned(), Access::ReadWrite);
+        let bound = |inner: PathBuf| {
+            let binds = vec![whole.clone(), bind(inner, Access::ReadOnly)];
+            ground.backend.restrict(Restrictions { binds, ..Restrictions::default() }).unwrap()
+        };
+        for root in [own, shared.path()] {
+            let line = format!("cat '{}/file'", root.join("link").display());
+            let through = bound(root.join("link")).exec(&line).await;
+            assert!(through.is_err(), "{isolation}: {through:?}");
+        }
+        let line = format!("cat '{}/plain/file'", shared.path().display());
+        assert_eq!(said(&bound(shared.path().join("plain")), &line).await, "shared");
+        ground.leave().await;
+    }
 }
 
 /// Answers one word to whoever comes.

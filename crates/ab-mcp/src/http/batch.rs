@@ -11,7 +11,11 @@ use rmcp::model::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Answer, Endpoint, JSON, REVISION, REVISION_UNSAID, SESSION, answer, direct, refusal};
+use super::flights::{Caller, Flight};
+use super::{
+    Answer, Endpoint, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call, direct,
+    refusal,
+};
 use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
 use crate::failure::CROWDED;
 use crate::nonsense::refused;
@@ -24,6 +28,7 @@ impl Endpoint {
     pub(super) async fn batch(
         &self,
         backend: Backend,
+        caller: &Caller,
         parts: &Parts,
         text: &[u8],
     ) -> Result<Answer, Answer> {
@@ -35,7 +40,7 @@ impl Endpoint {
             return Err(refuse(ErrorCode::INVALID_REQUEST, ab_core::error::printable(&why)));
         }
         if let Some(named) = parts.headers.get(SESSION) {
-            self.sessions.admit(named, &backend, None).await?;
+            self.sessions.admit(named, &backend, caller, None).await?;
         }
         let messages: Vec<Value> = serde_json::from_slice(text)
             .map_err(|error| refuse(ErrorCode::PARSE_ERROR, format!("no JSON: {error}")))?;
@@ -43,10 +48,13 @@ impl Endpoint {
             let why = format!("a batch has between 1 and {BATCH_MESSAGES} messages");
             return Err(refuse(ErrorCode::INVALID_REQUEST, why));
         }
+        // From the start, so that one that waits for its turn can be cancelled too.
+        let flights: Vec<Option<Flight>> =
+            messages.iter().map(|message| self.flight(caller, message)).collect();
         let mut answers = b"[".to_vec();
-        for message in messages {
+        for (message, flight) in messages.into_iter().zip(flights) {
             let one = match answers.len() < BATCH_BYTES {
-                true => self.one_of_batch(&backend, parts, message).await,
+                true => self.one_of_batch(&backend, caller, parts, message, flight).await,
                 false => too_much(&message),
             };
             let Some(one) = one else { continue };
@@ -66,12 +74,22 @@ impl Endpoint {
         Ok(answer(StatusCode::OK, JSON, held(answers, room)))
     }
 
+    fn flight(&self, caller: &Caller, message: &Value) -> Option<Flight> {
+        if message["method"] != "tools/call" {
+            return None;
+        }
+        let id: RequestId = serde_json::from_value(message.get("id")?.clone()).ok()?;
+        Some(self.flights.begin(caller, &id))
+    }
+
     /// The answer to one of them, unless it wants none. Notes of progress have no place here.
     async fn one_of_batch(
         &self,
         backend: &Backend,
+        caller: &Caller,
         parts: &Parts,
         message: Value,
+        flight: Option<Flight>,
     ) -> Option<Bytes> {
         let text = Bytes::from(serde_json::to_vec(&message).ok()?);
         let parsed = match serde_json::from_slice::<ClientJsonRpcMessage>(&text) {
@@ -81,6 +99,9 @@ impl Endpoint {
                 return value(&ServerJsonRpcMessage::error(refusal.error, refusal.id));
             }
         };
+        if let Some(id) = cancelled_call(&parsed) {
+            self.flights.cancel(caller, &id);
+        }
         let ClientJsonRpcMessage::Request(request) = parsed else { return None };
         match request.request {
             ClientRequest::InitializeRequest(_) => {
@@ -92,16 +113,22 @@ impl Endpoint {
             }
             ClientRequest::CallToolRequest(call) if !self.server.is_fixture(&call.params.name) => {
                 let call = direct::Call::new(request.id, call.params);
-                let written = call.written(&self.server.over(backend.clone())).await;
+                let server = self.server.over(backend.clone());
+                let written = match &flight {
+                    Some(flight) => call.written_unless(&server, flight).await,
+                    None => call.written(&server).await,
+                };
                 written.map_or_else(|unwritten| value(&unwritten.told()), Some)
             }
             _ => {
+                // It is noted again below, by itself.
+                drop(flight);
                 let mut alone = Request::new(());
                 *alone.method_mut() = Method::POST;
                 *alone.headers_mut() = parts.headers.clone();
                 *alone.uri_mut() = parts.uri.clone();
                 let (alone, ()) = alone.into_parts();
-                let answered = self.by_protocol(backend.clone(), alone, text).await;
+                let answered = self.by_protocol(backend.clone(), caller, alone, text).await;
                 let answered = answered.unwrap_or_else(|refusal| refusal);
                 let body = answered.into_body().collect().await.ok()?.to_bytes();
                 serde_json::from_slice::<IgnoredAny>(&body).ok()?;

@@ -16,11 +16,12 @@ use rmcp::model::{
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::flights::Flight;
 use super::{REVISION, REVISION_UNSAID};
 use crate::answer::plain;
 use crate::failure::{CROWDED, Failure};
 use crate::outgoing::held;
-use crate::server::Server;
+use crate::server::{Server, cancelled};
 
 /// A call whose caller wants nothing but the result.
 pub(crate) struct Call {
@@ -98,6 +99,21 @@ impl Call {
         Some(Call { id, request })
     }
 
+    /// The answer, or what a call is told that was cancelled.
+    pub(crate) async fn written_unless(
+        self,
+        server: &Server,
+        flight: &Flight,
+    ) -> Result<Bytes, Unwritten> {
+        let id = self.id.clone();
+        // Cancellation is polled first: a call that was cancelled before its turn must not begin.
+        tokio::select! {
+            biased;
+            () = flight.cancelled() => Err(Unwritten::Cancelled(id)),
+            written = self.written(server) => written,
+        }
+    }
+
     /// The answer as JSON, with the room it takes until it was taken.
     pub(crate) async fn written(self, server: &Server) -> Result<Bytes, Unwritten> {
         let Call { id, request } = self;
@@ -132,6 +148,8 @@ impl Call {
 pub(crate) enum Unwritten {
     /// No room for it; the call had this id.
     Crowded(RequestId),
+    /// Its caller cancelled it.
+    Cancelled(RequestId),
     /// It cannot be said in JSON.
     Odd,
 }
@@ -140,6 +158,7 @@ impl Unwritten {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Unwritten::Crowded(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Unwritten::Cancelled(_) => StatusCode::OK,
             Unwritten::Odd => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -151,6 +170,7 @@ impl Unwritten {
                 let error = ErrorData::new(ErrorCode(-32000), CROWDED, None);
                 ServerJsonRpcMessage::error(error, Some(id))
             }
+            Unwritten::Cancelled(id) => ServerJsonRpcMessage::error(cancelled(), Some(id)),
             Unwritten::Odd => {
                 let error = ErrorData::internal_error("the answer cannot be written", None);
                 ServerJsonRpcMessage::error(error, None)

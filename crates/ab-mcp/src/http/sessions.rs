@@ -1,14 +1,16 @@
 //! Sessions of the revisions that have them: each keeps to the part of the workspace that it was
 //! begun in, and no two of its calls share an id.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ab_core::Backend;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode, RequestId};
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 
+use super::attendance::Returned;
+use super::flights::{Caller, Flight, Flights};
 use super::{Answer, SESSION, plainly, refusal};
 use crate::bounds::{MAX_SESSIONS, SESSION_PATIENCE};
 
@@ -16,6 +18,7 @@ use crate::bounds::{MAX_SESSIONS, SESSION_PATIENCE};
 pub(crate) struct Sessions {
     kept: Arc<LocalSessionManager>,
     bonds: Arc<Mutex<HashMap<String, Bond>>>,
+    flights: Flights,
 }
 
 /// What a session is bound to.
@@ -23,30 +26,23 @@ pub(crate) struct Sessions {
 struct Bond {
     /// The names of the root that it was begun with, which no other part of the workspace has.
     roots: Vec<String>,
-    calls: Arc<Mutex<HashSet<RequestId>>>,
+    returned: Returned,
 }
 
-/// A call in flight. It travels with the request, and is dropped with it.
-#[derive(Clone, Debug)]
-pub(crate) struct Flight(#[allow(dead_code, reason = "it is held")] Arc<Landing>);
-
+/// A request that may speak in a session.
 #[derive(Debug)]
-struct Landing {
-    calls: Arc<Mutex<HashSet<RequestId>>>,
-    id: RequestId,
-}
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        lock(&self.calls).remove(&self.id);
-    }
+pub(crate) struct Admitted {
+    /// Where it is a call.
+    pub(crate) flight: Option<Flight>,
+    pub(crate) returned: Returned,
 }
 
 impl Sessions {
-    pub(crate) fn new() -> Sessions {
+    /// Their calls are among `flights`.
+    pub(crate) fn new(flights: Flights) -> Sessions {
         let mut kept = LocalSessionManager::default();
         kept.session_config.keep_alive = Some(SESSION_PATIENCE);
-        Sessions { kept: Arc::new(kept), bonds: Arc::default() }
+        Sessions { kept: Arc::new(kept), bonds: Arc::default(), flights }
     }
 
     pub(crate) fn kept(&self) -> Arc<LocalSessionManager> {
@@ -63,7 +59,7 @@ impl Sessions {
         let alive = self.kept.sessions.read().await;
         let mut bonds = lock(&self.bonds);
         bonds.retain(|id, _| alive.contains_key(id.as_str()));
-        let bond = Bond { roots: backend.info().root_aliases, calls: Arc::default() };
+        let bond = Bond { roots: backend.info().root_aliases, returned: Returned::default() };
         bonds.insert(id.to_owned(), bond);
     }
 
@@ -72,8 +68,9 @@ impl Sessions {
         &self,
         named: &HeaderValue,
         backend: &Backend,
+        caller: &Caller,
         message: Option<&ClientJsonRpcMessage>,
-    ) -> Result<Option<Flight>, Answer> {
+    ) -> Result<Admitted, Answer> {
         let id = match message {
             Some(ClientJsonRpcMessage::Request(request)) => Some(&request.id),
             _ => None,
@@ -86,13 +83,14 @@ impl Sessions {
             let code = ErrorCode::INVALID_REQUEST;
             return Err(refusal(StatusCode::BAD_REQUEST, id.cloned(), code, why));
         }
-        let Some(id) = id else { return Ok(None) };
-        if !lock(&bond.calls).insert(id.clone()) {
+        let Bond { returned, .. } = bond;
+        let Some(id) = id else { return Ok(Admitted { flight: None, returned }) };
+        let Some(flight) = self.flights.begin_alone(caller, id) else {
             let why = "a call with this id is not answered yet".to_owned();
             let code = ErrorCode::INVALID_REQUEST;
             return Err(refusal(StatusCode::CONFLICT, Some(id.clone()), code, why));
-        }
-        Ok(Some(Flight(Arc::new(Landing { calls: bond.calls, id: id.clone() }))))
+        };
+        Ok(Admitted { flight: Some(flight), returned })
     }
 
     async fn bond(&self, named: &HeaderValue) -> Option<Bond> {

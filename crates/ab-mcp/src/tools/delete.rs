@@ -7,6 +7,7 @@ use super::Outcome;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
 use crate::quantity::counted;
+use crate::used::shown;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let path = arguments.text("path")?;
@@ -19,5 +20,6 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         0 | 1 => String::new(),
         count => format!(" ({} in all)", counted(count as usize, "entry", "entries")),
     };
+    let path = shown(backend, &path);
     Ok(Answer::text(format!("Successfully deleted {path}{many}")).with("removed", removed.count))
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ab_core::process::{Cause, Channel, Command, ExecRequest, Exit, Stdin};
+use ab_core::process::{
+    Cause, Channel, Command, ExecRequest, Exit, Leftovers, Stdin, TerminalSize,
+};
 use ab_core::{Backend, Code, Error, ExecOptions, Kind, Verb};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
@@ -11,7 +13,10 @@ use super::Outcome;
 use super::output::Kept;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_EXEC_TIME, MAX_EXEC_TIME, MAX_STAY, PROGRESS_EVERY, RESULT_BYTES};
+use crate::bounds::{
+    DEFAULT_EXEC_TIME, DEFAULT_TERMINAL, MAX_EXEC_TIME, MAX_STAY, PROGRESS_EVERY, RESULT_BYTES,
+};
+use crate::briefing::{InForce, Lack, Printed};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::quantity::grouped;
@@ -20,6 +25,7 @@ pub(crate) async fn call(
     backend: &Backend,
     mut arguments: Arguments,
     progress: Option<Progress>,
+    in_force: &InForce,
 ) -> Outcome {
     let command = arguments.text("command")?;
     let background = arguments.flag("background", false)?;
@@ -33,10 +39,43 @@ pub(crate) async fn call(
         timeout,
         ..ExecOptions::default()
     };
+    let terminal = terminal(&mut arguments, background)?;
     let request = backend.request(Command::Shell(command), options)?;
-    match background {
-        true => started(backend, request).await,
-        false => waited_for(backend, request, timeout.unwrap_or(MAX_EXEC_TIME), progress).await,
+    if background {
+        return started(backend, ExecRequest { terminal, ..request }).await;
+    }
+    let (timeout, line) = (timeout.unwrap_or(MAX_EXEC_TIME), request.command.line());
+    let Ran { stdout, stderr, ended } = waited_for(backend, request, progress).await?;
+    let exit = ended.map_err(|loss| {
+        let error = Error::new(Code::ExecError, Kind::Io, loss);
+        error.with_verb(Verb::Exec).with_command(line)
+    })?;
+    let cut = stdout.cut() || stderr.cut();
+    let (stdout, stderr) = (stdout.text(), stderr.text());
+    let advice = match Lack::of(&exit, &Printed { stdout: &stdout, stderr: &stderr }) {
+        Some(lack) => lack.advice(in_force.of(backend).await.ok().and_then(|it| it.isolation)),
+        None => None,
+    };
+    answered(&Said { stdout, stderr, cut, advice }, &exit, timeout)
+}
+
+/// The terminal that a process in the background is given, where that was asked for.
+fn terminal(arguments: &mut Arguments, background: bool) -> Result<Option<TerminalSize>, Failure> {
+    let pty = arguments.flag("pty", false)?;
+    let (columns, rows) = (arguments.count("columns")?, arguments.count("rows")?);
+    match (pty, background) {
+        (true, true) => {
+            let size = |given: Option<u64>, default: u16| {
+                given.map_or(default, |given| u16::try_from(given).unwrap_or(u16::MAX))
+            };
+            let TerminalSize { columns: wide, rows: high } = DEFAULT_TERMINAL;
+            Ok(Some(TerminalSize { columns: size(columns, wide), rows: size(rows, high) }))
+        }
+        (true, false) => Err(Failure::misuse("pty needs background: true")),
+        (false, _) if columns.or(rows).is_some() => {
+            Err(Failure::misuse("columns and rows need pty: true and background: true"))
+        }
+        (false, _) => Ok(None),
     }
 }
 
@@ -44,7 +83,7 @@ async fn started(backend: &Backend, request: ExecRequest) -> Outcome {
     let request = ExecRequest { stdin: Stdin::Piped, ..request };
     let process = backend.start(request).await?;
     let text = format!(
-        "Started process {}. process_output shows what it says, process_input speaks to it, \
+        "Started process {}. process_output shows what it prints, process_input writes to it, \
          process_kill ends it.",
         process.id
     );
@@ -55,10 +94,8 @@ async fn started(backend: &Backend, request: ExecRequest) -> Outcome {
 async fn waited_for(
     backend: &Backend,
     request: ExecRequest,
-    timeout: Duration,
     mut progress: Option<Progress>,
-) -> Outcome {
-    let line = request.command.line();
+) -> Result<Ran, Failure> {
     let begun = Instant::now();
     let mut process = backend.spawn(request).await?;
     let (mut stdout, mut stderr) = (Kept::new(RESULT_BYTES / 2), Kept::new(RESULT_BYTES / 2));
@@ -83,16 +120,29 @@ async fn waited_for(
             }
         }
     }
-    let Some(exit) = process.wait().await else {
-        let error = Error::new(Code::ExecError, Kind::Io, process.ending().loss());
-        return Err(error.with_verb(Verb::Exec).with_command(line).into());
-    };
-    answered(stdout, stderr, &exit, timeout)
+    let exit = process.wait().await;
+    let ended = exit.ok_or_else(|| process.ending().loss());
+    Ok(Ran { stdout, stderr, ended })
 }
 
-fn answered(stdout: Kept, stderr: Kept, exit: &Exit, timeout: Duration) -> Outcome {
-    let cut = stdout.cut() || stderr.cut();
-    let (stdout, stderr) = (stdout.text(), stderr.text());
+/// A command that was waited for.
+struct Ran {
+    stdout: Kept,
+    stderr: Kept,
+    /// How it ended, or why that is not known.
+    ended: Result<Exit, String>,
+}
+
+/// What there is to say of it beside how it ended.
+struct Said {
+    stdout: String,
+    stderr: String,
+    cut: bool,
+    advice: Option<String>,
+}
+
+fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
+    let Said { stdout, stderr, cut, advice } = said;
     let mut parts = Vec::new();
     if !stdout.is_empty() {
         parts.push(stdout.trim_end_matches('\n').to_owned());
@@ -102,7 +152,16 @@ fn answered(stdout: Kept, stderr: Kept, exit: &Exit, timeout: Duration) -> Outco
     }
     let ending = ending(exit, timeout);
     parts.extend(ending.as_ref().map(|ending| format!("[{ending}]")));
-    if cut {
+    parts.extend(advice.as_ref().map(|advice| format!("[{advice}]")));
+    let left = exit.leftovers == Leftovers::Ended;
+    if left {
+        parts.push(
+            "[processes that the command left running, as with & or nohup, were ended with it: to keep \
+             one running, start it by itself with background: true]"
+                .to_owned(),
+        );
+    }
+    if *cut {
         parts.push(
             "[the output was cut: write it to a file and read that with read_text_file, or narrow \
              it with tail or grep]"
@@ -120,7 +179,8 @@ fn answered(stdout: Kept, stderr: Kept, exit: &Exit, timeout: Duration) -> Outco
     });
     let answer = Answer::with_value(parts.join("\n"), value)
         .with_some("exitCode", exit.code)
-        .with_some("signal", exit.signal);
+        .with_some("signal", exit.signal)
+        .with_some("endedLeftovers", left.then_some(true));
     match ending {
         None => Ok(answer),
         Some(_) => Err(Failure::Ran(Box::new(answer))),
@@ -132,7 +192,9 @@ fn ending(exit: &Exit, timeout: Duration) -> Option<String> {
     let status = status(exit);
     match exit.cause {
         Cause::Timeout => Some(format!(
-            "timed out after {timeout:?} and was ended; pass a longer timeout, or background: true"
+            "timed out after {timeout:?} and was ended; pass timeout for up to {} s, or background: true \
+             to let it run and read its output with process_output",
+            MAX_EXEC_TIME.as_secs()
         )),
         Cause::Memory => Some(format!("{status}: it needed more memory than its limit")),
         Cause::Dropped => Some("ended with its backend".to_owned()),

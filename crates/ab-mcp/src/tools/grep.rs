@@ -9,6 +9,7 @@ use ab_core::search::{
 use ab_core::{Backend, Kind};
 
 use super::Outcome;
+use super::ignored::{self, Ignoring};
 use crate::answer::{Answer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_MATCHES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS, RESULT_BYTES};
@@ -21,6 +22,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let root = arguments.optional_text("path")?.unwrap_or_else(|| ".".to_owned());
     let include = included(&mut arguments)?;
     let exclude = arguments.texts("excludePatterns", MAX_PATTERNS)?;
+    let ignoring = Ignoring::from(&mut arguments)?;
     let answer = arguments.choice(
         "outputMode",
         &[
@@ -58,9 +60,10 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         answer,
         include,
         exclude,
+        ignore: ignoring.globs,
+        ignore_files: ignoring.files,
         hidden: Visibility::Visible,
         limits: SearchLimits { matches: limit, ..SearchLimits::default() },
-        ..GrepOptions::default()
     };
     let found = backend.grep(&pattern, options).await.map_err(|error| match error.kind() {
         Kind::Invalid => error.with_hint("to search for the text as it is, pass literal: true"),
@@ -94,8 +97,13 @@ fn answered(found: Found, numbered: bool, limit: usize) -> Answer {
         let count = usize::try_from(found.skipped_binary).unwrap_or(usize::MAX);
         format!("{} not searched", counted(count, "binary file was", "binary files were"))
     });
+    let left_out = ignored::note(found.left_out);
+    let together = |notes: [Option<String>; 3]| {
+        let notes: Vec<String> = notes.into_iter().flatten().collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
+    };
     if found.matches.is_empty() && found.truncated.is_none() {
-        return Answer::noted("No matches found".to_owned(), skipped);
+        return Answer::noted("No matches found".to_owned(), together([None, skipped, left_out]));
     }
     let (text, shown, whole) =
         joined(found.matches.iter().map(|found| row(found, numbered)), RESULT_BYTES);
@@ -113,8 +121,7 @@ fn answered(found: Found, numbered: bool, limit: usize) -> Answer {
         )),
         (None, true) => None,
     };
-    let notes: Vec<String> = [cut, skipped].into_iter().flatten().collect();
-    Answer::noted(text, (!notes.is_empty()).then(|| notes.join("; ")))
+    Answer::noted(text, together([cut, skipped, left_out]))
 }
 
 fn row(found: &Match, numbered: bool) -> String {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::Outcome;
 use crate::answer::Answer;
 use crate::arguments::Arguments;
+use crate::used::shown as path_shown;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let path = arguments.text("path")?;
@@ -23,6 +24,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     rows.extend(stat.mode.map(|mode| format!("permissions: {mode:03o}")));
     rows.push(format!("type: {}", stat.kind));
     rows.push(format!("version: {}", stat.version));
+    rows.push(format!("path: {}", path_shown(backend, &path)));
     Ok(Answer::text(rows.join("\n")))
 }
 

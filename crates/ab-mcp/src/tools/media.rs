@@ -29,7 +29,7 @@ pub(crate) async fn call(
         Some("audio") => Kind::Audio,
         _ => Kind::Resource(uri(backend.resolve(&path)?.as_str())),
     };
-    Ok(Answer::media(Media { kind, mime, bytes: content.bytes, room }))
+    Ok(Answer::media(Media { kind, mime, bytes: content.bytes, room, note: None }))
 }
 
 /// What a file is, by its extension.

@@ -7,6 +7,7 @@ use ab_core::{Backend, Entry};
 
 use super::Outcome;
 use super::directories::{Page, Total};
+use super::ignored::{self, Ignoring};
 use crate::answer::{Answer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{MAX_PATTERNS, RESULT_BYTES};
@@ -21,6 +22,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let page = Page::from(&mut arguments)?;
     let (root, pattern) = (arguments.text("path")?, arguments.text("pattern")?);
     let exclude = arguments.texts("excludePatterns", MAX_PATTERNS)?;
+    let ignoring = Ignoring::from(&mut arguments)?;
     let order = arguments.choice("sortBy", &[("path", Order::Path), ("mtime", Order::Changed)])?;
     let limits = match order {
         Order::Path => SearchLimits { matches: page.reach(), ..SearchLimits::default() },
@@ -31,16 +33,17 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         root,
         kinds: Kinds::All,
         exclude,
+        ignore: ignoring.globs,
+        ignore_files: ignoring.files,
         hidden: Visibility::All,
         limits,
-        ..GlobOptions::default()
     };
     let mut found = backend.glob(&pattern, options).await?;
     if let Order::Changed = order {
         newest_first(backend, &mut found.entries).await;
     }
     if found.entries.is_empty() && found.truncated.is_none() {
-        return Ok(Answer::text("No matches found"));
+        return Ok(Answer::noted("No matches found".to_owned(), ignored::note(found.left_out)));
     }
     let rows = page.of(&found.entries).iter();
     let rows = rows.map(|entry| ab_core::error::printable(&entry.path.to_string()));
@@ -50,7 +53,9 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         Some(Truncated::Count | Truncated::Bytes) => page.note(shown, Total::More),
         None => page.note(shown, Total::Known(found.entries.len())),
     };
-    Ok(Answer::noted(text, note))
+    let notes = [note, ignored::note(found.left_out)];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    Ok(Answer::noted(text, (!notes.is_empty()).then(|| notes.join("; "))))
 }
 
 /// Sorts by time of change; what cannot be looked at comes last.

@@ -3,6 +3,7 @@
 use ab_core::Backend;
 use ab_core::backend::{Node, TreeOptions};
 use ab_core::metadata::Truncated;
+use ab_core::search::USUAL_IGNORES;
 use serde_json::Value;
 
 use super::Outcome;
@@ -14,42 +15,11 @@ use crate::quantity::grouped;
 /// About what an entry takes as text.
 const NODE_BYTES: usize = 80;
 
-/// What is rarely wanted and often large.
-pub(crate) const DEFAULT_EXCLUDES: [&str; 27] = [
-    ".git",
-    ".svn",
-    ".hg",
-    "node_modules",
-    ".venv",
-    "venv",
-    "__pycache__",
-    ".tox",
-    ".nox",
-    "dist",
-    "build",
-    ".next",
-    ".nuxt",
-    ".output",
-    "target",
-    ".cache",
-    ".pytest_cache",
-    ".mypy_cache",
-    ".ruff_cache",
-    "coverage",
-    ".coverage",
-    "htmlcov",
-    ".idea",
-    ".vscode",
-    ".DS_Store",
-    "*.egg-info",
-    ".eggs",
-];
-
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let path = arguments.text("path")?;
     let mut exclude = arguments.texts("excludePatterns", MAX_PATTERNS)?;
     if arguments.flag("includeDefaultExcludes", true)? {
-        exclude.extend(DEFAULT_EXCLUDES.map(str::to_owned));
+        exclude.extend(USUAL_IGNORES.map(str::to_owned));
     }
     let depth = arguments
         .count("depth")?

@@ -1,28 +1,44 @@
 //! Brace expansion: one word becomes several before anything else is expanded.
 
+use crate::shell::Meter;
 use crate::shell::tree::Part;
 
 /// Most words that one word may become.
-pub(crate) const MAX_BRACE_WORDS: usize = 512;
+pub(crate) const MAX_BRACE_WORDS: usize = 4_096;
+
+/// Numbers of a sequence that are told apart. A longer one is judged by its first and last numbers:
+/// what lies between has the same shape.
+const TOLD_APART: usize = 16;
 
 /// Most braces in one word.
 const MAX_BRACES: usize = 256;
 
 /// The words that `parts` stand for; nothing when they are too many.
-pub(super) fn expand(parts: &[Part]) -> Option<Vec<Vec<Part>>> {
+pub(super) fn expand(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
     let braces = parts.iter().filter(|part| **part == Part::Brace('{')).count();
-    if braces > MAX_BRACES { None } else { groups(parts) }
+    if braces > MAX_BRACES { None } else { groups(parts, meter) }
 }
 
-fn groups(parts: &[Part]) -> Option<Vec<Vec<Part>>> {
+fn groups(parts: &[Part], meter: &Meter) -> Option<Vec<Vec<Part>>> {
+    // Looking for the pairs of braces compares each with what it holds.
+    let braces = parts.iter().filter(|part| **part == Part::Brace('{')).count();
+    if !meter.spend((braces + 1) * parts.len()) {
+        return None;
+    }
     let Some((open, close)) = first_group(parts) else {
         return Some(vec![parts.to_vec()]);
     };
     let mut words = Vec::new();
-    let tails = groups(&parts[close + 1..])?;
+    let tails = groups(&parts[close + 1..], meter)?;
+    let before: usize = parts[..open].iter().map(weight).sum();
     for middle in alternatives(&parts[open + 1..close])? {
-        for middle in groups(&middle)? {
+        for middle in groups(&middle, meter)? {
+            let middles: usize = middle.iter().map(weight).sum();
             for tail in &tails {
+                let tails: usize = tail.iter().map(weight).sum();
+                if !meter.spend(before + middles + tails) {
+                    return None;
+                }
                 let mut word = parts[..open].to_vec();
                 word.extend(middle.iter().cloned());
                 word.extend(tail.iter().cloned());
@@ -34,6 +50,18 @@ fn groups(parts: &[Part]) -> Option<Vec<Vec<Part>>> {
         }
     }
     Some(words)
+}
+
+/// What copying a part costs.
+fn weight(part: &Part) -> usize {
+    16 + match part {
+        Part::Bare(text) | Part::Quoted(text) | Part::Tilde(text) => text.len(),
+        Part::Brace(_) => 1,
+        Part::Variable { source, .. }
+        | Part::Substitution { source, .. }
+        | Part::Process { source, .. }
+        | Part::Arithmetic { source, .. } => 4 * source.len(),
+    }
 }
 
 /// The first braces that hold a comma or a sequence.
@@ -102,12 +130,14 @@ fn sequence(inside: &[Part]) -> Option<Vec<String>> {
     let step: i64 = ends.next().map_or(Some(1), |step| step.parse().ok())?;
     let step = usize::try_from(step.unsigned_abs().max(1)).ok()?;
     if let (Ok(from), Ok(to)) = (from.parse::<i64>(), to.parse::<i64>()) {
-        // One more than may be is enough to be refused.
-        let count = from.abs_diff(to) / step as u64;
-        let count = usize::try_from(count).ok()?.min(MAX_BRACE_WORDS);
+        let count = usize::try_from(from.abs_diff(to) / step as u64).ok()?;
         let sign = if from <= to { 1 } else { -1 };
-        let number = |n: usize| from.checked_add(sign * i64::try_from(n * step).ok()?);
-        return (0..=count).map(|n| number(n).map(|number| number.to_string())).collect();
+        let number = |n: usize| {
+            let distance = i64::try_from(n.checked_mul(step)?).ok()?;
+            from.checked_add(sign * distance).map(|number| number.to_string())
+        };
+        let shown = (0..=count.min(TOLD_APART)).chain((count > TOLD_APART).then_some(count));
+        return shown.map(number).collect();
     }
     let one = |text: &str| {
         let mut chars = text.chars();
@@ -148,7 +178,7 @@ mod tests {
                 })
                 .collect()
         };
-        Some(expand(&parts)?.into_iter().map(word).collect())
+        Some(expand(&parts, &Meter::default())?.into_iter().map(word).collect())
     }
 
     #[test]
@@ -169,7 +199,10 @@ mod tests {
         ] {
             assert_eq!(shown(text).unwrap().join(" "), expect, "{text}");
         }
-        assert_eq!(shown("{1..100000}"), None);
-        assert_eq!(shown("{1..500}{1..500}"), None);
+        let long = shown("a{1..100000}").unwrap();
+        assert_eq!((long[0].as_str(), long.last().unwrap().as_str()), ("a1", "a100000"));
+        assert_eq!(shown("{1..9223372036854775807}").unwrap().len(), TOLD_APART + 2);
+        assert_eq!(shown("{1..500}{1..500}").unwrap().len(), (TOLD_APART + 2).pow(2));
+        assert_eq!(shown(&"{a,b}".repeat(13)), None);
     }
 }

@@ -20,6 +20,10 @@ pub enum Effect {
     WritesDevice,
     /// Changes permissions or owners outside the workspace.
     PermissionsOutside,
+    /// Changes times of files outside the workspace.
+    TimesOutside,
+    /// Signals every process that it may.
+    KillsEverything,
     /// A function that starts itself more than once, over and over.
     ForkBomb,
     /// An endless loop that starts programs without waiting for them.
@@ -36,6 +40,8 @@ pub enum Effect {
     RunsUnknown,
     /// Only run time knows the shell text that runs.
     CodeUnknown,
+    /// A shell reads its program from standard input, which nobody has seen.
+    CodeUnseen,
     /// Runs what the same line downloads.
     RunsDownload,
     /// Speaks to the network by the shell's own means.
@@ -58,6 +64,8 @@ pub enum Effect {
     NamesParent,
     /// Sets a variable that makes programs run other programs.
     HijacksEnvironment,
+    /// Leaves a setting of git behind that makes it run other programs.
+    HijacksGit,
     /// Sets `PATH`, `HOME` or the like to something outside.
     RedirectsEnvironment,
     /// Sets `PATH`, `HOME` or the like.

@@ -1,37 +1,15 @@
 //! Variables that change what later commands do.
 
+use ab_core::environment::code_variable;
+
 use super::argument::Arg;
 use super::effect::Effect;
 use super::state::State;
 use super::walk::{Context, Stdin, Walk};
 use crate::place::{Place, is_scratch, is_system};
 
-/// Variables whose value is loaded or run by programs that are not asked to.
-const HIJACKS: [&str; 22] = [
-    "BASH_ENV",
-    "ENV",
-    "PROMPT_COMMAND",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS4",
-    "LESSOPEN",
-    "LESSCLOSE",
-    "GIT_SSH",
-    "GIT_SSH_COMMAND",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PROXY_COMMAND",
-    "GIT_ASKPASS",
-    "SSH_ASKPASS",
-    "GIT_EXEC_PATH",
-    "GIT_TEMPLATE_DIR",
-    "PERL5OPT",
-    "PERL5DB",
-    "RUBYOPT",
-    "PYTHONSTARTUP",
-    "JAVA_TOOL_OPTIONS",
-    "CDPATH",
-];
-/// Variables whose value is a command that some programs run.
+/// Variables of the list of [`ab_core::environment`] whose value is a command: where the value is
+/// shell text of the line, that text is judged as well.
 const COMMANDS: [&str; 8] = [
     "PAGER",
     "GIT_PAGER",
@@ -42,31 +20,36 @@ const COMMANDS: [&str; 8] = [
     "GIT_SEQUENCE_EDITOR",
     "BROWSER",
 ];
-/// Options that make node load a file first.
-const PRELOADS: [&str; 6] =
-    ["--require", "-r", "--import", "--loader", "--experimental-loader", "--inspect"];
 
 impl Walk<'_> {
+    /// Variables that the caller gives. Those that load code were checked by whoever starts commands;
+    /// here it is only told where names of programs lead.
+    pub(super) fn given(&mut self, state: &State) {
+        // Where `cd -` leads.
+        if let Some(previous) = self.scene.env().get("OLDPWD") {
+            let previous = Arg::literal(previous);
+            self.screen_value("OLDPWD", &previous, state);
+            let inside = |place: &Place| matches!(place, Place::Inside(_));
+            if !self.places(&previous, state).iter().all(inside) {
+                self.find(Effect::RedirectsEnvironment, "OLDPWD");
+            }
+        }
+        if let Some(path) = self.scene.env().get("PATH") {
+            let path = Arg::literal(path);
+            self.screen_value("PATH", &path, state);
+            if !self.is_plain_path(&path, state) {
+                self.find(Effect::RedirectsEnvironment, "PATH");
+            }
+        }
+    }
+
     /// A variable gets a value; nothing: one that only run time knows.
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
-        let loader = name.starts_with("LD_") || name.starts_with("DYLD_");
-        // Without the settings of others, git runs less, not more.
-        let fewer = name == "GIT_CONFIG_NOSYSTEM"
-            || (name.starts_with("GIT_CONFIG") && value.and_then(Arg::exact) == Some("/dev/null"));
-        let settings = (name.starts_with("GIT_CONFIG") && !fewer) || name.starts_with("BASH_FUNC_");
-        if loader || settings || HIJACKS.contains(&name) {
-            return self.find(Effect::HijacksEnvironment, name);
-        }
         let text = value.and_then(Arg::exact);
+        if code_variable(name, text).is_some() {
+            self.find(Effect::HijacksEnvironment, name);
+        }
         match name {
-            "NODE_OPTIONS" => {
-                let option = |word: &str| {
-                    word.split('=').next().is_some_and(|word| PRELOADS.contains(&word))
-                };
-                if text.is_none_or(|text| text.split_whitespace().any(option)) {
-                    self.find(Effect::HijacksEnvironment, name);
-                }
-            }
             "HOME" | "PWD" | "OLDPWD" => {
                 self.find(Effect::SetsEnvironment, name);
                 let inside = value.is_some_and(|value| {
@@ -88,8 +71,7 @@ impl Walk<'_> {
                     let text = text.to_owned();
                     self.judged_as_code(&text, state);
                 }
-                Some(_) => {}
-                None => self.find(Effect::CodeUnknown, name),
+                _ => {}
             },
             _ => {}
         }

@@ -8,6 +8,8 @@ use super::walk::{Context, Stdin, Walk};
 use crate::place::Home;
 use crate::shell::tree::{Body, Part, Script, Word};
 
+/// What looking up a variable costs, beside its value.
+const WORD_COST: usize = 32;
 /// What separates words where nothing else is set.
 const BLANKS: &str = " \t\n";
 
@@ -19,9 +21,17 @@ impl Walk<'_> {
         if !braced {
             return self.split(&word.parts, context, state);
         }
-        match braces::expand(&word.parts) {
+        match braces::expand(&word.parts, self.meter) {
             Some(words) => {
-                words.iter().flat_map(|parts| self.split(parts, context, state)).collect()
+                let mut fields = Vec::new();
+                for parts in &words {
+                    if self.over {
+                        break;
+                    }
+                    self.step();
+                    fields.extend(self.split(parts, context, state));
+                }
+                fields
             }
             None => {
                 self.exhausted();
@@ -50,9 +60,18 @@ impl Walk<'_> {
 
     fn expand(&mut self, parts: &[Part], context: &Context, state: &State, out: &mut Splitter) {
         for part in parts {
+            if self.over {
+                return;
+            }
             match part {
-                Part::Bare(text) => out.bare(text),
-                Part::Quoted(text) => out.quoted(text),
+                Part::Bare(text) => {
+                    self.spend(text.len());
+                    out.bare(text);
+                }
+                Part::Quoted(text) => {
+                    self.spend(text.len());
+                    out.quoted(text);
+                }
                 Part::Brace(c) => out.bare(c.encode_utf8(&mut [0; 4])),
                 Part::Tilde(user) => self.home(user, state, out),
                 Part::Variable { name, quoted, altered, inner, source } => {
@@ -62,6 +81,8 @@ impl Walk<'_> {
                         self.screen_altered(name, source, &given, state);
                     }
                     let value = if *altered { None } else { self.value(name, state) };
+                    // Values may hold values: a line can make a long text of a few short ones.
+                    self.spend(WORD_COST + value.as_ref().map_or(source.len(), String::len));
                     let home = name == "HOME";
                     if home {
                         self.find(Effect::NamesHome, source);
@@ -223,7 +244,8 @@ impl Splitter {
         self.quoted(text);
         let word = self.current();
         let class = || text.split_once('[').is_some_and(|(_, rest)| rest.contains(']'));
-        word.glob |= text.contains(['*', '?']) || class();
+        // A parenthesis outside of quotes is part of a pattern.
+        word.glob |= text.contains(['*', '?', '(']) || class();
     }
 
     /// The value of a variable outside quotes: blanks in it separate words.

@@ -5,7 +5,7 @@ use super::effect::Effect;
 use super::state::State;
 use super::walk::Walk;
 use super::{Access, PathUse};
-use crate::place::{Place, is_device, is_harmless};
+use crate::place::{Place, is_device, is_harmless, is_scratch_directory};
 
 /// Programs whose words are text, not paths.
 const TALKERS: [&str; 10] =
@@ -121,7 +121,9 @@ impl Walk<'_> {
                 let path = path.clone();
                 if is_device(&path) {
                     self.find(Effect::WritesDevice, &arg.text);
-                } else if arg.climbs() || !self.scene.is_open(&path) {
+                } else if arg.climbs()
+                    || !(self.scene.is_open(&path) || is_scratch_directory(&path))
+                {
                     self.find(Effect::WritesOutside, &arg.text);
                 }
             }
@@ -159,6 +161,17 @@ impl Walk<'_> {
     fn is_search(&self) -> bool {
         let command = self.current.and_then(|at| self.out.commands.get(at));
         command.and_then(|command| command.program()) == Some("find")
+    }
+
+    /// Times of files outside; walls that control contents only do not keep them.
+    pub(super) fn changes_times(&mut self, arg: &Arg, state: &State) {
+        for target in self.targets(arg, state) {
+            if let Place::Outside(path) = &target.place
+                && !self.scene.is_open(path)
+            {
+                self.find(Effect::TimesOutside, &arg.text);
+            }
+        }
     }
 
     pub(super) fn changes_permissions(&mut self, arg: &Arg, state: &State) {

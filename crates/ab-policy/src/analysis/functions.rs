@@ -1,5 +1,6 @@
 //! Functions of a script: what they hold, and which of them start each other without an end.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::argument::Arg;
@@ -7,9 +8,14 @@ use super::state::{Flow, State};
 use super::walk::{Context, Stdin, Walk};
 use crate::shell::tree::Command;
 
+/// Parameters of a call that are told apart; others are not known.
+const MAX_PARAMETERS: usize = 64;
+
 #[derive(Debug, Default)]
 pub(super) struct Functions {
     defined: Vec<Function>,
+    /// The last function of each name.
+    by_name: HashMap<String, usize>,
     /// The one whose definition is being looked at.
     open: Option<usize>,
     /// Those that are being looked at as calls.
@@ -25,32 +31,79 @@ struct Function {
 }
 
 impl Functions {
-    /// The name of a function that multiplies.
+    /// The name of a function that comes back to itself on a way with a call that runs beside its
+    /// caller, and so multiplies.
     pub(super) fn bomb(&self) -> Option<String> {
-        self.defined.iter().find(|function| self.multiplies(function)).map(|it| it.name.clone())
+        let edges = self.edges();
+        let circle = circles(&edges);
+        let multiplies = |from: &usize| {
+            edges[*from].iter().any(|(to, forks)| *forks && circle[*from] == circle[*to])
+        };
+        let found = (0..edges.len()).find(multiplies)?;
+        Some(self.defined[found].name.clone())
     }
 
-    /// Whether `function` comes back to itself on a way with a call that runs beside its caller.
-    fn multiplies(&self, function: &Function) -> bool {
-        // Each function is visited at most twice: reached plainly, and reached beside.
-        let mut seen: Vec<(usize, bool)> = Vec::new();
-        let mut open: Vec<(&Function, bool)> = vec![(function, false)];
-        while let Some((from, forked)) = open.pop() {
-            for (callee, forks) in &from.calls {
-                let forked = forked || *forks;
-                if *callee == function.name && forked {
-                    return true;
+    /// The calls of each function, to the last function of a name. Calls of all functions that have
+    /// that name count as its own.
+    fn edges(&self) -> Vec<Vec<(usize, bool)>> {
+        let mut edges = vec![Vec::new(); self.defined.len()];
+        for function in &self.defined {
+            let Some(from) = self.by_name.get(&function.name) else { continue };
+            let known = |(name, forks): &(String, bool)| Some((*self.by_name.get(name)?, *forks));
+            edges[*from].extend(function.calls.iter().filter_map(known));
+        }
+        edges
+    }
+}
+
+/// A number for each node; two have the same where each can be reached from the other.
+fn circles(edges: &[Vec<(usize, bool)>]) -> Vec<usize> {
+    const NEW: usize = usize::MAX;
+    let mut order = vec![NEW; edges.len()];
+    let mut low = vec![0; edges.len()];
+    let mut circle = vec![NEW; edges.len()];
+    let mut stack = Vec::new();
+    let mut next = 0;
+    for root in 0..edges.len() {
+        // Each step of the way: a node, and how many of its edges were followed.
+        let mut way: Vec<(usize, usize)> = Vec::new();
+        if order[root] == NEW {
+            way.push((root, 0));
+        }
+        while let Some((node, followed)) = way.last_mut() {
+            let node = *node;
+            if *followed == 0 && order[node] == NEW {
+                (order[node], low[node]) = (next, next);
+                next += 1;
+                stack.push(node);
+            }
+            match edges[node].get(*followed) {
+                Some((to, _)) => {
+                    *followed += 1;
+                    if order[*to] == NEW {
+                        way.push((*to, 0));
+                    } else if circle[*to] == NEW {
+                        low[node] = low[node].min(order[*to]);
+                    }
                 }
-                for (at, next) in self.defined.iter().enumerate() {
-                    if next.name == *callee && !seen.contains(&(at, forked)) {
-                        seen.push((at, forked));
-                        open.push((next, forked));
+                None => {
+                    way.pop();
+                    if let Some((parent, _)) = way.last() {
+                        low[*parent] = low[*parent].min(low[node]);
+                    }
+                    if low[node] == order[node] {
+                        while let Some(member) = stack.pop() {
+                            circle[member] = node;
+                            if member == node {
+                                break;
+                            }
+                        }
                     }
                 }
             }
         }
-        false
     }
+    circle
 }
 
 impl Walk<'_> {
@@ -59,8 +112,10 @@ impl Walk<'_> {
         if self.shadow == 0 {
             let calls = Vec::new();
             let body = Rc::new(body.clone());
+            let at = self.functions.defined.len();
             self.functions.defined.push(Function { name: name.to_owned(), body, calls });
-            self.functions.open = Some(self.functions.defined.len() - 1);
+            self.functions.by_name.insert(name.to_owned(), at);
+            self.functions.open = Some(at);
         }
         let inner = Context { forks: false, via: None, stdin: Stdin::Inherited, ..context.clone() };
         self.command(body, &inner, state.clone());
@@ -79,15 +134,15 @@ impl Walk<'_> {
         if let Some(open) = self.functions.open {
             self.functions.defined[open].calls.push((name.to_owned(), context.forks));
         }
-        let function = self.functions.defined.iter().rev().find(|each| each.name == name)?;
-        let body = function.body.clone();
+        let at = *self.functions.by_name.get(name)?;
+        let body = self.functions.defined[at].body.clone();
         let own = self.functions.open.is_some_and(|open| self.functions.defined[open].name == name);
         if own || self.functions.called.iter().any(|each| each == name) {
             return Some(Flow::same(state.clone()));
         }
         let mut inner = state.clone();
-        for (at, arg) in args.iter().enumerate().skip(1) {
-            inner.set(&at.to_string(), arg.exact().map(str::to_owned));
+        for (at, arg) in args.iter().enumerate().skip(1).take(MAX_PARAMETERS) {
+            inner.set(&at.to_string(), arg.exact(), self.meter);
         }
         let current = self.current;
         self.functions.called.push(name.to_owned());
@@ -103,5 +158,25 @@ impl Walk<'_> {
             ok: flow.ok.map(|after| after.with_variables_of(state)),
             fail: flow.fail.map(|after| after.with_variables_of(state)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_reach_each_other_are_in_one_circle() {
+        let edges = |pairs: &[(usize, usize)], nodes: usize| {
+            let mut edges = vec![Vec::new(); nodes];
+            for (from, to) in pairs {
+                edges[*from].push((*to, false));
+            }
+            edges
+        };
+        let found = circles(&edges(&[(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 3)], 6));
+        assert!(found[0] == found[1] && found[1] == found[2]);
+        assert!(found[3] == found[4] && found[3] != found[0]);
+        assert!(found[5] != found[0] && found[5] != found[3]);
     }
 }

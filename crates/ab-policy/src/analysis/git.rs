@@ -53,7 +53,8 @@ fn setting(key: &str, value: &str) -> Setting {
     let last = key.rsplit('.').next().unwrap_or_default();
     if RUNS.contains(&key.as_str()) {
         let plain_helper = key == "credential.helper" && !value.contains(['!', '/', ' ']);
-        let off = matches!(value, "" | "false" | "0" | "never");
+        // `true` is git's own monitor of the file system.
+        let off = matches!(value, "" | "false" | "0" | "never" | "true");
         return if plain_helper || off { Setting::Plain } else { Setting::Runs };
     }
     let part = |section: &str| key.starts_with(section);
@@ -217,7 +218,7 @@ impl Walk<'_> {
         };
         if let [key, value, ..] = words {
             let (key, value) = (key.text.clone(), (*value).clone());
-            self.configured(&key, &value, state);
+            self.configured(&key, &value, Effect::HijacksGit, state);
         }
     }
 
@@ -225,20 +226,21 @@ impl Walk<'_> {
     fn configures(&mut self, pair: &Arg, state: &State) {
         let key = pair.text.split('=').next().unwrap_or_default().to_owned();
         let value = pair.after((key.len() + 1).min(pair.text.len()));
-        self.configured(&key, &value, state);
+        self.configured(&key, &value, Effect::HijacksEnvironment, state);
     }
 
-    fn configured(&mut self, key: &str, value: &Arg, state: &State) {
+    /// A setting gets a value; `effect` is what follows when its value is run unasked.
+    fn configured(&mut self, key: &str, value: &Arg, effect: Effect, state: &State) {
         // Hooks of the workspace are the workspace's.
         let outside = |place: &Place| matches!(place, Place::Outside(_));
         if key.eq_ignore_ascii_case("core.hookspath")
             && self.places(value, state).iter().any(outside)
             && !matches!(value.exact(), Some("/dev/null"))
         {
-            self.find(Effect::HijacksEnvironment, key);
+            self.find(effect, key);
         }
         match setting(key, &value.text) {
-            Setting::Runs => self.find(Effect::HijacksEnvironment, key),
+            Setting::Runs => self.find(effect, key),
             Setting::Command => match value.exact() {
                 Some(text) => {
                     let text = text.trim_start_matches('!').to_owned();

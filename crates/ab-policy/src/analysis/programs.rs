@@ -178,7 +178,7 @@ impl Walk<'_> {
             }
             self.writes(&file, state);
             let places = self.places(&file, state);
-            self.downloads.extend(places.into_iter().filter(|place| *place != Place::Unknown));
+            self.downloaded(&file, places.into_iter().filter(|place| *place != Place::Unknown));
         }
     }
 
@@ -211,7 +211,11 @@ impl Walk<'_> {
             "mv" => {
                 let (sources, destination) = last_of(rest, "tS", "--target-directory");
                 for arg in sources {
-                    self.removes(&arg, false, false, state);
+                    // To take a file from beside the workspace is to leave it, not to destroy.
+                    match arg.climbs() && !arg.text.starts_with('/') {
+                        true => self.writes(&arg, state),
+                        false => self.removes(&arg, false, false, state),
+                    }
                 }
                 self.writes_each(&destination, state);
             }
@@ -228,6 +232,7 @@ impl Walk<'_> {
                 self.writes_each(&destination, state);
             }
             "ln" => self.links(rest, short('s') || has(&["--symbolic"]), state),
+            "kill" => self.kills(rest),
             "tee" | "touch" | "mkdir" | "mkfifo" | "mknod" | "shred" | "truncate" => {
                 let values = match name {
                     "touch" => "dtr",
@@ -238,6 +243,9 @@ impl Walk<'_> {
                 };
                 for arg in operands(rest, values, &["--size", "--date", "--mode", "--iterations"]) {
                     self.writes(arg, state);
+                    if name == "touch" {
+                        self.changes_times(arg, state);
+                    }
                 }
             }
             "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => {
@@ -323,6 +331,22 @@ impl Walk<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// `kill`: its first word may be a signal, and a process of number -1 is every process.
+    fn kills(&mut self, rest: &[Arg]) {
+        let mut rest = rest;
+        match rest.first().map(|arg| arg.text.as_str()) {
+            Some("-s" | "-n" | "--signal") => rest = rest.get(2..).unwrap_or_default(),
+            // Alone it is no signal that anybody gets.
+            Some(text) if text.starts_with('-') && text != "--" && rest.len() > 1 => {
+                rest = &rest[1..];
+            }
+            _ => {}
+        }
+        if rest.iter().any(|arg| arg.exact() == Some("-1")) {
+            self.find(Effect::KillsEverything, "kill -1");
         }
     }
 

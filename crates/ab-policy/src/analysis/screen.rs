@@ -10,6 +10,8 @@
 //! This looks at words and nothing else: not at links, not at what a program opens by itself or is
 //! told by its input. It catches mistakes; it is no defence against somebody who wants to get out.
 
+use std::collections::HashSet;
+
 use ab_core::error::printable;
 use ab_core::{Code, Confines, Error, Kind, Result, Verb};
 
@@ -17,9 +19,9 @@ use super::argument::{Arg, base_name};
 use super::effect::Effect;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::{Home, Place, Scene};
+use crate::place::{CommandInput, Home, Place, Scene};
 use crate::shell::tree::RedirectKind;
-use crate::shell::{self, Dialect, Problem};
+use crate::shell::{self, Dialect, Meter, Problem};
 
 /// A word in an error is cut to this many characters.
 const SHOWN_WORD: usize = 120;
@@ -44,16 +46,21 @@ const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 pub fn screen(line: &str, confines: &Confines<'_>) -> Result<()> {
     let nowhere = Scene::new().with_home(Home::Start);
     let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root(root));
-    let scene = scene.at(confines.cwd);
+    let input = match confines.input.map(std::str::from_utf8) {
+        None | Some(Err(_)) => CommandInput::Closed,
+        Some(Ok(text)) => CommandInput::Text(text.into()),
+    };
+    let scene = scene.at(confines.cwd).with_env(confines.env).with_input(input);
+    let meter = Meter::default();
     // Where the two shells read a line in two ways, both readings have to stay inside.
     let dialects: &[Dialect] = match shell::has_two_readings(line) {
         true => &[Dialect::Bash, Dialect::Posix],
         false => &[Dialect::Bash],
     };
     for dialect in dialects {
-        let mut walk = Walk::new(&scene, *dialect);
+        let mut walk = Walk::new(&scene, *dialect, &meter);
         walk.screening = Some(Screening { confines, refused: None, text: false });
-        match shell::parse(line, *dialect, 0) {
+        match shell::parse(line, *dialect, 0, &meter) {
             Ok(script) => walk.whole(&script),
             // Text that is no POSIX shell does nothing there.
             Err(error) if *dialect == Dialect::Posix => match error.problem {
@@ -132,11 +139,16 @@ impl Walk<'_> {
         if self.screening.is_none() {
             return;
         }
+        let bytes: usize = args.iter().map(|arg| arg.text.len() + 1).sum();
+        self.spend(8 * bytes);
         let before = |arg: &&Arg| arg.exact().is_some_and(|text| BEFORE.contains(&text));
         let start = args.iter().take_while(before).count();
         let harmless = harmless(&args[start..]);
         let attached = args.get(start).is_some_and(|arg| !is_scripted(base_name(&arg.text)));
         for (at, arg) in args.iter().enumerate() {
+            if self.over {
+                return;
+            }
             if at.checked_sub(start).is_some_and(|at| harmless.contains(&at)) {
                 continue;
             }
@@ -344,8 +356,10 @@ fn is_scripted(name: &str) -> bool {
 }
 
 /// The words of a command, by number, that cannot be paths whatever they look like.
-fn harmless(args: &[Arg]) -> Vec<usize> {
-    let Some(name) = args.first().and_then(Arg::exact).map(base_name) else { return Vec::new() };
+fn harmless(args: &[Arg]) -> HashSet<usize> {
+    let Some(name) = args.first().and_then(Arg::exact).map(base_name) else {
+        return HashSet::new();
+    };
     let all = 1..args.len();
     match name {
         // What a pattern matches would be told.
@@ -353,7 +367,7 @@ fn harmless(args: &[Arg]) -> Vec<usize> {
         // To a shell that does not know it, `[[` is a program that is nowhere.
         "tr" | "[[" => all.collect(),
         name if is_scripted(name) => scripts(args, SCRIPTED.contains(&name)),
-        _ => Vec::new(),
+        _ => HashSet::new(),
     }
 }
 
@@ -362,8 +376,8 @@ fn has_wildcard(arg: &Arg) -> bool {
 }
 
 /// The scripts among the arguments: those that options bring, else the first that is no option.
-fn scripts(args: &[Arg], first_is_script: bool) -> Vec<usize> {
-    let mut found = Vec::new();
+fn scripts(args: &[Arg], first_is_script: bool) -> HashSet<usize> {
+    let mut found = HashSet::new();
     let mut brought = !first_is_script;
     let mut first = None;
     let mut at = 1;
@@ -377,7 +391,7 @@ fn scripts(args: &[Arg], first_is_script: bool) -> Vec<usize> {
             Some(option) if option.ends_with('e') => {
                 brought = true;
                 at += 1;
-                found.push(at);
+                found.insert(at);
             }
             Some(option) if option.contains(['f', 'e']) => brought = true,
             // awk's separator and variables.

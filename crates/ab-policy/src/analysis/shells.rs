@@ -138,6 +138,7 @@ impl Walk<'_> {
                     self.shell_stdin(&Context { stdin, ..context.clone() }, state);
                 }
             }
+            Stdin::Unseen => self.find(Effect::CodeUnseen, "standard input"),
             Stdin::Pipe { fetches } => {
                 self.find(Effect::PipesToShell, "a pipe into a shell");
                 if *fetches {

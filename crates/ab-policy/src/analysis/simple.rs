@@ -22,13 +22,19 @@ impl Walk<'_> {
         self.current = None;
         let mut args = Vec::with_capacity(simple.words.len());
         for word in &simple.words {
+            if self.over {
+                return Flow::same(state);
+            }
             args.extend(self.fields(word, context, &state));
         }
         let mut inner = state.clone();
         let mut assigned = Vec::new();
         for assignment in &simple.assignments {
+            if self.over {
+                return Flow::same(state);
+            }
             let value = self.assignment(assignment, context, &inner);
-            inner.set(&assignment.name, value.as_ref().and_then(Arg::exact).map(str::to_owned));
+            self.set(&mut inner, &assignment.name, value.as_ref().and_then(Arg::exact));
             assigned.push((assignment.name.as_str(), value));
         }
         if !args.is_empty() {
@@ -80,7 +86,7 @@ impl Walk<'_> {
                     Place::Outside(path) => !crate::place::is_harmless(path),
                     Place::Unknown => false,
                 };
-                self.downloads.extend(places.into_iter().filter(inside));
+                self.downloaded(&target, places.into_iter().filter(inside));
             }
         }
     }
@@ -153,7 +159,10 @@ impl Walk<'_> {
         self.shadow += 1;
         let flow = self.named(&name, args, context, state);
         self.shadow -= 1;
-        Flow { ok: join(called.ok, flow.ok), fail: join(called.fail, flow.fail) }
+        Flow {
+            ok: join(called.ok, flow.ok, self.meter),
+            fail: join(called.fail, flow.fail, self.meter),
+        }
     }
 
     /// What a program or a builtin of that name does.
@@ -202,6 +211,7 @@ impl Walk<'_> {
                     }
                     None => Arg { home: true, ..Arg::unknown("~") },
                 };
+                self.screen_words(std::slice::from_ref(&home), &state);
                 self.led(&home, &state)
             }
         };
@@ -259,7 +269,7 @@ impl Walk<'_> {
                     let name = name.trim_end_matches('+').to_owned();
                     let value = arg.after(certain.find('=').unwrap_or(0) + 1);
                     self.assigned(&name, Some(&value), &state);
-                    state.set(&name, value.exact().map(str::to_owned));
+                    self.set(&mut state, &name, value.exact());
                 }
                 None if !arg.known => self.find(Effect::CodeUnknown, &arg.text),
                 None => {}
@@ -282,7 +292,7 @@ impl Walk<'_> {
         for arg in named {
             let text = arg.text.clone();
             self.assigned(&text, None, &state);
-            state.set(&text, None);
+            self.set(&mut state, &text, None);
         }
         Flow::same(state)
     }
@@ -359,36 +369,49 @@ impl Walk<'_> {
                 Some(value) => self.judged_as_code(value, state),
                 None => self.find(Effect::CodeUnknown, &arg.text),
             }
-            self.aliases.push((name.to_owned(), value));
+            self.aliases.insert(name.to_owned(), value);
         }
     }
 
     /// What a command is where an alias of its name holds.
     fn aliased(&mut self, name: &str, args: &[Arg], context: &Context, state: &State) {
-        let Some(at) = self.aliases.iter().rposition(|(alias, _)| alias == name) else { return };
-        let (_, Some(value)) = self.aliases[at].clone() else { return };
-        let mut line = value;
+        // Inside its own text an alias is not one.
+        if self.in_alias.iter().any(|alias| alias == name) {
+            return;
+        }
+        let Some(Some(value)) = self.aliases.get(name) else { return };
+        let mut line = value.clone();
         for arg in &args[1..] {
             let Some(text) = arg.exact() else {
                 return self.find(Effect::CodeUnknown, &arg.text);
             };
             line.push_str(&format!(" '{}'", text.replace('\'', r"'\''")));
         }
-        // Inside its own text an alias is not one.
-        let hidden = self.aliases.remove(at);
+        self.in_alias.push(name.to_owned());
         self.shadow += 1;
         self.code(&line, context, state.clone());
         self.shadow -= 1;
-        self.aliases.insert(at.min(self.aliases.len()), hidden);
+        self.in_alias.pop();
     }
 
     /// Running a file that this line downloaded.
     pub(super) fn runs_file(&mut self, arg: &Arg, state: &State) {
-        if !arg.text.contains('/') && self.downloads.is_empty() {
-            return;
-        }
-        if self.is_download(arg, state) && arg.text.contains('/') {
+        let found = match arg.text.contains('/') {
+            true => self.is_download(arg, state),
+            // Where the path is another, a plain name may be any file of that name.
+            false => state.variable("PATH").is_some() && self.downloaded_names.contains(&arg.text),
+        };
+        if found {
             self.find(Effect::RunsDownload, &arg.text);
+        }
+    }
+
+    /// Remembers files that this line downloads.
+    pub(super) fn downloaded(&mut self, file: &Arg, places: impl Iterator<Item = Place>) {
+        let before = self.downloads.len();
+        self.downloads.extend(places);
+        if self.downloads.len() > before {
+            self.downloaded_names.insert(base_name(&file.text).to_owned());
         }
     }
 

@@ -1,17 +1,24 @@
 //! What the shell knows at a point of the script: possible directories and variables.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::place::Place;
+use crate::shell::Meter;
+
+/// Variables that are told apart; a line with more is not looked at.
+pub(super) const MAX_VARIABLES: usize = 2_000;
+/// Directories that `pushd` remembers; older ones are forgotten.
+const MAX_STACK: usize = 64;
 
 /// Directories that are told apart; more of them are none that is known.
 const MAX_DIRECTORIES: usize = 4;
 
 /// Cheap to clone: most commands change nothing.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     directories: Rc<Vec<Directory>>,
-    variables: Rc<Vec<(String, Option<String>)>>,
+    variables: Rc<BTreeMap<Rc<str>, Option<Rc<str>>>>,
     /// Where `pushd` came from.
     stack: Rc<Vec<Vec<Directory>>>,
     /// Where `cd -` leads.
@@ -19,7 +26,7 @@ pub(super) struct State {
 }
 
 /// Where the shell may be.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     pub(super) place: Place,
     /// Only if a change of directory failed.
@@ -46,15 +53,15 @@ impl Flow {
         Self { ok: Some(state.clone()), fail: Some(state) }
     }
 
-    pub(super) fn joined(self) -> Option<State> {
-        join(self.ok, self.fail)
+    pub(super) fn joined(self, meter: &Meter) -> Option<State> {
+        join(self.ok, self.fail, meter)
     }
 }
 
 /// What holds after either.
-pub(super) fn join(one: Option<State>, other: Option<State>) -> Option<State> {
+pub(super) fn join(one: Option<State>, other: Option<State>, meter: &Meter) -> Option<State> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(one.or(other)),
+        (Some(one), Some(other)) => Some(one.or(other, meter)),
         (one, other) => one.or(other),
     }
 }
@@ -95,7 +102,11 @@ impl State {
 
     pub(super) fn push_directory(&mut self) {
         let here = self.directories.to_vec();
-        Rc::make_mut(&mut self.stack).push(here);
+        let stack = Rc::make_mut(&mut self.stack);
+        if stack.len() == MAX_STACK {
+            stack.remove(0);
+        }
+        stack.push(here);
     }
 
     pub(super) fn pop_directory(&mut self) -> Vec<Directory> {
@@ -109,16 +120,21 @@ impl State {
 
     /// `None`: never set here. `Some(None)`: set to something unknown.
     pub(super) fn variable(&self, name: &str) -> Option<Option<&str>> {
-        let set = self.variables.iter().find(|(each, _)| each == name);
-        set.map(|(_, value)| value.as_deref())
+        self.variables.get(name).map(Option::as_deref)
     }
 
-    pub(super) fn set(&mut self, name: &str, value: Option<String>) {
-        let variables = Rc::make_mut(&mut self.variables);
-        match variables.iter_mut().find(|(each, _)| each == name) {
-            Some((_, old)) => *old = value,
-            None => variables.push((name.to_owned(), value)),
+    /// Gives a variable a value; nothing: one that only run time knows.
+    pub(super) fn set(&mut self, name: &str, value: Option<&str>, meter: &Meter) {
+        if Rc::strong_count(&self.variables) > 1 {
+            meter.spend(self.variables.len());
         }
+        let value = value.map(Rc::from);
+        Rc::make_mut(&mut self.variables).insert(Rc::from(name), value);
+    }
+
+    /// How many variables it holds.
+    pub(super) fn variables(&self) -> usize {
+        self.variables.len()
     }
 
     /// The same, with the variables of another.
@@ -126,7 +142,10 @@ impl State {
         State { variables: other.variables.clone(), ..self }
     }
 
-    fn or(self, other: State) -> State {
+    fn or(self, other: State, meter: &Meter) -> State {
+        if !Rc::ptr_eq(&self.variables, &other.variables) {
+            meter.spend(2 * (self.variables.len() + other.variables.len()));
+        }
         if self == other {
             return self;
         }
@@ -145,10 +164,18 @@ impl State {
             joined.directories = Rc::new(directories);
         }
         if self.variables != other.variables {
-            for (name, value) in other.variables.iter().chain(self.variables.iter()) {
-                let known = |state: &State| state.variable(name).flatten().map(str::to_owned);
-                let same = known(&self) == known(&other);
-                joined.set(name, value.clone().filter(|_| same));
+            let variables = Rc::make_mut(&mut joined.variables);
+            for (name, value) in other.variables.iter() {
+                // What only one of them has set is not known either.
+                let same = variables.get(name).is_some_and(|own| own == value);
+                if !same {
+                    variables.insert(name.clone(), None);
+                }
+            }
+            for (name, value) in variables.iter_mut() {
+                if !other.variables.contains_key(name) {
+                    *value = None;
+                }
             }
         }
         if self.stack != other.stack {
@@ -161,8 +188,8 @@ impl State {
     }
 
     /// What holds after any number of rounds that each may leave `after` behind.
-    pub(super) fn looped(&self, after: &State) -> State {
-        let mut joined = self.clone().or(after.clone());
+    pub(super) fn looped(&self, after: &State, meter: &Meter) -> State {
+        let mut joined = self.clone().or(after.clone(), meter);
         if self.directories != after.directories {
             joined.directories = Rc::new(vec![NOWHERE]);
         }

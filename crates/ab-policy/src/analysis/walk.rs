@@ -4,25 +4,36 @@
 //! [`Analysis`]; a walk in the *shadow* adds hidden commands: it looks again at what was listed
 //! before, from another state or through the eyes of another shell, or at what may run later.
 
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::argument::Arg;
 use super::effect::Effect;
 use super::functions::Functions;
 use super::screen::Screening;
-use super::state::{Flow, State, join};
-use super::{Analysis, Argument, Executed, Finding, MAX_COMMANDS, MAX_STEPS};
-use crate::place::{Place, Scene};
+use super::state::{Flow, MAX_VARIABLES, State, join};
+use super::{Analysis, Argument, Executed, Finding, MAX_COMMANDS};
+use crate::place::{CommandInput, Place, Scene};
 use crate::shell::tree::*;
-use crate::shell::{self, Dialect, MAX_DEPTH, Problem, Unparsable};
+use crate::shell::{self, Dialect, MAX_DEPTH, Meter, Problem, Unparsable};
+
+/// What a command costs, beside its words.
+const COMMAND_COST: usize = 256;
+/// What a word costs, beside its bytes.
+const WORD_COST: usize = 64;
+/// Variables that a shell sets itself when it starts, whatever it is given.
+const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
     pub(super) scene: &'a Scene,
     pub(super) out: Analysis,
     pub(super) functions: Functions,
-    pub(super) aliases: Vec<(String, Option<String>)>,
-    /// Places that this line downloaded something to.
-    pub(super) downloads: Vec<Place>,
+    pub(super) aliases: HashMap<String, Option<String>>,
+    /// Aliases whose text is being looked at.
+    pub(super) in_alias: Vec<String>,
+    /// Places that this line downloaded something to, and the names of those files.
+    pub(super) downloads: HashSet<Place>,
+    pub(super) downloaded_names: HashSet<String>,
     /// How many downloads were seen.
     pub(super) fetches: usize,
     /// What `exec` made the standard input of all that follows.
@@ -36,8 +47,10 @@ pub(super) struct Walk<'a> {
     pub(super) dialect: Dialect,
     /// What words may name, where that is asked.
     pub(super) screening: Option<Screening<'a>>,
-    steps: usize,
-    over: bool,
+    pub(super) meter: &'a Meter,
+    /// What was found already, and for which command.
+    known: HashSet<(Effect, Option<usize>)>,
+    pub(super) over: bool,
 }
 
 /// What surrounds a command.
@@ -55,23 +68,27 @@ pub(super) struct Context {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stdin {
     Inherited,
+    /// That of the whole line, of which nothing is known beforehand.
+    Unseen,
     Pipe {
         fetches: bool,
     },
     /// Text that is known, from a here-document or a here-string.
     Text(Rc<str>),
     UnknownText,
-    File(Arg),
+    File(Rc<Arg>),
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(scene: &'a Scene, dialect: Dialect) -> Self {
+    pub(super) fn new(scene: &'a Scene, dialect: Dialect, meter: &'a Meter) -> Self {
         Self {
             scene,
             out: Analysis::default(),
             functions: Functions::default(),
-            aliases: Vec::new(),
-            downloads: Vec::new(),
+            aliases: HashMap::new(),
+            in_alias: Vec::new(),
+            downloads: HashSet::new(),
+            downloaded_names: HashSet::new(),
             fetches: 0,
             input: None,
             backgrounds: 0,
@@ -80,7 +97,8 @@ impl<'a> Walk<'a> {
             shadow: 0,
             dialect,
             screening: None,
-            steps: 0,
+            meter,
+            known: HashSet::new(),
             over: false,
         }
     }
@@ -91,8 +109,14 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) fn whole(&mut self, script: &Script) {
-        let context = Context { stdin: Stdin::Inherited, forks: false, via: None, depth: 0 };
-        let state = State::new(self.scene.start());
+        let stdin = match self.scene.input() {
+            CommandInput::Closed => Stdin::Inherited,
+            CommandInput::Text(text) => Stdin::Text((**text).into()),
+            CommandInput::Unseen => Stdin::Unseen,
+        };
+        let context = Context { stdin, forks: false, via: None, depth: 0 };
+        let state = self.state_at(self.scene.start());
+        self.given(&state);
         self.script(script, &context, state);
         self.current = None;
         if let Some(name) = self.functions.bomb() {
@@ -100,22 +124,43 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// What a shell knows that starts in `place`: the variables that it is given.
+    fn state_at(&self, place: Place) -> State {
+        let mut state = State::new(place);
+        for (name, value) in self.scene.env() {
+            if !OF_THE_SHELL.contains(&name.as_str()) {
+                state.set(name, Some(value), self.meter);
+            }
+        }
+        state
+    }
+
     pub(super) fn find(&mut self, effect: Effect, detail: &str) {
         if self.shadow > 0 && effect.is_doubt() {
             return;
         }
         let command = self.current;
-        let seen = |found: &Finding| found.effect == effect && found.command == command;
-        if !self.out.findings.iter().any(seen) {
+        if self.known.insert((effect, command)) {
             let detail = detail.chars().take(super::MAX_DETAIL).collect();
             self.out.findings.push(Finding { effect, command, detail });
         }
     }
 
-    /// Counts work; beyond the bound nothing is safe any more.
+    /// Counts work on a word; beyond the bound nothing is safe any more.
     pub(super) fn step(&mut self) {
-        self.steps += 1;
-        if self.steps > MAX_STEPS {
+        self.spend(WORD_COST);
+    }
+
+    pub(super) fn spend(&mut self, units: usize) {
+        if !self.meter.spend(units) {
+            self.exhausted();
+        }
+    }
+
+    /// Gives a variable of `state` a value; nothing: one that only run time knows.
+    pub(super) fn set(&mut self, state: &mut State, name: &str, value: Option<&str>) {
+        state.set(name, value, self.meter);
+        if state.variables() > MAX_VARIABLES {
             self.exhausted();
         }
     }
@@ -136,10 +181,12 @@ impl<'a> Walk<'a> {
 
     /// Writes down a command, and makes it the one that findings belong to.
     pub(super) fn record(&mut self, args: &[Arg], context: &Context) {
-        self.step();
+        self.spend(COMMAND_COST);
         if self.out.commands.len() >= MAX_COMMANDS {
             return self.exhausted();
         }
+        let bytes: usize = args.iter().map(|arg| arg.text.len() + 1).sum();
+        self.spend(4 * bytes);
         let shown = |arg: &Arg| Argument { text: arg.text.clone(), known: arg.exact().is_some() };
         self.out.commands.push(Executed {
             words: args.iter().map(shown).collect(),
@@ -158,10 +205,11 @@ impl<'a> Walk<'a> {
                 return flow;
             }
             // What follows an `exit` does not run, but is judged all the same.
-            let state = match flow.clone().joined() {
+            let state = match flow.clone().joined(self.meter) {
                 Some(state) => state,
-                None => State::new(Place::Unknown),
+                None => self.state_at(Place::Unknown),
             };
+            self.spend(WORD_COST);
             if item.end == End::Background || (item.end == End::Separator && at < last) {
                 self.current = None;
                 self.find(Effect::Separates, "several commands");
@@ -193,8 +241,8 @@ impl<'a> Walk<'a> {
                 continue;
             }
             flow = match link {
-                Link::And => Flow { ok: after.ok, fail: join(flow.fail, after.fail) },
-                Link::Or => Flow { ok: join(flow.ok, after.ok), fail: after.fail },
+                Link::And => Flow { ok: after.ok, fail: join(flow.fail, after.fail, self.meter) },
+                Link::Or => Flow { ok: join(flow.ok, after.ok, self.meter), fail: after.fail },
             };
         }
         flow
@@ -227,7 +275,7 @@ impl<'a> Walk<'a> {
             self.exhausted();
             return Flow::same(state);
         }
-        self.step();
+        self.spend(COMMAND_COST);
         if let Body::Simple(simple) = &command.body {
             return self.simple(simple, &command.redirects, context, state);
         }
@@ -249,7 +297,7 @@ impl<'a> Walk<'a> {
                         self.script(condition, context, left.unwrap_or_else(|| state.clone()));
                     let entered = tested.ok.unwrap_or_else(|| state.clone());
                     let after = self.script(body, context, entered);
-                    ends = Flow { ok: join(ends.ok, after.ok), fail: join(ends.fail, after.fail) };
+                    ends = both(ends, after, self.meter);
                     left = tested.fail;
                 }
                 let rest = left.unwrap_or_else(|| state.clone());
@@ -257,7 +305,7 @@ impl<'a> Walk<'a> {
                     Some(body) => self.script(body, context, rest),
                     None => Flow::same(rest),
                 };
-                Flow { ok: join(ends.ok, after.ok), fail: join(ends.fail, after.fail) }
+                both(ends, after, self.meter)
             }
             Body::Loop { until, condition, body } => {
                 let endless = is_constant(condition, *until);
@@ -269,12 +317,15 @@ impl<'a> Walk<'a> {
             }
             Body::For { name, words, body } => {
                 for word in words {
+                    if self.over {
+                        break;
+                    }
                     let fields = self.fields(word, context, &state);
                     self.screen_words(&fields, &state);
                 }
                 self.assigned(name, None, &state);
                 self.rounds(state, false, |walk, mut state| {
-                    state.set(name, None);
+                    walk.set(&mut state, name, None);
                     walk.script(body, context, state)
                 })
             }
@@ -290,7 +341,7 @@ impl<'a> Walk<'a> {
                         self.single(pattern, context, &state);
                     }
                     let after = self.script(body, context, state.clone());
-                    end = join(end, after.joined());
+                    end = join(end, after.joined(self.meter), self.meter);
                 }
                 end.map_or(Flow { ok: None, fail: None }, Flow::same)
             }
@@ -328,7 +379,8 @@ impl<'a> Walk<'a> {
         mut round: impl FnMut(&mut Self, State) -> Flow,
     ) -> Flow {
         let (backgrounds, pauses) = (self.backgrounds, self.pauses);
-        let after = round(self, state.clone()).joined().unwrap_or_else(|| state.clone());
+        let after = round(self, state.clone());
+        let after = after.joined(self.meter).unwrap_or_else(|| state.clone());
         self.current = None;
         if endless {
             self.find(Effect::LoopsForever, "a loop without an end");
@@ -339,11 +391,12 @@ impl<'a> Walk<'a> {
         if after == state {
             return Flow::same(state);
         }
-        let any = state.looped(&after);
+        let any = state.looped(&after, self.meter);
         self.shadow += 1;
-        let last = round(self, any.clone()).joined().unwrap_or_else(|| any.clone());
+        let last = round(self, any.clone());
+        let last = last.joined(self.meter).unwrap_or_else(|| any.clone());
         self.shadow -= 1;
-        Flow::same(any.looped(&last))
+        Flow::same(any.looped(&last, self.meter))
     }
 
     /// Commands of a substitution: they run in a shell of their own.
@@ -360,7 +413,7 @@ impl<'a> Walk<'a> {
     pub(super) fn code(&mut self, text: &str, context: &Context, state: State) -> Flow {
         let depth = context.depth + 1;
         let current = self.current;
-        let flow = match shell::parse(text, self.dialect, depth) {
+        let flow = match shell::parse(text, self.dialect, depth, self.meter) {
             Ok(script) => {
                 let inner = Context { depth, via: current, ..context.clone() };
                 self.script(&script, &inner, state)
@@ -406,7 +459,7 @@ impl<'a> Walk<'a> {
                     self.reach(&target, state);
                     stdin = match target.stream {
                         true => Stdin::Pipe { fetches: target.fetches },
-                        false => Stdin::File(target),
+                        false => Stdin::File(Rc::new(target)),
                     };
                 }
                 RedirectKind::Write | RedirectKind::ReadWrite => {
@@ -422,10 +475,23 @@ impl<'a> Walk<'a> {
     /// Bash speaks to the network through files that do not exist.
     fn network(&mut self, target: &Arg) {
         let certain = &target.text[..target.prefix.min(target.text.len())];
-        if certain.starts_with("/dev/tcp/") || certain.starts_with("/dev/udp/") {
+        let host = ["/dev/tcp/", "/dev/udp/"].iter().find_map(|way| certain.strip_prefix(way));
+        // To look whether a server of one's own listens is what scripts do.
+        let own = |host: &str| {
+            LOOPBACK.iter().any(|own| host.strip_prefix(own).is_some_and(|it| it.starts_with('/')))
+        };
+        if host.is_some_and(|host| !own(host)) {
             self.find(Effect::NetworkShell, &target.text);
         }
     }
+}
+
+/// Names of this host.
+const LOOPBACK: [&str; 4] = ["localhost", "127.0.0.1", "::1", "[::1]"];
+
+/// What holds after either of two ways.
+fn both(one: Flow, other: Flow, meter: &Meter) -> Flow {
+    Flow { ok: join(one.ok, other.ok, meter), fail: join(one.fail, other.fail, meter) }
 }
 
 /// Whether a condition never changes.

@@ -251,7 +251,7 @@ impl Walk<'_> {
                         let value = arg.after(name.len() + 1);
                         let name = name.to_owned();
                         self.assigned(&name, Some(&value), &state);
-                        state.set(&name, value.exact().map(str::to_owned));
+                        self.set(&mut state, &name, value.exact());
                     }
                     _ => {
                         let words: Vec<Arg> = std::iter::once(arg).chain(rest).cloned().collect();
@@ -345,6 +345,13 @@ impl Walk<'_> {
             match arg.exact() {
                 Some("-delete") => {
                     for root in roots {
+                        let root = match root.exact() {
+                            // What a filter leaves lies below.
+                            Some(text) if filtered && text.starts_with('/') => {
+                                &Arg::literal(&format!("{}/{{}}", text.trim_end_matches('/')))
+                            }
+                            _ => root,
+                        };
                         self.removes(root, true, !filtered, state);
                     }
                 }

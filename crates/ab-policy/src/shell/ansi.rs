@@ -1,8 +1,8 @@
 //! The text that `$'…'` stands for.
 
-/// Decodes what stands between `$'` and the closing quote; nothing when bash would make bytes of it
-/// that are no text.
-pub(super) fn decode(body: &str) -> Option<String> {
+/// Decodes what stands between `$'` and the closing quote. Bash ends the text at a NUL; bytes that
+/// are no text become `\u{fffd}`, which no name of a program or a path that matters here holds.
+pub(super) fn decode(body: &str) -> String {
     let mut bytes = Vec::with_capacity(body.len());
     let mut chars = body.chars().peekable();
     while let Some(c) = chars.next() {
@@ -10,7 +10,11 @@ pub(super) fn decode(body: &str) -> Option<String> {
             push(&mut bytes, c);
             continue;
         }
-        match chars.next()? {
+        let Some(escape) = chars.next() else {
+            bytes.push(b'\\');
+            break;
+        };
+        match escape {
             'a' => bytes.push(7),
             'b' => bytes.push(8),
             'e' | 'E' => bytes.push(27),
@@ -20,12 +24,23 @@ pub(super) fn decode(body: &str) -> Option<String> {
             't' => bytes.push(b'\t'),
             'v' => bytes.push(11),
             c @ ('\\' | '\'' | '"' | '?') => push(&mut bytes, c),
-            'x' => bytes.push(u8::try_from(number(&mut chars, 16, 2)?).ok()?),
-            'u' => push(&mut bytes, char::from_u32(number(&mut chars, 16, 4)?)?),
-            'U' => push(&mut bytes, char::from_u32(number(&mut chars, 16, 8)?)?),
-            'c' => bytes.push(u8::try_from(chars.next()?).ok()? & 0x1f),
+            'x' => match number(&mut chars, 16, 2) {
+                Some(value) => bytes.push((value & 0xff) as u8),
+                None => bytes.extend_from_slice(b"\\x"),
+            },
+            c @ ('u' | 'U') => match number(&mut chars, 16, if c == 'u' { 4 } else { 8 }) {
+                Some(value) => push(&mut bytes, char::from_u32(value).unwrap_or('\u{fffd}')),
+                None => {
+                    bytes.push(b'\\');
+                    push(&mut bytes, c);
+                }
+            },
+            'c' => {
+                let control = chars.next().and_then(|c| u8::try_from(c).ok());
+                bytes.push(control.unwrap_or(b'?') & 0x1f);
+            }
             first @ '0'..='7' => {
-                let mut value = first.to_digit(8)?;
+                let mut value = first.to_digit(8).unwrap_or(0);
                 for _ in 0..2 {
                     let Some(digit) = chars.peek().and_then(|c| c.to_digit(8)) else { break };
                     value = value * 8 + digit;
@@ -38,12 +53,12 @@ pub(super) fn decode(body: &str) -> Option<String> {
                 push(&mut bytes, other);
             }
         }
+        if bytes.last() == Some(&0) {
+            bytes.pop();
+            break;
+        }
     }
-    // A NUL would end the word early, and what follows would be lost from sight.
-    if bytes.contains(&0) {
-        return None;
-    }
-    String::from_utf8(bytes).ok()
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn push(bytes: &mut Vec<u8>, c: char) {
@@ -71,19 +86,23 @@ mod tests {
     #[test]
     fn escapes_are_those_of_bash() {
         for (body, expect) in [
-            ("plain", Some("plain")),
-            ("\\x72m", Some("rm")),
-            ("\\162\\155", Some("rm")),
-            ("\\u0072\\U0000006d", Some("rm")),
-            ("a\\tb\\n\\\\", Some("a\tb\n\\")),
-            ("\\q", Some("\\q")),
-            ("\\x41\\x4", Some("A\u{4}")),
-            ("\\ca", Some("\u{1}")),
-            ("a\\0b", None),
-            ("\\xff", None),
-            ("\\x", None),
+            ("plain", "plain"),
+            ("\\x72m", "rm"),
+            ("\\162\\155", "rm"),
+            ("\\u0072\\U0000006d", "rm"),
+            ("a\\tb\\n\\\\", "a\tb\n\\"),
+            ("it\\'s", "it's"),
+            ("\\q", "\\q"),
+            ("\\x41\\x4", "A\u{4}"),
+            ("\\ca", "\u{1}"),
+            ("a\\0b", "a"),
+            ("\\x00rm", ""),
+            ("\\xff", "\u{fffd}"),
+            ("\\xc3\\xa9", "é"),
+            ("\\x", "\\x"),
+            ("\\uzz", "\\uzz"),
         ] {
-            assert_eq!(decode(body).as_deref(), expect, "{body}");
+            assert_eq!(decode(body), expect, "{body}");
         }
     }
 }

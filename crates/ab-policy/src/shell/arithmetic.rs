@@ -7,6 +7,14 @@ impl Parser<'_> {
     /// Where the `))` stands that closes arithmetic whose text begins at `start`; nothing when the
     /// parentheses are those of nested commands instead.
     pub(super) fn arithmetic_end(&self, start: usize) -> Option<usize> {
+        let (end, looked_at) = self.arithmetic_close(start);
+        // Beyond the bound the next word says so.
+        self.meter.spend(looked_at.saturating_sub(start));
+        end
+    }
+
+    /// The same, and how far it looked.
+    fn arithmetic_close(&self, start: usize) -> (Option<usize>, usize) {
         let bytes = self.text.as_bytes();
         let mut open = 0usize;
         let mut at = start;
@@ -15,16 +23,18 @@ impl Parser<'_> {
                 b'\\' => at += 1,
                 b'(' => open += 1,
                 b')' if open > 0 => open -= 1,
-                b')' => return (bytes.get(at + 1) == Some(&b')')).then_some(at),
+                b')' => return ((bytes.get(at + 1) == Some(&b')')).then_some(at), at),
                 b'\'' | b'"' | b'`' => {
-                    let close = bytes[at + 1..].iter().position(|b| b == byte)?;
+                    let Some(close) = bytes[at + 1..].iter().position(|b| b == byte) else {
+                        return (None, bytes.len());
+                    };
                     at += close + 1;
                 }
                 _ => {}
             }
             at += 1;
         }
-        None
+        (None, at)
     }
 
     /// The word between `start` and `end`; goes on behind the closing parentheses.

@@ -67,10 +67,11 @@ impl Parser<'_> {
                 lines.push_str(line);
                 lines.push('\n');
             }
+            self.spend(lines.len())?;
             let parts = match pending.expands {
                 false => vec![Part::Quoted(lines.clone())],
                 true => {
-                    let mut inner = Parser::new(&lines, self.dialect, self.depth);
+                    let mut inner = Parser::new(&lines, self.dialect, self.depth, self.meter);
                     inner.enter()?;
                     // A line that a backslash joins to the delimiter would end the body elsewhere.
                     if lines.ends_with("\\\n") {

@@ -2,7 +2,7 @@
 
 use super::document::Pending;
 use super::tree::*;
-use super::{Dialect, MAX_DEPTH, Problem, Unparsable, words::WordMode};
+use super::{Dialect, MAX_DEPTH, Meter, Problem, Unparsable, words::WordMode};
 
 pub(super) type Parsed<T> = Result<T, Unparsable>;
 
@@ -29,11 +29,28 @@ pub(super) struct Parser<'a> {
     pub(super) depth: usize,
     /// Here-documents whose bodies begin after the next line end.
     pub(super) pending: Vec<Pending>,
+    pub(super) meter: &'a Meter,
 }
 
+/// What parsing an item of a list costs, beside its words.
+const ITEM_COST: usize = 64;
+/// What parsing a word costs, beside its bytes.
+const WORD_COST: usize = 16;
+
 impl<'a> Parser<'a> {
-    pub(super) fn new(text: &'a str, dialect: Dialect, depth: usize) -> Self {
-        Self { text, at: 0, dialect, depth, pending: Vec::new() }
+    pub(super) fn new(text: &'a str, dialect: Dialect, depth: usize, meter: &'a Meter) -> Self {
+        Self { text, at: 0, dialect, depth, pending: Vec::new(), meter }
+    }
+
+    /// Counts work on `bytes` bytes of a word.
+    pub(super) fn spend(&self, bytes: usize) -> Parsed<()> {
+        match self.meter.spend(bytes + WORD_COST) {
+            true => Ok(()),
+            false => {
+                let problem = Problem::Limit("more work than what is looked at");
+                Err(Unparsable { offset: self.at, problem })
+            }
+        }
     }
 
     pub(super) fn script_to_end(mut self) -> Parsed<Script> {
@@ -55,6 +72,7 @@ impl<'a> Parser<'a> {
             if self.stops(stop)? {
                 break;
             }
+            self.spend(ITEM_COST)?;
             items.push(self.item()?);
         }
         self.leave();
@@ -270,8 +288,10 @@ impl<'a> Parser<'a> {
                 self.at = start;
                 return Ok(None);
             };
-            if near[..close].iter().any(u8::is_ascii_whitespace) {
-                return Err(self.syntax("a subscript with blanks"));
+            // A lone bracket of a pattern, as in `x[ a ]=…`, is what other shells see here; they would
+            // run a program of that name, which there is none.
+            if near[..close].contains(&b'\n') {
+                return Err(self.syntax("a subscript of several lines"));
             }
             self.at += 1;
             let index = self.at;

@@ -16,6 +16,13 @@ pub(super) enum WordMode {
     Pattern,
 }
 
+/// What a single quote is inside an expansion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SingleQuotes {
+    Quote,
+    Text,
+}
+
 /// The parts of a word as they come, with plain text gathered.
 #[derive(Default)]
 struct Gathered {
@@ -58,7 +65,13 @@ impl Parser<'_> {
         while let Some(byte) = self.peek() {
             match byte {
                 b'(' if mode == WordMode::Pattern => self.group(&mut out)?,
-                b'|' if mode == WordMode::Pattern => return Err(self.syntax("unexpected `|`")),
+                b'|' if mode == WordMode::Pattern && !self.rest().starts_with("||") => {
+                    self.copy(&mut out.bare);
+                }
+                // `!(*.txt)`, where bash is told to know such patterns.
+                b'(' if mode == WordMode::Plain && self.opens_pattern(start) => {
+                    self.group(&mut out)?;
+                }
                 b'<' | b'>' if self.is_process() => {
                     let part = self.process()?;
                     out.push(part);
@@ -92,12 +105,30 @@ impl Parser<'_> {
         if self.at == start && mode != WordMode::Assignment {
             return Err(self.syntax("a word is missing"));
         }
+        self.spend(self.at - start)?;
         Ok(Word { parts: out.finish(), source: self.text[start..self.at].to_owned() })
+    }
+
+    /// Whether the parenthesis here belongs to a pattern of a word that began at `start`.
+    fn opens_pattern(&self, start: usize) -> bool {
+        let before = self.at.checked_sub(1).filter(|at| *at >= start);
+        let before = before.and_then(|at| self.text.as_bytes().get(at));
+        self.dialect == Dialect::Bash && matches!(before, Some(b'?' | b'*' | b'+' | b'@' | b'!'))
     }
 
     /// Text up to an unquoted `close`, which is consumed. With `open`, pairs nest.
     pub(super) fn enclosed(&mut self, close: u8, open: Option<u8>) -> Parsed<Vec<Part>> {
+        self.enclosed_with(close, open, SingleQuotes::Quote)
+    }
+
+    fn enclosed_with(
+        &mut self,
+        close: u8,
+        open: Option<u8>,
+        quotes: SingleQuotes,
+    ) -> Parsed<Vec<Part>> {
         self.enter()?;
+        let start = self.at;
         let mut out = Gathered::default();
         let mut nested = 0usize;
         loop {
@@ -105,6 +136,7 @@ impl Parser<'_> {
                 None => return Err(self.syntax("an expansion without an end")),
                 Some(byte) if byte == close && nested == 0 => {
                     self.at += 1;
+                    self.spend(self.at - start)?;
                     self.leave();
                     return Ok(out.finish());
                 }
@@ -117,9 +149,7 @@ impl Parser<'_> {
                     self.copy(&mut out.bare);
                 }
                 Some(b'\\') => self.escape(&mut out)?,
-                Some(b'\'') if open.is_some() => {
-                    return Err(self.syntax("a quote in arithmetic"));
-                }
+                Some(b'\'') if quotes == SingleQuotes::Text => self.copy(&mut out.bare),
                 Some(b'\'') => {
                     let text = self.single_quoted()?;
                     out.push(Part::Quoted(text));
@@ -286,13 +316,13 @@ impl Parser<'_> {
             Vec::new()
         } else {
             altered = true;
-            let from = self.at;
-            let inner = self.enclosed(b'}', None)?;
-            // Whether a single quote quotes here depends on the operator; nobody needs it.
-            if quoted && self.text[from..self.at].contains('\'') {
-                return Err(self.syntax("a quote in an expansion in quotes"));
-            }
-            inner
+            // In double quotes, the word of `:-` and its kin takes a single quote as it is.
+            let operator = self.rest().trim_start_matches(':').as_bytes().first();
+            let quotes = match operator {
+                Some(b'-' | b'=' | b'+' | b'?') if quoted => SingleQuotes::Text,
+                _ => SingleQuotes::Quote,
+            };
+            self.enclosed_with(b'}', None, quotes)?
         };
         let source = self.text[start..self.at].to_owned();
         Ok(Part::Variable { name, quoted, altered, inner, source })
@@ -347,7 +377,7 @@ impl Parser<'_> {
         }
         self.at += 1;
         self.enter()?;
-        let script = parse(&text, self.dialect, self.depth)
+        let script = parse(&text, self.dialect, self.depth, self.meter)
             .map_err(|error| Unparsable { offset: start, ..error })?;
         self.leave();
         let source = self.text[start..self.at].to_owned();
@@ -372,17 +402,12 @@ impl Parser<'_> {
             match bytes.get(at) {
                 None => return Err(self.syntax("a quote without an end")),
                 Some(b'\'') => break at,
-                // A POSIX shell takes that quote for the end, and runs what follows.
-                Some(b'\\') if bytes.get(at + 1) == Some(&b'\'') => {
-                    return Err(self.syntax("a quote that two shells end in two places"));
-                }
+                // A POSIX shell takes an escaped quote for the end: its reading is judged as well.
                 Some(b'\\') => at += 2,
                 Some(_) => at += 1,
             }
         };
-        let Some(text) = ansi::decode(&body[..end]) else {
-            return Err(self.syntax("an escape that is no text"));
-        };
+        let text = ansi::decode(&body[..end]);
         self.at += end + 1;
         Ok(text)
     }

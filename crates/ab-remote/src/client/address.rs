@@ -3,6 +3,7 @@
 //! No error and no `Display` repeats what a URL may hide: a password, or a query with a token.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ab_core::{Code, Error, Kind, Result};
 use http::Uri;
@@ -34,6 +35,15 @@ impl Host {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Whether it is this machine, by its address or by a name that no server of names is asked for.
+    pub fn is_loopback(&self) -> bool {
+        let name = self.name.trim_end_matches('.');
+        let address = name.parse::<IpAddr>().map(|address| address.to_canonical());
+        name == "localhost"
+            || name.ends_with(".localhost")
+            || address.is_ok_and(|address| address.is_loopback())
     }
 
     /// As `known_hosts` files have it.

@@ -48,8 +48,8 @@ impl Deadline {
     }
 }
 
-/// A moment so long after another; one that is too far away to be told is as far as any needs to be.
-fn later(moment: Instant, time: Duration) -> Instant {
+/// The moment `time` after another. A time that is too long to be counted is cut to 30 years.
+pub(crate) fn later(moment: Instant, time: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     moment + time.min(FAR)
 }

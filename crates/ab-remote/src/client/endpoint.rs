@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use ab_core::Result;
 use async_trait::async_trait;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::address::{self, Address, Host, invalid};
+use super::address::{self, Address, Cover, Host, invalid};
 use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
 use super::secret::Secret;
@@ -27,11 +27,22 @@ pub enum Endpoint {
     Stream(Arc<dyn Connector>),
 }
 
+/// What is done about a token that would go to another host without TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenInClear {
+    /// Nothing is sent, and the error says why.
+    #[default]
+    Refused,
+    Accepted,
+}
+
 /// A daemon's WebSocket.
 #[derive(Clone, Debug)]
 pub struct WebSocket {
     pub address: Address,
     pub token: Option<Secret>,
+    /// Whether the token may be sent where others can read it on its way.
+    pub token_in_clear: TokenInClear,
     /// Sent with the request that opens the WebSocket.
     pub headers: Headers,
     pub proxy: Option<Proxy>,
@@ -46,10 +57,36 @@ impl WebSocket {
         Ok(Self::at(Address::parse(url)?))
     }
 
+    /// Refuses to send a token, or another credential among the headers, without TLS to a host that is
+    /// not this one.
+    ///
+    /// # Errors
+    /// [`Kind::Invalid`](ab_core::Kind::Invalid), unless [`token_in_clear`](Self::token_in_clear)
+    /// accepts it.
+    pub fn check_token(&self) -> Result<()> {
+        let secret = self.token.is_some() || self.headers.map().contains_key(AUTHORIZATION);
+        let near = |host: &Host| host.is_loopback();
+        let stays =
+            near(self.address.host()) && self.proxy.as_ref().is_none_or(|it| near(&it.host));
+        let covered = self.address.cover() == Cover::Tls || stays;
+        if !secret || covered || self.token_in_clear == TokenInClear::Accepted {
+            return Ok(());
+        }
+        let message = format!(
+            "the token would go to {} without encryption, and everybody on the way could read it",
+            self.address.host()
+        );
+        Err(invalid(message).with_hint(
+            "use wss:// or https://, or a tunnel; --allow-insecure-token, or token_in_clear in a \
+             program, sends it all the same",
+        ))
+    }
+
     pub fn at(address: Address) -> Self {
         Self {
             address,
             token: None,
+            token_in_clear: TokenInClear::default(),
             headers: Headers::default(),
             proxy: None,
             roots: Roots::default(),
@@ -203,6 +240,51 @@ impl fmt::Debug for Headers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_goes_without_tls_to_this_host_only() {
+        let check = |url: &str, change: &dyn Fn(&mut WebSocket)| {
+            let mut socket = WebSocket::new(url).unwrap();
+            socket.token = Some(Secret::new("secret"));
+            change(&mut socket);
+            socket.check_token()
+        };
+        let as_it_is = &|_: &mut WebSocket| {};
+        for near in [
+            "ws://127.0.0.1:3001/ssh",
+            "ws://127.9.9.9/ssh",
+            "ws://[::1]/ssh",
+            "ws://[::ffff:127.0.0.1]/ssh",
+            "http://LOCALHOST",
+            "ws://box.localhost./ssh",
+            "wss://box.example/ssh",
+        ] {
+            check(near, as_it_is).unwrap();
+        }
+        for far in [
+            "ws://box.example/ssh",
+            "http://10.0.0.1",
+            "ws://127.0.0.1.box.example/ssh",
+            "ws://0.0.0.0/ssh",
+            "ws://localhost.example/ssh",
+        ] {
+            let error = check(far, as_it_is).unwrap_err();
+            assert!(error.message().contains("without encryption"), "{error}");
+            check(far, &|socket| socket.token_in_clear = TokenInClear::Accepted).unwrap();
+            check(far, &|socket| socket.token = None).unwrap();
+            let by_header = |socket: &mut WebSocket| {
+                socket.token = None;
+                socket.headers.insert("Authorization", "Basic eDp5").unwrap();
+            };
+            assert!(check(far, &by_header).is_err(), "{far}");
+        }
+        // What goes to this host by a proxy elsewhere leaves it first.
+        let proxy = |url: &'static str| {
+            move |socket: &mut WebSocket| socket.proxy = Some(Proxy::parse(url).unwrap())
+        };
+        assert!(check("ws://127.0.0.1/ssh", &proxy("http://10.0.0.1:3128")).is_err());
+        check("ws://127.0.0.1/ssh", &proxy("http://127.0.0.1:3128")).unwrap();
+    }
 
     #[test]
     fn headers_are_checked_and_not_shown() {

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::deadline;
 use super::dial::{DialError, Gone, dial};
 use super::link::{Effect, Generation, Input, Link};
 use super::session::Session;
@@ -285,7 +286,7 @@ impl Keeping {
 }
 
 async fn attempt(settings: Arc<Settings>) -> Result<Made, DialError> {
-    let deadline = Instant::now() + settings.connect_timeout;
+    let deadline = deadline::later(Instant::now(), settings.connect_timeout);
     let mut dialled = dial(&settings).await?;
     let (_, nobody) = oneshot::channel();
     let gone = std::mem::replace(&mut dialled.gone, nobody);

@@ -101,6 +101,9 @@ impl Settings {
         if self.connect_timeout.is_zero() {
             return wrong("connect_timeout must not be zero");
         }
+        if let Endpoint::WebSocket(socket) = &self.endpoint {
+            socket.check_token()?;
+        }
         if self.max_operations == 0 {
             return wrong("max_operations must be at least 1");
         }

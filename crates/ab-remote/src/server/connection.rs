@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ab_core::Backend;
+use ab_core::environment::CodeVariables;
 use ab_core::process::Control;
 use russh::keys::Certificate;
 use russh::server::{
@@ -20,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::{Commons, SentAway, Settings, Tasks, lock};
-use crate::command::{self, Deaths, Run, Terminal};
+use crate::command::{self, CommandSlots, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::ledger::Caller;
 use crate::outlet::Outlet;
@@ -104,6 +105,7 @@ pub(super) struct Connection {
     allowance: Arc<Allowance>,
     caller: Arc<Caller>,
     lines: HashMap<ChannelId, Line>,
+    commands: CommandSlots,
     /// Channels that this end closed first.
     closed: usize,
     sent_away: SentAway,
@@ -187,6 +189,7 @@ impl Connection {
     ) -> Self {
         Self {
             backend,
+            commands: CommandSlots::new(settings.max_commands),
             settings,
             commons,
             tasks,
@@ -239,7 +242,14 @@ impl Connection {
                 let deaths = Deaths::of(session.remote_sshid());
                 let (env, terminal) = (idle.env, idle.terminal);
                 let run = Run { line, env, terminal, deaths, started };
-                tasks.commands.spawn(command::run(backend, run, inbox.clone(), outlet, wishes))
+                tasks.commands.spawn(command::run(
+                    backend,
+                    run,
+                    self.commands.clone(),
+                    inbox.clone(),
+                    outlet,
+                    wishes,
+                ))
             }
             What::Sftp => {
                 let links = LinkOrder::of(session.remote_sshid());
@@ -255,7 +265,8 @@ impl Connection {
             }
             What::Process => {
                 let caller = self.caller.clone();
-                tasks.commands.spawn(process::serve(backend, caller, inbox.clone(), outlet))
+                let slots = self.commands.clone();
+                tasks.commands.spawn(process::serve(backend, caller, slots, inbox.clone(), outlet))
             }
         };
         drop(tasks);
@@ -482,7 +493,8 @@ impl Handler for Connection {
         };
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
-        let taken = ab_core::environment::check(name, value).is_ok()
+        // Which walls stand is not asked for here; our own client gives variables with the command.
+        let taken = ab_core::environment::check(name, value, CodeVariables::Refused).is_ok()
             && self.idle(channel).is_some_and(|idle| idle.keep(name, value, room));
         answer(session, channel, taken)
     }

@@ -2,8 +2,10 @@
 
 use ab_core::metadata::Removed;
 use ab_core::options::{Access, ByteRange, ListOptions, OpenOptions, ReadOptions};
+use ab_core::path::RuleSet;
+use ab_core::process::Restrictions;
 use ab_core::search::{Query, SearchLimits};
-use ab_core::{Backend, Body, Kind, ScopeOptions, WsPath};
+use ab_core::{Backend, Body, Kind, PathRules, ScopeOptions, WsPath};
 use bytes::{Bytes, BytesMut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -164,10 +166,10 @@ fn hello(session: &Session, connection: u128) -> Done {
     answered(&Welcome { incarnation, info: session.backend.info() })
 }
 
-/// The handle that a path's fences leave, and the path below them.
+/// The handle that a path's fences and rules leave, and the path below them.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
     let confined = path.confined();
-    Ok((within(session, &confined.fences)?, or_root(confined.rest)))
+    Ok((within(session, path, &confined.fences, confined.rest)?, or_root(confined.rest)))
 }
 
 /// Two paths through one handle: the fences that both are behind.
@@ -176,6 +178,7 @@ fn places(
     one: &WsPath,
     other: &WsPath,
 ) -> Result<(Backend, String, String), Refusal> {
+    let (path, rules_differ) = (one, one.rules() != other.rules());
     let (one, other) = (one.confined(), other.confined());
     let pairs = one.fences.iter().zip(&other.fences);
     let common = pairs.take_while(|(one, other)| one == other).count();
@@ -183,7 +186,12 @@ fn places(
         let parts: Vec<&str> = fences.iter().skip(common).copied().chain([rest]).collect();
         or_root(parts.join("/").trim_matches('/'))
     };
-    let backend = within(session, &one.fences[..common])?;
+    // What is restricted behind a fence that only one of them has could not be kept by one handle.
+    let apart = one.fences.len() != common || other.fences.len() != common;
+    if rules_differ || path.has_rules() && apart {
+        return Err(Refusal::new(FAILURE, "the two paths are restricted in different ways"));
+    }
+    let backend = within(session, path, &one.fences[..common], one.rest)?;
     Ok((backend, below(&one.fences, one.rest), below(&other.fences, other.rest)))
 }
 
@@ -191,24 +199,54 @@ fn or_root(path: &str) -> String {
     if path.is_empty() { ".".to_owned() } else { path.to_owned() }
 }
 
-/// The workspace behind fences. Views are kept, since each remembers that its directory is there.
-fn within(session: &Session, fences: &[&str]) -> Result<Backend, Refusal> {
-    if fences.is_empty() {
+/// The workspace behind fences and rules. Views are kept, since each remembers that its directory is
+/// there.
+fn within(
+    session: &Session,
+    path: &WsPath,
+    fences: &[&str],
+    rest: &str,
+) -> Result<Backend, Refusal> {
+    if fences.is_empty() && !path.has_rules() {
         return Ok(session.views.clone());
     }
-    let key = fences.join("\0");
+    let mut key = fences.join("\0");
+    if path.has_rules() {
+        key = format!("{key}\0{:?}\0{:?}", path.rules(), path.rules_at_end());
+    }
+    // What is restricted below the end of the path is so from where the path is resolved.
+    let at_end = path.rules_at_end().iter().map(|set| set.under(rest, 0)).collect();
     let mut scopes = session.scopes.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(backend) = scopes.get(&key) {
         return Ok(backend.clone());
     }
-    let mut backend = session.views.clone();
-    for fence in fences {
+    let mut backend = restricted(session.views.clone(), path.rules_at_base(0))?;
+    for (index, fence) in fences.iter().enumerate() {
         backend = backend.scope(fence, ScopeOptions::default())?;
+        backend = restricted(backend, path.rules_at_base(index + 1))?;
     }
+    backend = restricted(backend, at_end)?;
     if scopes.len() >= MAX_SCOPES {
         scopes.clear();
     }
     scopes.insert(key, backend.clone());
+    Ok(backend)
+}
+
+/// A handle with the restrictions of the client's, which count from its root.
+fn restricted(mut backend: Backend, sets: Vec<RuleSet>) -> Result<Backend, Refusal> {
+    let rules = PathRules::lenient().with_reserved_names();
+    let parse = |paths: &[String]| -> Result<Vec<WsPath>, ab_core::Error> {
+        let parse = |path: &String| match path.is_empty() {
+            true => Ok(WsPath::root()),
+            false => rules.parse(path),
+        };
+        paths.iter().map(parse).collect()
+    };
+    for set in sets.iter().filter(|set| !set.is_empty()) {
+        let (hidden, read_only) = (parse(&set.hidden)?, parse(&set.read_only)?);
+        backend = backend.restrict(Restrictions { hidden, read_only, binds: Vec::new() })?;
+    }
     Ok(backend)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ab_core::effective::{self, EffectivePolicy, Isolation, Strength, Subject};
 use ab_core::process::{
     Access, Cause, Channel, Command, Control, ExecLimits, ExecRequest, Exit, HostDirectory, Layout,
-    Lifetime, Output, ProcessId, ProcessInfo, Restrictions, Stdin, TerminalSize,
+    Leftovers, Lifetime, Output, ProcessId, ProcessInfo, Restrictions, Stdin, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -15,6 +15,7 @@ use crate::sftp::packet::Fields;
 const STDINS: [Stdin; 2] = [Stdin::Closed, Stdin::Piped];
 const LIFETIMES: [Lifetime; 2] = [Lifetime::Owned, Lifetime::Detached];
 const ACCESSES: [Access; 2] = [Access::ReadOnly, Access::ReadWrite];
+const LEFTOVERS: [Leftovers; 2] = [Leftovers::None, Leftovers::Ended];
 const CAUSES: [Cause; 4] = [Cause::Itself, Cause::Timeout, Cause::Memory, Cause::Dropped];
 const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
 
@@ -125,6 +126,7 @@ impl Wire for ExecRequest {
             cwd,
             env: env.into_iter().collect::<BTreeMap<_, _>>(),
             stdin: take_choice(fields, &STDINS)?,
+            input: None,
             terminal: Wire::read(fields)?,
             lifetime: take_choice(fields, &LIFETIMES)?,
             limits: Wire::read(fields)?,
@@ -138,6 +140,7 @@ impl Wire for Exit {
     fn put(&self, out: &mut BytesMut) {
         (self.code, self.signal).put(out);
         put_choice(out, &CAUSES, &self.cause);
+        put_choice(out, &LEFTOVERS, &self.leftovers);
         self.stdout_tail.put(out);
         self.stderr_tail.put(out);
     }
@@ -148,6 +151,7 @@ impl Wire for Exit {
             code,
             signal,
             cause: take_choice(fields, &CAUSES)?,
+            leftovers: take_choice(fields, &LEFTOVERS)?,
             stdout_tail: Wire::read(fields)?,
             stderr_tail: Wire::read(fields)?,
         })

@@ -1,8 +1,8 @@
 //! Searches on the wire.
 
 use ab_core::search::{
-    Answer, Case, Found, IgnoreFiles, Kinds, LineRole, Match, Query, SearchLimits, Span, Syntax,
-    TextQuery, Visibility, Wanted,
+    Answer, Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, Query, SearchLimits, Span,
+    Syntax, TextQuery, Visibility, Wanted,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -64,6 +64,7 @@ impl Wire for Query {
         self.wanted.put(out);
         self.include.put(out);
         self.exclude.put(out);
+        self.ignore.put(out);
         put_choice(out, &VISIBILITIES, &self.hidden);
         put_choice(out, &IGNORES, &self.ignore_files);
         (self.limits.matches, self.limits.bytes).put(out);
@@ -76,6 +77,7 @@ impl Wire for Query {
             wanted: Wire::read(fields)?,
             include: Wire::read(fields)?,
             exclude: Wire::read(fields)?,
+            ignore: Wire::read(fields)?,
             hidden: take_choice(fields, &VISIBILITIES)?,
             ignore_files: take_choice(fields, &IGNORES)?,
             limits: SearchLimits {
@@ -136,12 +138,16 @@ impl Wire for Found {
         self.matches.put(out);
         self.truncated.put(out);
         (self.searched, self.skipped_binary).put(out);
+        (self.left_out.directories, self.left_out.files).put(out);
         self.problems.put(out);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         let (matches, truncated) = Wire::read(fields)?;
         let (searched, skipped_binary) = Wire::read(fields)?;
-        Ok(Self { matches, truncated, searched, skipped_binary, problems: Wire::read(fields)? })
+        let (directories, files) = Wire::read(fields)?;
+        let left_out = LeftOut { directories, files };
+        let problems = Wire::read(fields)?;
+        Ok(Self { matches, truncated, searched, skipped_binary, left_out, problems })
     }
 }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use ab_remote::client::{
     Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Secret, Settings, Ssh,
 };
+use ab_testkit::host::{cannot_run, sshd};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -26,8 +27,8 @@ struct Sshd {
 impl Sshd {
     /// Nothing where there is no server that could be started, which is said.
     async fn start() -> Option<Self> {
-        let Some(program) = program() else {
-            println!("not run: there is no sshd here that can be started");
+        let Some(program) = sshd() else {
+            cannot_run("OpenSSH's server", "it is not installed");
             return None;
         };
         let directory = tempfile::tempdir().unwrap();
@@ -91,15 +92,6 @@ impl Drop for Sshd {
     fn drop(&mut self) {
         self.listening.abort();
     }
-}
-
-/// One that can be started: for root it wants a directory that its package makes.
-fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let program = directories.map(|directory| directory.join("sshd")).find(|it| it.is_file())?;
-    let root = Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
-    (!root || Path::new("/run/sshd").is_dir()).then_some(program)
 }
 
 fn keygen(path: &Path, kind: &str) {

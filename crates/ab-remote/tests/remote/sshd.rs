@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +12,7 @@ use ab_core::Backend;
 use ab_remote::client::{
     Credential, Endpoint, Host, HostKeyCheck, Reconnection, Secret, Settings, Ssh,
 };
-use ab_testkit::host::cannot_run;
+use ab_testkit::host::{cannot_run, sshd};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -39,7 +38,7 @@ impl Sshd {
 
     /// One with other settings, which come first and so count, started by these words.
     pub(crate) async fn with(settings: &str, program: &[&str]) -> Option<Self> {
-        if !Path::new(PROGRAM).is_file() || !has("ssh-keygen") {
+        if sshd().is_none() || !has("ssh-keygen") {
             cannot_run("OpenSSH's server", "it is not installed");
             return None;
         }

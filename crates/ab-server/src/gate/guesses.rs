@@ -153,8 +153,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// What one caller can choose freely counts as one: a network of IPv6 is as good as an address.
-fn block(peer: IpAddr) -> IpAddr {
+/// The address that a peer counts as. Who has one address of an IPv6 /64 has them all.
+pub(crate) fn block(peer: IpAddr) -> IpAddr {
     match peer {
         IpAddr::V4(_) => peer,
         IpAddr::V6(address) => {

@@ -18,9 +18,9 @@ pub(crate) struct Health {
     #[schema(example = "ok")]
     status: &'static str,
     version: &'static str,
-    /// The workspace, as it was named when the daemon was started
-    #[serde(rename = "rootDir")]
-    root_dir: String,
+    /// The workspace, as it was named when the daemon was started; only for callers that may use it
+    #[serde(rename = "rootDir", skip_serializing_if = "Option::is_none")]
+    root_dir: Option<String>,
     transports: Transports,
     /// What is in force for commands, null while that is being found out; only for callers that
     /// may use them
@@ -54,20 +54,20 @@ pub(crate) async fn show(
     State(served): State<Arc<Served>>,
     Extension(caller): Extension<Caller>,
 ) -> Json<Health> {
-    let effective_policy = match caller {
-        // A daemon that has just been started says that it is alive before it knows.
-        Caller::Trusted => Some(served.in_force().map(EffectivePolicy::from)),
-        Caller::Wrong | Caller::Unknown => None,
+    let trusted = match caller {
+        Caller::Trusted => true,
+        Caller::Wrong | Caller::Unknown => false,
     };
     Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
-        root_dir: served.root_dir.clone(),
+        root_dir: trusted.then(|| served.root_dir.clone()),
         transports: Transports {
             mcp: true,
             ssh_ws: served.ssh.is_some(),
             ssh: served.conventional_ssh,
         },
-        effective_policy,
+        // A daemon that has just been started says that it is alive before it knows.
+        effective_policy: trusted.then(|| served.in_force().map(EffectivePolicy::from)),
     })
 }

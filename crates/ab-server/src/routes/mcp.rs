@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use ab_mcp::CallerAddress;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 
+use super::Peer;
 use super::workspace::Served;
 use crate::problem::Refusal;
 
@@ -93,7 +95,9 @@ pub(crate) async fn end(State(served): State<Arc<Served>>, request: Request) -> 
     answer(&served, request).await
 }
 
-async fn answer(served: &Served, request: Request) -> Response {
+async fn answer(served: &Served, mut request: Request) -> Response {
+    let address = CallerAddress(Peer::of(&request));
+    request.extensions_mut().insert(address);
     match served.view(request.headers()) {
         Ok(backend) => served.mcp.handle(backend, request).await.map(Body::new),
         Err(problem) => problem.into_response(),

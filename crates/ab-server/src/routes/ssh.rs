@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ab_core::Backend;
 use ab_remote::websocket::Socket;
 use ab_remote::{Ended, Server};
 use axum::Extension;
@@ -30,6 +31,7 @@ use super::workspace::Served;
 use crate::beyond::Beyond;
 use crate::gate::Caller;
 use crate::log::SentAway;
+use crate::places::Place;
 use crate::problem::{Problem, Refusal};
 
 pub(super) const PATH: &str = "/ssh";
@@ -51,12 +53,16 @@ const GOODBYE: Duration = Duration::from_secs(1);
     get,
     path = "/ssh",
     tag = "ssh",
-    params(("token" = Option<String>, Query, description = "The token, where no header can be sent")),
+    params(
+        ("token" = Option<String>, Query, description = "The token, where no header can be sent"),
+        ("X-Root-Dir" = Option<String>, Header, description = "The root that the client believes in; another than ours is refused"),
+        ("X-Scope-Path" = Option<String>, Header, description = "The directory of the workspace that the connection is confined to")
+    ),
     responses(
         (status = SWITCHING_PROTOCOLS, description = "The bytes of SSH follow"),
         (status = UPGRADE_REQUIRED, description = "A WebSocket of another version", body = Refusal),
-        (status = BAD_REQUEST, description = "An upgrade that makes no sense", body = Refusal),
-        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal),
+        (status = BAD_REQUEST, description = "An upgrade or a scope that makes no sense", body = Refusal),
+        (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
         (status = NOT_FOUND, description = "SSH is not served here", body = Refusal)
     )
 )]
@@ -69,6 +75,14 @@ pub(crate) async fn connect(
         let message = "SSH over WebSockets is not served here";
         return Problem::new(StatusCode::NOT_FOUND, "Not found", message).into_response();
     };
+    // Who does not know the token learns nothing about the workspace.
+    let view = match caller {
+        Caller::Trusted => match served.view(request.headers()) {
+            Ok(view) => Some(view),
+            Err(problem) => return problem.into_response(),
+        },
+        Caller::Wrong | Caller::Unknown => None,
+    };
     let mut response = match create_response_with_body(&request, Body::empty) {
         Ok(response) => response,
         Err(SocketError::Protocol(ProtocolError::MissingSecWebSocketVersionHeader)) => {
@@ -79,13 +93,16 @@ pub(crate) async fn connect(
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
         return not_a_websocket();
     };
+    // A WebSocket counts as a connection until it ends.
+    let place = request.extensions_mut().remove::<Place>();
     tokio::spawn(served.sockets.track_future(async move {
+        let _place = place;
         // A caller that left meanwhile is not missed.
         let Ok(stream) = upgrade.await else { return };
         let stream = Beyond::new(stream);
-        match caller {
-            Caller::Trusted => carried(ssh, stream).await,
-            Caller::Wrong | Caller::Unknown => part(Shared::new(stream), UNAUTHORIZED).await,
+        match view {
+            Some(view) => carried(ssh, view, stream).await,
+            None => part(Shared::new(stream), UNAUTHORIZED).await,
         }
     }));
     if caller != Caller::Trusted {
@@ -106,15 +123,15 @@ fn another_version() -> Response {
 }
 
 /// Serves SSH on a lane, where there are any.
-async fn carried(ssh: Server, mut stream: Beyond) {
+async fn carried(ssh: Server, view: Backend, mut stream: Beyond) {
     let lanes = ssh.lanes().cloned();
     let Some(lanes) = lanes else {
         // Boxed, so that whoever waits for a lane does not keep room for it.
-        return Box::pin(carry(&ssh, Shared::new(stream))).await;
+        return Box::pin(carry(&ssh, view, Shared::new(stream))).await;
     };
     let serving = lanes.spawn(async move {
         match stream.settle() {
-            Ok(()) => carry(&ssh, Shared::new(stream)).await,
+            Ok(()) => carry(&ssh, view, Shared::new(stream)).await,
             Err(error) => tracing::warn!(%error, "cannot serve an SSH connection"),
         }
     });
@@ -123,8 +140,8 @@ async fn carried(ssh: Server, mut stream: Beyond) {
 }
 
 /// Serves SSH over the socket, then says why it is over.
-async fn carry(ssh: &Server, socket: Shared) {
-    let ended = ssh.serve(socket.clone()).await;
+async fn carry(ssh: &Server, view: Backend, socket: Shared) {
+    let ended = ssh.serve_view(view, socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
     let reason = if ended == Ended::ShutDown { CLOSING } else { ENDED };
     part(socket, reason).await;

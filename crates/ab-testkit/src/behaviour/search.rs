@@ -3,7 +3,8 @@
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::Truncated;
 use ab_core::search::{
-    Answer, Case, Found, IgnoreFiles, Kinds, LineRole, Match, SearchLimits, Syntax, Visibility,
+    Answer, Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, SearchLimits, Syntax,
+    Visibility,
 };
 use ab_core::{Backend, Code, Kind, Verb};
 
@@ -318,6 +319,52 @@ pub async fn ignore_files_are_honoured_when_asked(backend: &Backend) {
     let text = GrepOptions { ignore_files: IgnoreFiles::Honour, ..GrepOptions::default() };
     assert_eq!(paths(&grep(backend, "x", text).await), kept);
     assert_eq!(glob(backend, "*.log", GlobOptions::default()).await.len(), 3, "otherwise not");
+}
+
+/// Directories once each, files that the search is about, and nothing that was excluded.
+pub async fn what_is_ignored_is_counted(backend: &Backend) {
+    if !backend.info().capabilities.search {
+        return needs_the_capability(backend).await;
+    }
+    plant(
+        backend,
+        &[
+            (".gitignore", "*.log\n/made/\n"),
+            ("a.log", "x"),
+            ("b.txt", "x"),
+            ("c.bin", "x"),
+            ("made/d.txt", "x"),
+            ("made/e.txt", "x"),
+            ("modules/f/g.txt", "x"),
+            ("src/modules/h.txt", "x"),
+            ("out/i.log", "x"),
+        ],
+    )
+    .await;
+    let left = |directories, files| LeftOut { directories, files };
+    let (ignore, exclude) = (vec!["modules".to_owned()], vec!["out".to_owned()]);
+    let options = GlobOptions {
+        ignore: ignore.clone(),
+        exclude: exclude.clone(),
+        ignore_files: IgnoreFiles::Honour,
+        ..GlobOptions::default()
+    };
+    for (pattern, expect) in [("**", left(3, 1)), ("*.txt", left(3, 0)), ("/*.log", left(0, 1))] {
+        let names = backend.glob(pattern, options.clone()).await.unwrap();
+        assert_eq!(names.left_out, expect, "{pattern}");
+    }
+    let text = GrepOptions {
+        ignore: ignore.clone(),
+        exclude,
+        ignore_files: IgnoreFiles::Honour,
+        ..GrepOptions::default()
+    };
+    let found = grep(backend, "x", text).await;
+    assert_eq!((paths(&found), found.left_out), (vec!["b.txt", "c.bin"], left(3, 1)));
+    let found = grep(backend, "x", GrepOptions { ignore, ..GrepOptions::default() }).await;
+    assert_eq!((found.matches.len(), found.left_out), (6, left(2, 0)), "by globs alone");
+    let found = grep(backend, "x", GrepOptions::default()).await;
+    assert_eq!((found.matches.len(), found.left_out), (8, left(0, 0)), "nothing unless asked");
 }
 
 /// The first matches in order, and which limit it was.

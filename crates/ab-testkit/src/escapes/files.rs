@@ -204,6 +204,33 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         |ground| fs::write(ground.workspace().join(".git"), "x").unwrap(),
         "rm .git; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo tried",
     ),
+    Attempt {
+        oracle: Oracle::Made("kept/in/new"),
+        ..remakes(
+            "a read-only directory on the way to what is hidden in it",
+            &[Wish::ReadOnly("kept"), Wish::Hidden("kept/in/deep/secret")],
+            |ground| fs::create_dir_all(ground.workspace().join("kept/in/deep")).unwrap(),
+            "echo x > kept/in/new; echo tried",
+        )
+    },
+    Attempt {
+        oracle: Oracle::Made("scope/a/in/new"),
+        ..remakes(
+            "a read-only scope on the way to what is hidden in it",
+            &[Wish::Scope("scope/a"), Wish::ReadOnly("."), Wish::Hidden("in/deep/secret")],
+            |ground| fs::create_dir_all(ground.workspace().join("scope/a/in/deep")).unwrap(),
+            "echo x > in/new; echo tried",
+        )
+    },
+    Attempt {
+        stopped_by: Subject::Restrictions,
+        wishes: &[Wish::Hidden("a"), Wish::Hidden("a/b"), Wish::ReadOnly("a/b/c")],
+        prepare: |ground| {
+            fs::create_dir_all(ground.workspace().join("a/b/c")).unwrap();
+            fs::write(ground.workspace().join("a/b/c/f"), ground.secret()).unwrap();
+        },
+        ..reads("what is hidden below what is hidden", "cat a/b/c/f @ws@/a/b/c/f; echo tried")
+    },
     remakes(
         "by the other path of the workspace",
         HOOKS,

@@ -23,57 +23,98 @@ const fn works(name: &'static str, script: &'static str) -> Attempt {
     Attempt { works_without_walls: true, ..calls(name, script) }
 }
 
+/// Gives files the right to run as their user or their group, by every call that changes modes.
+const BY_CHANGED_MODES: &str = "cp /bin/true t; chmod 4755 t && [ -u t ] && echo DID
+cp /bin/true g; chmod 2755 g && [ -g g ] && echo DID
+chmod u+s,g+s t g; { [ -u t ] || [ -g g ]; } && echo DID
+install -m 6755 /bin/true i; [ -u i ] && echo DID
+python3 -c '@call@
+open(\"u\", \"w\")
+for mode in (0o4755, 0o2755):
+    call(\"chmod\", b\"u\", mode)
+    call(\"fchmod\", os.open(\"u\", 0), mode)
+    call(\"fchmodat\", -100, b\"u\", mode)
+    call(\"fchmodat2\", -100, b\"u\", mode, 0)
+tried()'";
+
+/// Makes files with these rights, by every call that makes files.
+const BY_FIRST_MODES: &str = "mkdir made; cd made; python3 -c '@call@
+os.umask(0)
+create = os.O_CREAT | os.O_WRONLY
+for mode in (0o4755, 0o2755):
+    name = lambda call: b\"%s-%o\" % (call, mode)
+    raw(\"open\", name(b\"open\"), create, mode)
+    raw(\"creat\", name(b\"creat\"), mode)
+    raw(\"openat\", -100, name(b\"openat\"), create, mode)
+    raw(\"openat2\", -100, name(b\"openat2\"), struct.pack(\"QQQ\", create, mode, 0), 24)
+    raw(\"mknod\", name(b\"mknod\"), 0o100000 | mode, 0)
+    raw(\"mknodat\", -100, name(b\"mknodat\"), 0o100000 | mode, 0)
+    nameless = raw(\"openat\", -100, b\".\", os.O_TMPFILE | os.O_WRONLY, mode)
+    print(\"DID\" if nameless >= 0 and os.fstat(nameless).st_mode & 0o6000 else \"no\")
+for name in os.listdir(\".\"):
+    print(\"DID\" if os.stat(name).st_mode & 0o6000 else name)
+tried()'";
+
 pub(super) const ATTEMPTS: &[Attempt] = &[
     calls(
         "io_uring",
-        "python3 -c '@call@\nb = ctypes.create_string_buffer(120)\ncall(425, 1, b)\ntried()'",
+        "python3 -c '@call@\nb = ctypes.create_string_buffer(120)\ncall(\"io_uring_setup\", 1, b)\ntried()'",
     ),
     calls("a user namespace by unshare", "unshare -U true && echo DID; echo tried"),
-    calls("a user namespace by the call", "python3 -c '@call@\ncall(272, 0x10000000)\ntried()'"),
+    calls(
+        "a user namespace by the call",
+        "python3 -c '@call@\ncall(\"unshare\", 0x10000000)\ntried()'",
+    ),
     calls(
         "a user namespace by clone",
-        "python3 -c '@call@\nr = L.syscall(56, 0x10000000 | 17, 0, 0, 0, 0)\nif r == 0: os._exit(0)\nsaid(r)\ntried()'",
+        "python3 -c '@call@\nr = raw(\"clone\", 0x10000000 | 17, 0, 0, 0, 0)\nif r == 0: os._exit(0)\nsaid(r)\ntried()'",
     ),
     calls(
         "a user namespace by clone3",
-        "python3 -c '@call@\na = struct.pack(\"11Q\", 0x10000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0)\nr = L.syscall(435, a, 88)\nif r == 0: os._exit(0)\nsaid(r)\ntried()'",
+        "python3 -c '@call@\na = struct.pack(\"11Q\", 0x10000000, 0, 0, 0, 17, 0, 0, 0, 0, 0, 0)\nr = raw(\"clone3\", a, 88)\nif r == 0: os._exit(0)\nsaid(r)\ntried()'",
     ),
     calls("a mount namespace", "unshare -m true && echo DID; echo tried"),
-    calls("a time namespace", "python3 -c '@call@\ncall(272, 0x80)\ntried()'"),
+    calls("a time namespace", "python3 -c '@call@\ncall(\"unshare\", 0x80)\ntried()'"),
     calls(
         "another's namespace",
-        "python3 -c '@call@\nfd = os.open(\"/proc/self/ns/uts\", os.O_RDONLY) if os.path.exists(\"/proc/self/ns/uts\") else 0\ncall(308, fd, 0)\ntried()'",
+        "python3 -c '@call@\nfd = os.open(\"/proc/self/ns/uts\", os.O_RDONLY) if os.path.exists(\"/proc/self/ns/uts\") else 0\ncall(\"setns\", fd, 0)\ntried()'",
     ),
-    works("keys of the session", "python3 -c '@call@\ncall(250, 0, -3, 1)\ntried()'"),
+    works("keys of the session", "python3 -c '@call@\ncall(\"keyctl\", 0, -3, 1)\ntried()'"),
     works(
         "a key of one's own",
-        "python3 -c '@call@\ncall(248, b\"user\", b\"ab-escape\", b\"x\", 1, -2)\ntried()'",
+        "python3 -c '@call@\ncall(\"add_key\", b\"user\", b\"ab-escape\", b\"x\", 1, -2)\ntried()'",
     ),
     calls(
         "a mount",
-        "mkdir -p m; mount -t tmpfs none m 2>&1 && echo DID && umount m; python3 -c '@call@\ncall(430, b\"tmpfs\", 0)\ntried()'",
+        "mkdir -p m; mount -t tmpfs none m 2>&1 && echo DID && umount m; python3 -c '@call@\ncall(\"fsopen\", b\"tmpfs\", 0)\ntried()'",
     ),
-    calls("a bind by open_tree", "python3 -c '@call@\ncall(428, -100, b\"/\", 1)\ntried()'"),
-    calls("another root", "python3 -c '@call@\ncall(161, b\".\")\ntried()'"),
+    calls(
+        "a bind by open_tree",
+        "python3 -c '@call@\ncall(\"open_tree\", -100, b\"/\", 1)\ntried()'",
+    ),
+    calls("another root", "python3 -c '@call@\ncall(\"chroot\", b\".\")\ntried()'"),
     calls(
         "a file by its handle",
-        "python3 -c '@call@\nh = struct.pack(\"Ii\", 8, 1) + bytes(128)\nr = L.syscall(304, -100, h, 0)\ne = ctypes.get_errno()\nprint(\"DID\" if e != 1 else \"no\")\ntried()'",
+        "python3 -c '@call@\nh = struct.pack(\"Ii\", 8, 1) + bytes(128)\nr = raw(\"open_by_handle_at\", -100, h, 0)\ne = ctypes.get_errno()\nprint(\"DID\" if e != 1 else \"no\")\ntried()'",
     ),
     calls(
         "programs in the kernel",
-        "python3 -c '@call@\ncall(321, 0, struct.pack(\"IIIIIIII\", 2, 4, 4, 1, 0, 0, 0, 0), 32)\ntried()'",
+        "python3 -c '@call@\ncall(\"bpf\", 0, struct.pack(\"IIIIIIII\", 2, 4, 4, 1, 0, 0, 0, 0), 32)\ntried()'",
     ),
     calls(
         "performance events",
-        "python3 -c '@call@\na = struct.pack(\"IIQ\", 1, 112, 0) + bytes(96)\ncall(298, a, 0, -1, -1, 0)\ntried()'",
+        "python3 -c '@call@\na = struct.pack(\"IIQ\", 1, 112, 0) + bytes(96)\ncall(\"perf_event_open\", a, 0, -1, -1, 0)\ntried()'",
     ),
-    calls("user faults", "python3 -c '@call@\ncall(323, 1)\ntried()'"),
-    calls("the other interface's numbers", "python3 -c '@call@\ncall(0x40000000 | 39)\ntried()'"),
+    calls("user faults", "python3 -c '@call@\ncall(\"userfaultfd\", 1)\ntried()'"),
+    calls(
+        "the other interface's numbers",
+        "python3 -c '@call@\nsaid(L.syscall(0x40000000 | N[\"getpid\"]))\ntried()'",
+    ),
     calls(
         "the name of the host",
-        "python3 -c '@call@\nn = os.uname().nodename.encode()\ncall(170, n, len(n))\ntried()'",
+        "python3 -c '@call@\nn = os.uname().nodename.encode()\ncall(\"sethostname\", n, len(n))\ntried()'",
     ),
-    calls("the kernel's log", "python3 -c '@call@\ncall(103, 10, 0, 0)\ntried()'"),
+    calls("the kernel's log", "python3 -c '@call@\ncall(\"syslog\", 10, 0, 0)\ntried()'"),
     calls("a device", "mknod d b 8 0 && echo DID; mknod c c 1 1 && echo DID; echo tried"),
     Attempt {
         stopped_by: Subject::Files,
@@ -84,7 +125,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     },
     calls(
         "the filter taken off",
-        "python3 -c '@call@\nL.prctl(22, 0, 0, 0, 0)\nL.prctl(38, 0, 0, 0, 0)\ncall(250, 0, -3, 1)\ntried()'",
+        "python3 -c '@call@\nL.prctl(22, 0, 0, 0, 0)\nL.prctl(38, 0, 0, 0, 0)\ncall(\"keyctl\", 0, -3, 1)\ntried()'",
     ),
     calls(
         "new privileges",
@@ -92,12 +133,10 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     ),
     calls(
         "a capability in hand",
-        "python3 -c '@call@\nh = struct.pack(\"Ii\", 0x20080522, 0)\nd = ctypes.create_string_buffer(24)\nL.syscall(125, h, d)\nprint(\"DID\" if any(d.raw[:4]) or any(d.raw[12:16]) else \"none\")\ntried()'",
+        "python3 -c '@call@\nh = struct.pack(\"Ii\", 0x20080522, 0)\nd = ctypes.create_string_buffer(24)\nraw(\"capget\", h, d)\nprint(\"DID\" if any(d.raw[:4]) or any(d.raw[12:16]) else \"none\")\ntried()'",
     ),
-    works(
-        "a program that makes others root",
-        "cp /bin/true t; chmod 4755 t && [ -u t ] && echo DID; python3 -c '@call@\nopen(\"u\", \"w\")\ncall(90, b\"u\", 0o4755)\ncall(91, os.open(\"u\", 0), 0o4755)\ncall(268, -100, b\"u\", 0o4755)\ncall(452, -100, b\"u\", 0o4755, 0)\ntried()'",
-    ),
+    works("a program that makes others root", BY_CHANGED_MODES),
+    works("a program that makes others root from its creation", BY_FIRST_MODES),
     Attempt {
         stopped_by: Subject::Files,
         ..calls(
@@ -123,7 +162,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         wishes: &[Wish::Terminal],
         ..calls(
             "typing into the terminal",
-            "python3 -c '@call@\ntry:\n    fcntl.ioctl(0, 0x5412, b\"x\")\n    print(\"DID\")\nexcept OSError as e: print(e)\ntry:\n    fcntl.ioctl(0, 0x5412 | (1 << 32), b\"x\")\n    print(\"DID\")\nexcept Exception as e: print(e)\nr = L.syscall(16, ctypes.c_long(0), ctypes.c_ulong(0x5412 | (1 << 32)), b\"x\")\nsaid(r)\ntried()'",
+            "python3 -c '@call@\ntry:\n    fcntl.ioctl(0, 0x5412, b\"x\")\n    print(\"DID\")\nexcept OSError as e: print(e)\ntry:\n    fcntl.ioctl(0, 0x5412 | (1 << 32), b\"x\")\n    print(\"DID\")\nexcept Exception as e: print(e)\nr = raw(\"ioctl\", ctypes.c_long(0), ctypes.c_ulong(0x5412 | (1 << 32)), b\"x\")\nsaid(r)\ntried()'",
         )
     },
 ];

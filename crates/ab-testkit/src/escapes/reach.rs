@@ -32,11 +32,28 @@ const fn connects(name: &'static str, script: &'static str) -> Attempt {
     }
 }
 
+/// Sends to a path from every kind of local socket, made alone and as one of a pair.
+const BY_PAIRS: &str = "python3 -c '@call@
+def tries(make):
+    for path in (\"@out@/datagram\", \"@out@/socket\"):
+        for act in (lambda s: s.sendto(b\"x\", path), lambda s: (s.connect(path), s.send(b\"x\"))):
+            try: act(make())
+            except OSError as e: print(e)
+kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET)
+for kind in kinds:
+    kept = []
+    def pair():
+        kept.append(socket.socketpair(socket.AF_UNIX, kind))
+        return kept[-1][0]
+    tries(pair)
+    tries(lambda: socket.socket(socket.AF_UNIX, kind))
+tried()'";
+
 pub(super) const ATTEMPTS: &[Attempt] = &[
     kills("a signal", "kill -9 @pid@; echo tried"),
     kills("a signal that stops", "kill -STOP @pid@; echo tried"),
-    kills("a signal through a handle", "python3 -c '@call@\nfd = L.syscall(434, @pid@, 0)\nL.syscall(424, fd, 9, 0, 0)\ntried()'"),
-    kills("a queued signal", "python3 -c '@call@\nL.syscall(129, @pid@, 9, struct.pack(\"iii\", 9, 0, -1) + bytes(116))\nL.syscall(200, @pid@, 9)\nL.syscall(234, @pid@, @pid@, 9)\ntried()'"),
+    kills("a signal through a handle", "python3 -c '@call@\nfd = raw(\"pidfd_open\", @pid@, 0)\nraw(\"pidfd_send_signal\", fd, 9, 0, 0)\ntried()'"),
+    kills("a queued signal", "python3 -c '@call@\nraw(\"rt_sigqueueinfo\", @pid@, 9, struct.pack(\"iii\", 9, 0, -1) + bytes(116))\nraw(\"tkill\", @pid@, 9)\nraw(\"tgkill\", @pid@, @pid@, 9)\ntried()'"),
     Attempt {
         works_without_walls: false,
         oracle: Oracle::Said,
@@ -44,7 +61,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     },
     Attempt {
         oracle: Oracle::Said,
-        ..kills("limits of another", "python3 -c '@call@\ncall(302, @pid@, 7, struct.pack(\"QQ\", 64, 64), 0)\ntried()'")
+        ..kills("limits of another", "python3 -c '@call@\ncall(\"prlimit64\", @pid@, 7, struct.pack(\"QQ\", 64, 64), 0)\ntried()'")
     },
     Attempt {
         oracle: Oracle::Said,
@@ -95,6 +112,43 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         Oracle::Called,
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0@name@\")'; echo tried",
     ),
+    reaches(
+        "datagrams and pairs to a socket with a path",
+        Subject::Sockets,
+        Oracle::Called,
+        BY_PAIRS,
+    ),
+    Attempt {
+        wishes: &[Wish::BindOutside],
+        ..reaches(
+            "datagrams and pairs to a socket in a directory that may only be read",
+            Subject::Sockets,
+            Oracle::Called,
+            BY_PAIRS,
+        )
+    },
+    reaches(
+        "pairs of other families, and other protocols of netlink",
+        Subject::Sockets,
+        Oracle::Said,
+        "python3 -c '@call@\nfor family in range(2, 46):\n    for kind in (1, 2, 3, 4, 5):\n        pair = ctypes.create_string_buffer(8)\n        if raw(\"socketpair\", family, kind, 0, pair) >= 0: print(\"DID\")\nfor protocol in range(1, 23):\n    try:\n        socket.socket(16, socket.SOCK_RAW, protocol)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
+    ),
+    Attempt {
+        works_without_walls: false,
+        oracle: Oracle::Said,
+        ..kills(
+            "memory of another process",
+            "python3 -c '@call@\nb = ctypes.create_string_buffer(8)\nown = struct.pack(\"QQ\", ctypes.addressof(b), 8)\ntheirs = struct.pack(\"QQ\", 4096, 8)\nr = raw(\"process_vm_readv\", @pid@, own, 1, theirs, 1, 0)\n# A bad address is found out only by those who may look.\nprint(\"DID\" if r >= 0 or ctypes.get_errno() == 14 else \"no\")\ntry:\n    os.open(\"/proc/@pid@/mem\", os.O_RDONLY)\n    print(\"DID\")\nexcept OSError as e: print(e)\ntried()'",
+        )
+    },
+    Attempt {
+        works_without_walls: false,
+        oracle: Oracle::Said,
+        ..kills(
+            "a handle of another process",
+            "python3 -c '@call@\nfd = raw(\"pidfd_open\", @pid@, 0)\nfor number in (0, 1, 2): call(\"pidfd_getfd\", fd, number, 0)\ntried()'",
+        )
+    },
     connects(
         "a stream",
         "(exec 3<>/dev/tcp/127.0.0.1/@tcp@); python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", @tcp@))'; echo tried",

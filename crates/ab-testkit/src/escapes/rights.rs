@@ -33,7 +33,7 @@ const BY_OTHER_USERS: &str = "cat > p.py <<'END'
 @call@
 h = struct.pack(\"Ii\", 0x20080522, 0)
 d = ctypes.create_string_buffer(24)
-L.syscall(125, h, d)
+raw(\"capget\", h, d)
 print(\"DID\" if any(d.raw[:4]) or any(d.raw[12:16]) else \"none\")
 END
 for as in 'su root -s /bin/sh -c' 'su nobody -s /bin/sh -c' 'sudo -n sh -c' 'sudo -n -u nobody sh -c' \

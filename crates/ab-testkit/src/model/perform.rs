@@ -64,7 +64,8 @@ impl Subject {
                     limits: SearchLimits { matches: *limit, ..SearchLimits::default() },
                     ..GlobOptions::default()
                 };
-                let Names { entries, truncated, problems } = backend.glob(pattern, options).await?;
+                let Names { entries, truncated, left_out: _, problems } =
+                    backend.glob(pattern, options).await?;
                 Reply::new(listing(&Listing { entries, truncated, problems }))
             }
             Operation::Grep { root, text } => {

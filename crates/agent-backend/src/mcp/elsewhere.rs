@@ -69,11 +69,15 @@ fn found(settings: &Settings, mcp: &McpEndpoint) -> Result<Found> {
     if let Endpoint::WebSocket(daemon) = &settings.endpoint
         && daemon.address.host().name() == socket.address.host().name()
     {
+        socket.token_in_clear = daemon.token_in_clear;
         socket.proxy.clone_from(&daemon.proxy);
         socket.roots = daemon.roots.clone();
+        socket.headers = daemon.headers.clone();
         headers.clone_from(daemon.headers.map());
         token = token.or(daemon.token.as_ref());
     }
+    socket.token = token.cloned();
+    socket.check_token()?;
     let text = |what: &str, text: &str| {
         HeaderValue::from_str(text).map_err(|_| wrong(&format!("cannot send {what}")))
     };

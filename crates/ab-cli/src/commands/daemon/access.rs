@@ -13,10 +13,12 @@ use crate::token;
 #[command(next_help_heading = "Access")]
 pub(crate) struct Access {
     /// The token that callers must show; others on this host can see it in the list of processes
+    /// while the daemon starts
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
 
-    /// A file that holds the token, on its first line [env: AGENT_BACKEND_AUTH_TOKEN holds one]
+    /// A file that holds the token, on its first line; - is standard input
+    /// [env: AGENT_BACKEND_AUTH_TOKEN holds one]
     #[arg(long, value_name = "FILE", conflicts_with = "auth_token")]
     auth_token_file: Option<PathBuf>,
 
@@ -53,11 +55,6 @@ impl Access {
         let token = token.map(|token| Token::new(&token));
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
         Ok(Gate { token, hosts, origins })
-    }
-
-    /// Whether callers must show a token.
-    pub(crate) fn is_guarded(&self) -> bool {
-        self.token().is_ok_and(|token| token.is_some())
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {

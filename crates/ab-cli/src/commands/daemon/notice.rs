@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ab_core::effective::Isolation;
+use ab_core::effective::{EffectivePolicy, Isolation, Strength, Subject};
 use ab_server::Running;
 
 use super::logs::LogFormat;
@@ -14,6 +14,8 @@ use crate::terminal::talk;
 /// What is known before the port answers.
 pub(crate) struct Known {
     encrypted: bool,
+    /// Whether callers must show a token.
+    pub(crate) guarded: bool,
     /// Whether there is SSH over WebSockets.
     socket: bool,
     /// Where plain SSH listens.
@@ -25,6 +27,7 @@ impl Known {
     pub(crate) fn of(beside: &Beside, encrypted: bool) -> Known {
         Known {
             encrypted,
+            guarded: false,
             socket: beside.socket.is_some(),
             ssh: beside.address(),
             fingerprint: beside.fingerprint.clone(),
@@ -55,7 +58,7 @@ pub(crate) async fn tell(
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
     let scheme = if known.encrypted { "https" } else { "http" };
-    let access = match daemon.access.is_guarded() {
+    let access = match known.guarded {
         true => "token required",
         false => "no token",
     };
@@ -63,6 +66,7 @@ pub(crate) async fn tell(
         Some(_) => daemon.commands.safety.as_str(),
         None => "none",
     };
+    let unlimited = unlimited(&policy);
     let root = daemon.root_dir.display().to_string();
     let scope = daemon.scope_path.as_deref();
     match daemon.log_format {
@@ -76,6 +80,7 @@ pub(crate) async fn tell(
             access,
             ssh = known.ssh.map(|address| address.to_string()),
             host_key = known.fingerprint,
+            unlimited,
             "serving"
         ),
         LogFormat::Text => {
@@ -87,10 +92,24 @@ pub(crate) async fn tell(
             };
             talk(&format!(
                 "agent-backend serves {root}{scope}{kept} at {scheme}://{address}/mcp, \
-                 isolation {isolation}, safety {safety}, {access}{}\n",
-                known.ssh()
+                 isolation {isolation}, safety {safety}, {access}{}{}\n",
+                known.ssh(),
+                unlimited.map(|what| format!(", without a limit of {what}")).unwrap_or_default()
             ));
         }
     }
     Ok(())
+}
+
+/// The limits that this host does not enforce, asked for or default.
+fn unlimited(policy: &EffectivePolicy) -> Option<String> {
+    policy.isolation?;
+    let open = |subject: Subject| {
+        let mut controls = policy.controls.iter().filter(|control| control.subject == subject);
+        controls.any(|control| control.strength != Strength::Enforced)
+    };
+    let names = [(Subject::Memory, "memory"), (Subject::ProcessCount, "processes")];
+    let open: Vec<&str> =
+        names.into_iter().filter(|(subject, _)| open(*subject)).map(|(_, name)| name).collect();
+    (!open.is_empty()).then(|| open.join(" and "))
 }

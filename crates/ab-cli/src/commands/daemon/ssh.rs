@@ -16,6 +16,7 @@ use super::sockets;
 use crate::commands::input;
 use crate::failure::Failure;
 use crate::process;
+use crate::secrets;
 
 /// Where a daemon that runs as a service keeps its key.
 const HOST_KEY: &str = "/var/lib/agentbe/ssh_host_ed25519_key";
@@ -51,11 +52,18 @@ pub(crate) struct Ssh {
 
     /// Who may log in there, as name:password,name:password
     ///
-    /// A password cannot hold a comma. The first may be a name alone: then it comes in by key only.
+    /// Others on this host can see it among the processes while the daemon starts: prefer
+    /// --ssh-users-file. A password cannot hold a comma. The first may be a name alone: then it comes in by key only.
     /// Without this flag it is root, by the keys that are given and no password; without keys
     /// root:agents, on loopback only.
     #[arg(long, value_name = "USERS", requires = "conventional_ssh")]
     ssh_users: Option<String>,
+
+    /// A file of who may log in there, one name:password on each line; - is standard input
+    ///
+    /// Passwords may hold commas. Empty lines and those that begin with # mean nothing.
+    #[arg(long, value_name = "FILE", requires = "conventional_ssh", conflicts_with = "ssh_users")]
+    ssh_users_file: Option<PathBuf>,
 
     /// A public key for the first of them, or for root, as in authorized_keys
     #[arg(long, value_name = "KEY", requires = "conventional_ssh")]
@@ -134,6 +142,12 @@ impl Ssh {
 
     fn users(&self, host: IpAddr) -> Result<Users, Failure> {
         let keys = self.keys()?;
+        if let Some(path) = &self.ssh_users_file {
+            secrets::shield();
+            let text = String::from_utf8_lossy(&input::secrets_file(path)?).into_owned();
+            let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            return named_users(UsersFrom::File, &lines.collect::<Vec<_>>(), &keys);
+        }
         let named = match &self.ssh_users {
             Some(named) => named.as_str(),
             None if !keys.is_empty() => KEY_USER,
@@ -141,10 +155,10 @@ impl Ssh {
             None => {
                 let message = format!("{host} can be reached by others, and there are no users");
                 return Err(Failure::usage(message)
-                    .with_hint("name them with --ssh-users, or give --ssh-authorized-keys"));
+                    .with_hint("name them with --ssh-users-file, or give --ssh-authorized-keys"));
             }
         };
-        named_users(named, &keys)
+        named_users(UsersFrom::Flag, &named.split(',').collect::<Vec<_>>(), &keys)
     }
 
     fn keys(&self) -> Result<Vec<String>, Failure> {
@@ -156,18 +170,38 @@ impl Ssh {
     }
 }
 
-/// Those of the flag; the keys are for the first. Passwords are never told.
-fn named_users(named: &str, keys: &[String]) -> Result<Users, Failure> {
-    let refused = |why: String| {
-        Failure::usage(format!("--ssh-users: {why}"))
-            .with_hint("write --ssh-users name:password,name:password, without commas in passwords")
-    };
+/// Where users are named.
+#[derive(Clone, Copy)]
+enum UsersFrom {
+    Flag,
+    File,
+}
+
+impl UsersFrom {
+    fn refused(self, why: &str) -> Failure {
+        let (flag, hint) = match self {
+            UsersFrom::Flag => (
+                "--ssh-users",
+                "write --ssh-users name:password,name:password, without commas in passwords",
+            ),
+            UsersFrom::File => ("--ssh-users-file", "write name:password on each line of the file"),
+        };
+        Failure::usage(format!("{flag}: {why}")).with_hint(hint)
+    }
+}
+
+/// The users of these entries; the keys are for the first. Errors never tell a password.
+fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Users, Failure> {
+    let refused = |why: String| from.refused(&why);
+    if entries.is_empty() {
+        return Err(refused("there are no users in it".to_owned()));
+    }
     let mut users = Users::new();
     let mut names = BTreeSet::new();
-    for (number, entry) in named.split(',').enumerate() {
+    for (number, entry) in entries.iter().enumerate() {
         let (name, password) = match entry.split_once(':') {
             Some((name, password)) => (name, Some(password)),
-            None => (entry, None),
+            None => (*entry, None),
         };
         if name.is_empty() {
             return Err(refused(format!("entry {} has no name", number + 1)));

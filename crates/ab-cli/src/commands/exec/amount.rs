@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Nothing runs longer, and a moment much further away cannot be counted.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// `90`, `90s`, `1.5m`, `2h`, `250ms`.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
@@ -13,7 +16,11 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("'{unit}' is no unit of time; use ms, s, m or h")),
     };
     let number: f64 = number.parse().map_err(|_| format!("'{number}' is no number"))?;
-    let time = Duration::try_from_secs_f64(number * seconds).ok();
+    let seconds = number * seconds;
+    if seconds > LONGEST.as_secs_f64() {
+        return Err(format!("'{text}' is too long: at most 100 years"));
+    }
+    let time = Duration::try_from_secs_f64(seconds).ok();
     time.filter(|time| !time.is_zero()).ok_or_else(|| "a time is more than zero".to_owned())
 }
 
@@ -49,6 +56,10 @@ mod tests {
         for text in ["", "s", "0", "5d", "-1", "1e99h", "NaN", "1.2.3"] {
             assert!(time(text).is_err(), "{text}");
         }
+        for text in ["18000000000000000000", "900000h", "99999999999999999999999999s"] {
+            assert_eq!(time(text), Err(format!("'{text}' is too long: at most 100 years")));
+        }
+        assert_eq!(time("876000h"), Ok(LONGEST));
     }
 
     #[test]

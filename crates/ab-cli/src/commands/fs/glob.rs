@@ -19,7 +19,8 @@ use crate::workspace::path_text;
 /// `*` and `?` stay within a name, `**` is any number of directories, `[a-z]` and `{a,b}` work as
 /// usual. A pattern without a slash matches names at any depth, one with a slash paths from where
 /// the search begins. What is printed counts from the root of the workspace, in path order. Links
-/// are found, never followed.
+/// are found, never followed. What .gitignore names, build output and caches such as node_modules
+/// are left out; how many there were is said on standard error.
 ///
 /// The exit code is 0 when something was found and 1 when there is nothing to find. A search that
 /// was cut before it found anything ends with 4, a pattern that makes no sense with 2.
@@ -27,7 +28,7 @@ use crate::workspace::path_text;
 #[command(after_help = "\
 Examples:
   agent-backend fs glob '*.rs'
-  agent-backend fs glob 'src/**/*.{c,h}' --exclude vendor --gitignore
+  agent-backend fs glob 'src/**/*.{c,h}' --exclude vendor
   agent-backend fs glob '*.log' logs -0 | xargs -0 agent-backend fs cat")]
 pub(crate) struct Glob {
     /// The pattern
@@ -61,20 +62,26 @@ pub(crate) async fn run(
         root: path.to_owned(),
         kinds: if command.all_kinds { Kinds::All } else { Kinds::Files },
         exclude: command.flags.exclude(&root)?,
+        ignore: command.flags.ignore(),
         hidden: command.flags.hidden(),
         ignore_files: command.flags.ignore_files(),
         // Names are bounded by their number: each is at most a path long.
         limits: SearchLimits { bytes: usize::MAX, ..command.flags.limits() },
     };
     let names = backend.glob(pattern_text(&command.pattern, &root)?, options).await?;
+    let left_out = names.left_out;
     let (entries, truncated, problems) = (names.entries, names.truncated, names.problems);
     let listing = Listing { entries, truncated, problems };
     match terminal.format() {
-        Format::Json => terminal.value(&json::listing(&root.to_string(), &listing))?,
+        Format::Json => {
+            let mut value = json::listing(&root.to_string(), &listing);
+            value["left_out"] = json::left_out(left_out);
+            terminal.value(&value)?;
+        }
         Format::Text => print(command, &listing.entries, terminal)?,
     }
     let shown = counted(listing.entries.len() as u64, "name", "names");
-    Gaps { shown, truncated, problems: &listing.problems }.tell(terminal);
+    Gaps { shown, truncated, left_out, problems: &listing.problems }.tell(terminal);
     verdict(!listing.entries.is_empty(), truncated)
 }
 

@@ -29,7 +29,8 @@ const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 /// The pattern is taken literally, unless --regex is given, and looked for line by line. Lines are
 /// printed as path:line:text, those around them as path-line-text; a terminal gets the path once,
 /// as a heading. Paths count from the root of the workspace. Links are not followed. Binary files
-/// are not searched; how many there were is said on standard error.
+/// are not searched, nor what .gitignore names, build output and caches such as node_modules; how
+/// many there were is said on standard error.
 ///
 /// The exit code is 0 when something was found and 1 when there is nothing to find. A search that
 /// was cut before it found anything ends with 4, a pattern that makes no sense with 2.
@@ -38,7 +39,7 @@ const REGEX_SIGNS: [char; 8] = ['*', '+', '^', '$', '|', '\\', '[', '?'];
 Examples:
   agent-backend fs grep 'fn main'
   agent-backend fs grep -e 'fn \\w+_test' src --include '*.rs' -C 2
-  agent-backend fs grep -i todo --gitignore --count")]
+  agent-backend fs grep -i todo --no-ignore --count")]
 pub(crate) struct Grep {
     /// The text to find
     #[arg(value_name = "PATTERN")]
@@ -146,6 +147,7 @@ pub(crate) async fn run(
         answer: command.answer(),
         include: patterns(&command.include, &root)?,
         exclude: command.flags.exclude(&root)?,
+        ignore: command.flags.ignore(),
         hidden: command.flags.hidden(),
         ignore_files: command.flags.ignore_files(),
         limits: SearchLimits { bytes: command.bytes, ..command.flags.limits() },
@@ -186,7 +188,8 @@ fn tell(command: &Grep, pattern: &str, found: &Found, terminal: &mut Terminal) {
         }
         Answer::Files | Answer::Counts => counted(found.matches.len() as u64, "file", "files"),
     };
-    Gaps { shown, truncated: found.truncated, problems: &found.problems }.tell(terminal);
+    let Found { truncated, left_out, problems, .. } = found;
+    Gaps { shown, truncated: *truncated, left_out: *left_out, problems }.tell(terminal);
     let mistaken = command.syntax() == Syntax::Literal && pattern.contains(REGEX_SIGNS);
     if found.matches.is_empty() && mistaken && terminal.is_watched() {
         terminal.note("the pattern was taken literally; for a regular expression give --regex");

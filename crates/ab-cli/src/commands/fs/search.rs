@@ -5,11 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
 use ab_core::metadata::{Problem, Truncated};
-use ab_core::search::{DEFAULT_MATCH_LIMIT, IgnoreFiles, SearchLimits, Visibility};
+use ab_core::search::{
+    DEFAULT_MATCH_LIMIT, IgnoreFiles, LeftOut, SearchLimits, USUAL_IGNORES, Visibility,
+};
 use ab_core::{Error, Kind, Verb, WsPath};
 use clap::Args;
 
 use super::ls::at_least_one;
+use crate::count::counted;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
@@ -28,8 +31,12 @@ pub(crate) struct SearchFlags {
     #[arg(long)]
     hidden: bool,
 
-    /// Leave out what .gitignore files name
+    /// Also look at what .gitignore files name, and at build output, caches and version control
     #[arg(long)]
+    no_ignore: bool,
+
+    /// Leave out what .gitignore files name, which is what happens anyway
+    #[arg(long, hide = true, conflicts_with = "no_ignore")]
     gitignore: bool,
 
     /// Most matches
@@ -56,7 +63,12 @@ impl SearchFlags {
     }
 
     pub(crate) fn ignore_files(&self) -> IgnoreFiles {
-        if self.gitignore { IgnoreFiles::Honour } else { IgnoreFiles::Disregard }
+        if self.no_ignore { IgnoreFiles::Disregard } else { IgnoreFiles::Honour }
+    }
+
+    /// Globs of what is left out unless asked for.
+    pub(crate) fn ignore(&self) -> Vec<String> {
+        if self.no_ignore { Vec::new() } else { USUAL_IGNORES.map(str::to_owned).into() }
     }
 
     pub(crate) fn limits(&self) -> SearchLimits {
@@ -92,6 +104,7 @@ pub(crate) fn senseless(failure: Failure) -> Failure {
 /// Why an answer may not be the whole one.
 #[derive(Debug)]
 pub(crate) struct Gaps<'a> {
+    pub(crate) left_out: LeftOut,
     /// What there is of it, in words.
     pub(crate) shown: String,
     pub(crate) truncated: Option<Truncated>,
@@ -106,6 +119,15 @@ impl Gaps<'_> {
         }
         for problem in self.problems {
             terminal.warn(&problem.error);
+        }
+        if !self.left_out.is_nothing() {
+            let LeftOut { directories, files } = self.left_out;
+            let directories =
+                (directories > 0).then(|| counted(directories, "directory", "directories"));
+            let files = (files > 0).then(|| counted(files, "file", "files"));
+            let parts: Vec<String> = [directories, files].into_iter().flatten().collect();
+            let parts = parts.join(" and ");
+            terminal.note(&format!("left out {parts} that are ignored; --no-ignore looks at them"));
         }
         if let Some(cut) = self.truncated {
             let flag = match cut {

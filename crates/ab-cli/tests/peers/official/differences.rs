@@ -57,6 +57,55 @@ pub(super) const MORE_FIELDS: Difference = Difference {
     },
 };
 
+/// Of every answer that is about a path.
+pub(super) const USED_PATHS: Difference = Difference {
+    why: "programs are told the path that was used, and where commands find it",
+    even: |ours, _| {
+        if let Some(fields) = ours.value.as_object_mut() {
+            let named = ["path", "commandPath", "source", "destination"];
+            fields.retain(|field, _| !named.contains(&field.as_str()));
+        }
+    },
+};
+
+pub(super) const TAKEN_FROM_ROOT: Difference = Difference {
+    why: "an absolute path outside is taken from the root, as the daemon of seed 0 does, and so is ~; \
+          the answer says so",
+    even: |ours, theirs| {
+        if text_of(ours).starts_with("Successfully wrote to s") && ours.value.get("note").is_some()
+        {
+            refused_by_them(ours, theirs);
+        }
+    },
+};
+
+pub(super) const BYTES_ONCE: Difference = Difference {
+    why: "the bytes of a file are sent once, as content, and not again as a value",
+    even: |ours, theirs| {
+        if ours.value.is_null() {
+            theirs.value = Value::Null;
+        }
+    },
+};
+
+pub(super) const IGNORED: Difference = Difference {
+    why: "what .gitignore names, build output and caches are left out of a search unless asked for, and \
+          the answer counts them",
+    even: |ours, theirs| {
+        let note = ours.value.as_object_mut().and_then(|fields| fields.remove("note"));
+        let Some(note) = note.as_ref().and_then(Value::as_str) else { return };
+        let note = format!("\n[{note}]");
+        change_texts(ours, |text| text.replace(&note, ""));
+        change_texts(theirs, |text| {
+            let lines = text.split('\n').filter(|line| !line.contains("node_modules"));
+            match lines.collect::<Vec<_>>().join("\n") {
+                none if none.is_empty() => "No matches found".to_owned(),
+                lines => lines,
+            }
+        });
+    },
+};
+
 pub(super) const NOTE: Difference = Difference {
     why: "a text that is not all there is ends with a note that says so",
     even: |ours, _| {
@@ -129,8 +178,8 @@ pub(super) const RESOURCE_URI: Difference = Difference {
 pub(super) const MIME_TYPE: Difference = Difference {
     why: "more types are known by their extensions",
     even: |ours, theirs| {
-        let at = "/content/0/resource/mimeType";
-        let known = ours.value.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let at = "/0/resource/mimeType";
+        let known = ours.content.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         change_texts(theirs, |text| match text {
             "application/octet-stream" => known.clone(),
             text => text.to_owned(),
@@ -247,8 +296,8 @@ pub(super) const TIMES: Difference = Difference {
 };
 
 pub(super) const MORE_INFO: Difference = Difference {
-    why: "the kind and the version of a file are told as well",
-    even: |ours, _| drop_lines(ours, &["type: ", "version: "]),
+    why: "the kind, the version and the path of a file are told as well",
+    even: |ours, _| drop_lines(ours, &["type: ", "version: ", "path: "]),
 };
 
 pub(super) const DIRECTORY_SIZE: Difference = Difference {

@@ -29,7 +29,8 @@ await fails(backend.exec("kill -KILL $$"), "EXEC_FAILED", /exit code 137/, "a co
 // The client's own list is off, so that the daemon's guard answers.
 await fails(backend.exec("sudo ls"), "EXEC_FAILED", /exit code 126/, "sudo");
 await fails(backend.exec("rm -rf /"), "EXEC_FAILED", /exit code 126/, "removal of everything");
-await fails(backend.exec("cd .. && ls"), "EXEC_FAILED", /exit code 126/, "leaving the workspace");
+// Leaving the workspace is the sandbox's business: only the way to it is there.
+assert.match(await backend.exec("cd .. && ls"), /^[^\n]+$/, "nothing beside the workspace is seen");
 
 const numbers = [...Array(50).keys()];
 const said = await Promise.all(numbers.map((number) => backend.exec(`echo ${number}`)));

@@ -5,6 +5,9 @@ use std::io;
 use super::directory::{Directory, Version};
 use crate::facilities::Lack;
 
+/// The kernel has no more process ids than this, and refuses a limit above it.
+const MOST_PROCESSES: u64 = 4 * 1024 * 1024;
+
 /// Limits of one command, all its processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -47,7 +50,9 @@ impl Limit {
                 group.write("memory.max", &bytes.to_string())?;
                 group.write_if_there("memory.swap.max", "0")
             }
-            (Limit::Processes(count), _) => group.write("pids.max", &count.to_string()),
+            (Limit::Processes(count), _) => {
+                group.write("pids.max", &count.min(MOST_PROCESSES).to_string())
+            }
         }
     }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 use ab_core::{Code, Error, Kind};
 use tokio::time::{Instant, timeout_at};
 
+use crate::client::deadline;
+
 /// A connection that was not made.
 #[derive(Clone, Debug)]
 pub struct DialError {
@@ -86,7 +88,7 @@ pub(super) struct Patience {
 
 impl Patience {
     pub(super) fn new(whole: Duration) -> Self {
-        Self { whole, end: Instant::now() + whole }
+        Self { whole, end: deadline::later(Instant::now(), whole) }
     }
 
     /// Waits for one step.

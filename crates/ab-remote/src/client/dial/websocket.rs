@@ -23,6 +23,7 @@ const UNAUTHORIZED: u16 = 4001;
 pub(super) type Opened = Socket<Box<dyn Stream>>;
 
 pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Opened, DialError> {
+    endpoint.check_token()?;
     let who = endpoint.address.to_string();
     let request = request(endpoint)?;
     let stream = Threshold::new(reach(endpoint, patience).await?);

@@ -47,7 +47,8 @@ impl Plain {
         let mut walk = Walk { act, options, stack: Vec::new(), listing: Listing::default() };
         if options.depth > 0 {
             let names = act.names(self.at(&spot.real).into()).await?;
-            let top = Directory { path: path.clone(), real: spot.real, depth: 0 };
+            let path = path.clone();
+            let top = Directory { path, real: spot.real, place: spot.place, depth: 0 };
             walk.push(&top, names);
             walk.run().await;
         }
@@ -60,6 +61,8 @@ impl Plain {
 struct Directory {
     path: WsPath,
     real: String,
+    /// The real path with the rules that hold there.
+    place: WsPath,
     depth: usize,
 }
 
@@ -134,6 +137,9 @@ impl Walk<'_> {
                 continue;
             }
             let text = String::from_utf8_lossy(&name);
+            if directory.place.hides_child(&text) {
+                continue;
+            }
             let child = match std::str::from_utf8(&name) {
                 Ok(text) => directory.path.child(text),
                 Err(_) => {
@@ -166,7 +172,8 @@ impl Walk<'_> {
             };
             let depth = directory.depth + 1;
             let enters = kind == FileKind::Dir && depth < self.options.depth;
-            let inner = enters.then(|| Directory { path: path.clone(), real, depth });
+            let place = directory.place.descend(&String::from_utf8_lossy(&name));
+            let inner = enters.then(|| Directory { path: path.clone(), real, place, depth });
             self.stack.push(Item { entry: Entry { path, kind, stat }, inner });
         }
         // Each is an entry at least; of those that are too many, one is enough to tell so.

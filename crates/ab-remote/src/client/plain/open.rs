@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::options::{Access, Creation, Existing, OpenOptions, Placement};
-use ab_core::{Kind, Result, Verb, WsPath};
+use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
@@ -32,6 +32,9 @@ impl Plain {
         let act = self.act(session, Verb::Open, path);
         for _ in 0..LOOK_AGAIN {
             let spot = act.spot(Final::Follow).await?;
+            if options.changes() && spot.place.is_kept() {
+                return Err(Error::kept(Verb::Open, path));
+            }
             let handle = match &spot.found {
                 Some(found) => {
                     regular(&act, found)?;

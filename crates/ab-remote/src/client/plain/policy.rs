@@ -35,6 +35,9 @@ fn control(subject: Subject) -> Control {
             Strength::Enforced,
             "counted on this side",
         ),
+        Subject::Shell => {
+            ("a shell", "sh of the server", Strength::Advisory, "started by its login shell")
+        }
         Subject::Files
         | Subject::Attributes
         | Subject::Restrictions

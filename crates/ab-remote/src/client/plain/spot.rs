@@ -2,13 +2,14 @@
 //!
 //! All names of a path are asked for at once, so most paths take one round trip. Links may not lead
 //! out of the workspace, nor out of the path's fences. The other side may change between this look
-//! and what is done next: this keeps honest links inside and is no wall.
+//! and what is done next: this keeps honest links inside and is no wall. The same goes for what the
+//! path's rules hide or keep.
 
 use std::collections::VecDeque;
 
 use ab_core::error::printable;
 use ab_core::metadata::{FileKind, Stat};
-use ab_core::{Error, Kind, Result};
+use ab_core::{Error, Kind, Result, Verb, WsPath};
 use futures_util::{StreamExt, stream};
 
 use super::act::{Act, kind};
@@ -36,6 +37,8 @@ pub(super) struct Spot {
     pub(super) real: String,
     /// What is there.
     pub(super) found: Option<Attributes>,
+    /// The same place with the rules of the path.
+    pub(super) place: WsPath,
     /// How many of the last names are not there.
     missing: usize,
     /// The text of a link that leads to nothing.
@@ -57,19 +60,41 @@ impl Act<'_> {
     pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
         let confined = self.path.confined();
         let mut trail = Trail::default();
-        for fence in confined.fences {
+        let mut base = WsPath::root().with_rules_at(self.path.rules_at_base(0));
+        for (index, fence) in confined.fences.into_iter().enumerate() {
             self.walk(&mut trail, fence, Final::Follow).await?;
+            let below = trail.names[trail.base..].join("/");
+            base = base.descend(&below).with_rules_at(self.path.rules_at_base(index + 1));
             trail.base = trail.names.len();
         }
         self.walk(&mut trail, confined.rest, last).await?;
-        let Trail { names, found, missing, dangling, .. } = trail;
+        let Trail { names, found, missing, dangling, base: top, .. } = trail;
         let real = names.join("/");
+        let place = base.descend(&names[top..].join("/"));
+        self.judge(&place)?;
+        let place = place.with_rules_at(self.path.rules_at_end());
         let found = match (missing, found) {
             (0, None) => Some(self.root_or_parent(&real).await?),
             (0, found) => found,
             (_, _) => None,
         };
-        Ok(Spot { real, found, missing, dangling })
+        Ok(Spot { real, found, place, missing, dangling })
+    }
+
+    /// Whether the rules of a place let the call do there what it is about.
+    fn judge(&self, place: &WsPath) -> Result<()> {
+        let changes = match self.verb {
+            Verb::Write | Verb::Touch | Verb::Mkdir | Verb::SetAttributes | Verb::Symlink => {
+                place.is_kept()
+            }
+            Verb::Delete | Verb::Rename => place.is_kept() || place.holds_restricted(),
+            _ => false,
+        };
+        match (changes, place.is_hidden()) {
+            (true, _) => Err(Error::kept(self.verb, self.path)),
+            (false, true) => Err(self.missing()),
+            (false, false) => Ok(()),
+        }
     }
 
     /// What a spot must hold for most calls: something.

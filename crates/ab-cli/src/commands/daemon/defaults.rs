@@ -1,0 +1,69 @@
+//! Bounds of commands where the operator of a daemon names none.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use ab_core::process::ExecLimits;
+use ab_host::Requirement;
+use rustix::fs::{Access, access};
+
+/// Commands at a time.
+pub(super) const MAX_COMMANDS: u32 = 512;
+/// Processes and threads of one command.
+const PROCESSES: u64 = 1024;
+/// The part of the host's memory that one command may have, in quarters.
+const QUARTERS_OF_MEMORY: u64 = 3;
+
+/// `asked`, with defaults for the number of processes and for memory.
+pub(super) fn completed(asked: ExecLimits) -> ExecLimits {
+    let processes = asked.processes.or_else(|| can_group().then_some(PROCESSES));
+    let memory = asked.memory.or_else(|| {
+        let all = memory_in(&fs::read_to_string("/proc/meminfo").ok()?)?;
+        Some(all / 4 * QUARTERS_OF_MEMORY)
+    });
+    ExecLimits { processes, memory, ..asked }
+}
+
+/// The limits among [`completed`] ones that the operator did not ask for: a host that cannot enforce
+/// them runs commands all the same.
+pub(super) fn unasked(asked: ExecLimits) -> BTreeSet<Requirement> {
+    let memory = asked.memory.is_none().then_some(Requirement::Memory);
+    memory.into_iter().chain(asked.processes.is_none().then_some(Requirement::Processes)).collect()
+}
+
+/// Whether a control group could be made. Without one the kernel would count all processes of the user
+/// against the limit of a command, and a busy user could start none.
+fn can_group() -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
+    access(Path::new("/sys/fs/cgroup").join(path), Access::WRITE_OK).is_ok()
+}
+
+/// Bytes of memory of the host.
+fn memory_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_kept_and_the_rest_has_bounds() {
+        let asked = ExecLimits { processes: Some(9), memory: Some(7), ..ExecLimits::default() };
+        assert_eq!((completed(asked), unasked(asked)), (asked, BTreeSet::new()));
+        let all = [Requirement::Memory, Requirement::Processes].into();
+        assert_eq!(unasked(ExecLimits::default()), all);
+        let completed = completed(ExecLimits::default());
+        assert!(completed.memory.is_some_and(|memory| memory > 0));
+        assert!(completed.processes.is_none_or(|processes| processes < 3000));
+        assert_eq!(memory_in("MemFree: 1 kB\nMemTotal:       16 kB\n"), Some(16 * 1024));
+        assert_eq!(memory_in("MemTotal: much"), None);
+    }
+}

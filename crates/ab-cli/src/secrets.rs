@@ -1,0 +1,205 @@
+//! Secrets that the process was started with, taken out of what other processes can read.
+//!
+//! Commands without walls run as the same user. They can read the environment and the arguments that a
+//! process was started with in `/proc/PID/environ` and `/proc/PID/cmdline`, whatever the process has
+//! done with them since. So these are overwritten in place at the start, and a process that holds a
+//! secret is made undumpable: then `/proc/PID/mem` and the like are closed to its own user. Root can
+//! read the memory of any process; nothing here changes that.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+use crate::terminal::talk;
+
+/// Where a token can be given without others seeing it among the processes of the host.
+pub(crate) const TOKEN_VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
+/// Flags whose value may be a secret.
+const SECRET_FLAGS: [&str; 3] = ["--auth-token", "--ssh-users", "--header"];
+
+/// The token of the environment, once it was taken out of there.
+static TOKEN: OnceLock<Option<OsString>> = OnceLock::new();
+
+/// Takes secrets out of the environment and the arguments of this process. To be called while there is
+/// only one thread, after the arguments were copied.
+pub(crate) fn take(arguments: &[OsString]) {
+    let token = TOKEN.get_or_init(|| env::var_os(TOKEN_VARIABLE));
+    let in_arguments = !secrets_in(&to_bytes(arguments)).is_empty();
+    if token.is_none() && !in_arguments {
+        return;
+    }
+    if let Err(error) = overwrite() {
+        talk(&format!(
+            "warning: commands without walls can read secrets of this program's start: {error}\n"
+        ));
+    }
+    shield();
+}
+
+/// The token that the environment held, if there was one.
+pub(crate) fn token() -> Option<OsString> {
+    TOKEN.get_or_init(|| env::var_os(TOKEN_VARIABLE)).clone()
+}
+
+/// Closes the memory of this process to others of the same user, now that there is a secret in it.
+pub(crate) fn shield() {
+    // It cannot fail for a process that changes itself.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Overwrites secrets where the kernel shows them to others.
+fn overwrite() -> io::Result<()> {
+    let regions = Regions::find()?;
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
+    // Nothing holds a reference into these strings: Rust and libc copy what they read from them. An
+    // entry that is empty counts as none.
+    let environment = regions.environment.read(&memory)?;
+    for (start, length) in token_entries(&environment) {
+        memory.write_all_at(&vec![0; length], regions.environment.start + start as u64)?;
+    }
+    let arguments = regions.arguments.read(&memory)?;
+    for (start, length) in secrets_in(&arguments) {
+        memory.write_all_at(&vec![b'x'; length], regions.arguments.start + start as u64)?;
+    }
+    Ok(())
+}
+
+/// Where the kernel put the arguments and the environment of this process.
+struct Regions {
+    arguments: Region,
+    environment: Region,
+}
+
+struct Region {
+    start: u64,
+    end: u64,
+}
+
+impl Regions {
+    fn find() -> io::Result<Regions> {
+        let stat = fs::read_to_string("/proc/self/stat")?;
+        let parsed = Regions::parse(&stat);
+        parsed.ok_or_else(|| io::Error::other("/proc/self/stat has no places of arguments"))
+    }
+
+    /// The fields 48 to 51 of proc(5). The name of the program, which is field 2, may hold spaces.
+    fn parse(stat: &str) -> Option<Regions> {
+        let (_, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        let region = |start, end| match (field(start)?, field(end)?) {
+            (start, end) if 0 < start && start <= end => Some(Region { start, end }),
+            _ => None,
+        };
+        Some(Regions { arguments: region(48, 49)?, environment: region(50, 51)? })
+    }
+}
+
+impl Region {
+    fn read(&self, memory: &File) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.end - self.start).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        memory.read_exact_at(&mut bytes, self.start)?;
+        Ok(bytes)
+    }
+}
+
+/// Where entries of the token's variable are: start and length, the name included.
+fn token_entries(environment: &[u8]) -> Vec<(usize, usize)> {
+    let is_token = |entry: &[u8]| {
+        let value = entry.strip_prefix(TOKEN_VARIABLE.as_bytes());
+        value.is_some_and(|value| value.starts_with(b"="))
+    };
+    entries(environment)
+        .filter(|(_, entry)| is_token(entry))
+        .map(|(start, entry)| (start, entry.len()))
+        .collect()
+}
+
+/// Where values of secret flags are among arguments that end with NUL: start and length.
+fn secrets_in(arguments: &[u8]) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut value_follows = false;
+    for (start, argument) in entries(arguments).skip(1) {
+        if value_follows {
+            found.push((start, argument.len()));
+            value_follows = false;
+            continue;
+        }
+        // From here on the words are those of a command.
+        if argument == b"--" {
+            break;
+        }
+        value_follows = SECRET_FLAGS.iter().any(|flag| argument == flag.as_bytes());
+        let value = SECRET_FLAGS.iter().find_map(|flag| {
+            let value = argument.strip_prefix(flag.as_bytes())?;
+            value.strip_prefix(b"=")
+        });
+        if let Some(value) = value {
+            found.push((start + argument.len() - value.len(), value.len()));
+        }
+    }
+    found
+}
+
+/// Strings that end with NUL, each with where it starts.
+fn entries(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut start = 0;
+    bytes.split(|byte| *byte == 0).map(move |entry| {
+        let at = start;
+        start += entry.len() + 1;
+        (at, entry)
+    })
+}
+
+fn to_bytes(arguments: &[OsString]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for argument in arguments {
+        bytes.extend_from_slice(argument.as_bytes());
+        bytes.push(0);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_secret_flags_are_found() {
+        let found = |line: &str| {
+            let bytes: Vec<u8> = line.bytes().map(|it| if it == b' ' { 0 } else { it }).collect();
+            let text = |(start, length): &(usize, usize)| line[*start..start + length].to_owned();
+            secrets_in(&bytes).iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(found("ab daemon --auth-token t0 --port 1"), ["t0"]);
+        assert_eq!(found("ab daemon --auth-token=t0 --ssh-users a:b,c:d"), ["t0", "a:b,c:d"]);
+        assert_eq!(found("ab daemon --auth-token-file f --ssh-users-file g"), [""; 0]);
+        assert_eq!(found("ab exec --header X:y -- sh --auth-token t"), ["X:y"]);
+        // The name of the program is no flag.
+        assert_eq!(found("--auth-token daemon"), [""; 0]);
+    }
+
+    #[test]
+    fn the_variable_is_found_by_its_whole_name() {
+        let text = b"A=1\0AGENT_BACKEND_AUTH_TOKEN=s\0AGENT_BACKEND_AUTH_TOKEN_2=k\0";
+        assert_eq!(token_entries(text), [(4, 26)]);
+        assert_eq!(token_entries(b"AGENT_BACKEND_AUTH_TOKEN\0"), []);
+    }
+
+    #[test]
+    fn the_kernel_says_where_arguments_are() {
+        let regions = Regions::find().unwrap();
+        let memory = File::open("/proc/self/mem").unwrap();
+        let arguments = regions.arguments.read(&memory).unwrap();
+        let first = env::args_os().next().unwrap();
+        assert!(arguments.starts_with(first.as_bytes()));
+        assert!(Regions::parse("1 (a) b) R 2 3").is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! A bound on the commands that run at a time in a workspace, whoever started them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::call::{Call, Outcome, Verb};
+use crate::effective::Control;
+use crate::error::{Code, Error, Kind, Result};
+use crate::guard::{Entry, Guard, Refusal};
+
+/// A guard that refuses commands while too many run. Detached ones count until they end.
+#[derive(Debug)]
+pub struct CommandLimit {
+    most: usize,
+    running: AtomicUsize,
+}
+
+impl CommandLimit {
+    /// Lets `most` commands run at a time.
+    pub fn new(most: usize) -> Self {
+        Self { most, running: AtomicUsize::new(0) }
+    }
+
+    /// How many run now.
+    pub fn running(&self) -> usize {
+        self.running.load(Ordering::Acquire)
+    }
+
+    fn start(&self, call: &Call<'_>) -> Result<()> {
+        let more = |running: usize| (running < self.most).then_some(running + 1);
+        match self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(too_many(self.most, "workspace", call.command.unwrap_or_default())),
+        }
+    }
+}
+
+/// The error of a command for which there is no room beside those that run.
+pub fn too_many(most: usize, owner: &str, command: &str) -> Error {
+    let message = format!("{most} commands of this {owner} run already, and more are not allowed");
+    Error::new(Code::ExecError, Kind::Unavailable, message)
+        .with_verb(Verb::Exec)
+        .with_command(command)
+        .with_hint("wait until one of them has ended, or end one")
+}
+
+impl Guard for CommandLimit {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+        match call.verb {
+            Verb::Exec => Entry::Ready(self.start(call)),
+            _ => Entry::PASS,
+        }
+    }
+
+    fn grow(&self, _call: &Call<'_>, _size: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn refused(&self, _refusal: &Refusal<'_>) {}
+
+    fn controls(&self) -> Option<Control> {
+        None
+    }
+
+    fn exit(&self, call: &Call<'_>, _outcome: &Outcome<'_>) {
+        if call.verb == Verb::Exec {
+            self.running.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::{Actor, End};
+
+    #[test]
+    fn a_command_has_room_again_once_another_has_ended() {
+        let limit = CommandLimit::new(2);
+        let actor = Actor::default();
+        let exec = Call { command: Some("make"), ..Call::new(&actor, Verb::Exec) };
+        let enters = |call: &Call<'_>| match limit.enter(call) {
+            Entry::Ready(answer) => answer,
+            Entry::Waits(_) => panic!("it never waits"),
+        };
+        assert!(enters(&exec).is_ok() && enters(&exec).is_ok());
+        let refused = enters(&exec).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Unavailable);
+        assert!(refused.to_string().contains("2 commands of this workspace"), "{refused}");
+        let read = Call::new(&actor, Verb::Read);
+        assert!(enters(&read).is_ok());
+        let outcome = Outcome { end: End::Done, bytes: 0, duration: Duration::ZERO, exit: None };
+        limit.exit(&read, &outcome);
+        assert_eq!(limit.running(), 2);
+        limit.exit(&exec, &outcome);
+        assert!(enters(&exec).is_ok());
+    }
+}

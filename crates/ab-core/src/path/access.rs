@@ -1,0 +1,343 @@
+//! The restrictions that a path carries to the driver that resolves it.
+//!
+//! A restricted handle gives each path of a call its rules. Views move the rules along with the
+//! path, as they do with fences. A driver that resolves links judges the place that it has really
+//! opened: it builds that place as a path of its own, with the rules at their true anchors
+//! ([`WsPath::with_rules_at`]), and asks that.
+
+use std::sync::Arc;
+
+use super::WsPath;
+
+/// Everything that the restricted handles above a call do not let it see or change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessRules {
+    pub(super) sets: Vec<RuleSet>,
+}
+
+/// The restrictions of one handle. Each path is relative to the handle's root; the empty path is
+/// that root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleSet {
+    /// The bytes of the carrying path that name the handle's root.
+    pub anchor: usize,
+    /// Not there, with everything below.
+    pub hidden: Vec<String>,
+    /// Not changed, nor anything below.
+    pub read_only: Vec<String>,
+}
+
+impl AccessRules {
+    /// Rules for paths that start at the root of the handle.
+    pub fn new(hidden: &[WsPath], read_only: &[WsPath]) -> Self {
+        let texts = |paths: &[WsPath]| paths.iter().map(|path| path.as_str().to_owned()).collect();
+        let set = RuleSet { anchor: 0, hidden: texts(hidden), read_only: texts(read_only) };
+        Self { sets: if set.is_empty() { Vec::new() } else { vec![set] } }
+    }
+
+    fn wrapped(sets: Vec<RuleSet>) -> Option<Arc<Self>> {
+        (!sets.is_empty()).then(|| Arc::new(Self { sets }))
+    }
+}
+
+impl RuleSet {
+    pub fn is_empty(&self) -> bool {
+        self.hidden.is_empty() && self.read_only.is_empty()
+    }
+
+    /// The same set as a directory sees it whose path from the anchor is `above`.
+    fn inside(&self, above: &str) -> Self {
+        let inside = |paths: &[String]| {
+            let rest = |path: &String| match below(above, path) {
+                // The whole directory is restricted.
+                Some(_) => Some(String::new()),
+                None => below(path, above).map(str::to_owned),
+            };
+            paths.iter().filter_map(rest).collect()
+        };
+        Self { anchor: 0, hidden: inside(&self.hidden), read_only: inside(&self.read_only) }
+    }
+
+    /// The same set with `prefix` in front of each path, anchored at `anchor`.
+    pub fn under(&self, prefix: &str, anchor: usize) -> Self {
+        let under = |paths: &[String]| {
+            let joined = |path: &String| match (prefix.is_empty(), path.is_empty()) {
+                (true, _) => path.clone(),
+                (false, true) => prefix.to_owned(),
+                (false, false) => format!("{prefix}/{path}"),
+            };
+            paths.iter().map(joined).collect()
+        };
+        Self { anchor, hidden: under(&self.hidden), read_only: under(&self.read_only) }
+    }
+}
+
+/// What is left of `path` below `base`, by whole segments; empty when they are the same.
+fn below<'p>(path: &'p str, base: &str) -> Option<&'p str> {
+    let rest = path.strip_prefix(base)?;
+    match base.is_empty() || rest.is_empty() {
+        true => Some(rest),
+        false => rest.strip_prefix('/'),
+    }
+}
+
+impl WsPath {
+    /// The same path with more rules, which count from its root.
+    pub fn with_rules(mut self, rules: &Arc<AccessRules>) -> WsPath {
+        if rules.sets.is_empty() {
+            return self;
+        }
+        self.rules = match self.rules.take() {
+            None => Some(rules.clone()),
+            Some(own) => {
+                AccessRules::wrapped(own.sets.iter().chain(&rules.sets).cloned().collect())
+            }
+        };
+        self
+    }
+
+    pub fn without_rules(mut self) -> WsPath {
+        self.rules = None;
+        self
+    }
+
+    pub fn has_rules(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    pub fn rules(&self) -> &[RuleSet] {
+        self.rules.as_ref().map_or(&[], |rules| &rules.sets)
+    }
+
+    /// The rules of the directory that a part of the [confined](WsPath::confined) path is resolved
+    /// beneath: 0 is the root, 1 what the first fence leads to, and so on.
+    pub fn rules_at_base(&self, index: usize) -> Vec<RuleSet> {
+        let start = index.checked_sub(1).and_then(|at| self.fences.get(at)).copied().unwrap_or(0);
+        let end = match self.fences.get(index) {
+            Some(fence) if *fence < self.text.len() => *fence,
+            Some(_) | None => self.last_base_end(start),
+        };
+        self.rules_between(start, end)
+    }
+
+    /// The rules of what the whole path leads to, where the path ends at its own fence.
+    pub fn rules_at_end(&self) -> Vec<RuleSet> {
+        match self.is_fenced() && self.below_fence().is_empty() {
+            true => self.rules_between(self.text.len(), usize::MAX),
+            false => Vec::new(),
+        }
+    }
+
+    fn last_base_end(&self, start: usize) -> usize {
+        match self.is_fenced() && self.below_fence().is_empty() {
+            true => self.text.len().max(start + 1),
+            false => usize::MAX,
+        }
+    }
+
+    /// The rules whose anchors lie from `start` up to `end`, counted from `start`.
+    fn rules_between(&self, start: usize, end: usize) -> Vec<RuleSet> {
+        let within = |set: &&RuleSet| (start..end).contains(&set.anchor);
+        let moved = |set: &RuleSet| {
+            let prefix = self.text.get(start..set.anchor).unwrap_or_default();
+            set.under(prefix.trim_start_matches('/'), 0)
+        };
+        self.rules().iter().filter(within).map(moved).collect()
+    }
+
+    /// The same path with rules that came with it from elsewhere; nothing when an anchor is not at
+    /// the end of one of its segments.
+    pub fn with_rule_sets(mut self, sets: Vec<RuleSet>) -> Option<WsPath> {
+        let ends_segment = |at: usize| {
+            at == 0 || at == self.text.len() || self.text.as_bytes().get(at) == Some(&b'/')
+        };
+        if !sets.iter().all(|set| ends_segment(set.anchor)) {
+            return None;
+        }
+        self.rules = AccessRules::wrapped(sets);
+        Some(self)
+    }
+
+    /// The same path with `sets` anchored at its end.
+    pub fn with_rules_at(mut self, sets: Vec<RuleSet>) -> WsPath {
+        if sets.iter().all(RuleSet::is_empty) {
+            return self;
+        }
+        let anchor = self.text.len();
+        let own = self.rules.take();
+        let own = own.iter().flat_map(|rules| rules.sets.iter().cloned());
+        let sets = sets.into_iter().filter(|set| !set.is_empty());
+        let all = own.chain(sets.map(|set| RuleSet { anchor, ..set })).collect();
+        self.rules = AccessRules::wrapped(all);
+        self
+    }
+
+    /// The rules of this path as those of a directory above it or at it, whose text is `base`.
+    pub(super) fn rules_inside(&self, base: &str) -> Option<Arc<AccessRules>> {
+        let inside = |set: &RuleSet| match set.anchor.checked_sub(base.len()) {
+            Some(0) => set.under("", 0),
+            Some(deeper) => set.under("", deeper - 1),
+            None => set.inside(base[set.anchor..].trim_start_matches('/')),
+        };
+        let sets = self.rules().iter().map(inside).filter(|set| !set.is_empty()).collect();
+        AccessRules::wrapped(sets)
+    }
+
+    /// The rules of `self` and those of `below`, which starts at the end of `self`.
+    pub(super) fn rules_joined(&self, below: &WsPath) -> Option<Arc<AccessRules>> {
+        if below.rules.is_none() {
+            return self.rules.clone();
+        }
+        let end = self.text.len();
+        let anchor = |set: &RuleSet| match (end, set.anchor) {
+            (0, anchor) => anchor,
+            (end, 0) => end,
+            (end, anchor) => end + 1 + anchor,
+        };
+        let moved = below.rules().iter().map(|set| RuleSet { anchor: anchor(set), ..set.clone() });
+        AccessRules::wrapped(self.rules().iter().cloned().chain(moved).collect())
+    }
+
+    /// The rules that still count for the first `end` bytes of this path.
+    pub(super) fn rules_above(&self, end: usize) -> Option<Arc<AccessRules>> {
+        let rules = self.rules.as_ref()?;
+        if rules.sets.iter().all(|set| set.anchor <= end) {
+            return Some(rules.clone());
+        }
+        let kept = rules.sets.iter().filter(|set| set.anchor <= end).cloned().collect();
+        AccessRules::wrapped(kept)
+    }
+
+    /// Whether this place, by its own text, is hidden.
+    pub fn is_hidden(&self) -> bool {
+        self.is_ruled_by(|set, here| set.hidden.iter().any(|path| below(here, path).is_some()))
+    }
+
+    /// Whether this place, by its own text, may not be changed: it is hidden or read-only.
+    pub fn is_kept(&self) -> bool {
+        let kept = |set: &RuleSet, here: &str| {
+            set.hidden.iter().chain(&set.read_only).any(|path| below(here, path).is_some())
+        };
+        self.is_ruled_by(kept)
+    }
+
+    /// Whether something restricted is at or below this place, so that moving or removing it would
+    /// change what is restricted.
+    pub fn holds_restricted(&self) -> bool {
+        let holds = |set: &RuleSet, here: &str| {
+            set.hidden.iter().chain(&set.read_only).any(|path| below(path, here).is_some())
+        };
+        self.is_ruled_by(holds)
+    }
+
+    /// Whether the entry `name` of this directory is hidden, where the directory itself is not.
+    pub fn hides_child(&self, name: &str) -> bool {
+        let hides = |set: &RuleSet, here: &str| {
+            set.hidden.iter().any(|path| below(path, here).is_some_and(|rest| rest == name))
+        };
+        self.is_ruled_by(hides)
+    }
+
+    fn is_ruled_by(&self, judge: impl Fn(&RuleSet, &str) -> bool) -> bool {
+        self.rules().iter().any(|set| {
+            let here = self.text.get(set.anchor..).unwrap_or_default();
+            judge(set, here.trim_start_matches('/'))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PathRules;
+    use super::*;
+
+    fn path(text: &str) -> WsPath {
+        PathRules::lenient().parse(text).unwrap()
+    }
+
+    fn rules(hidden: &[&str], read_only: &[&str]) -> Arc<AccessRules> {
+        let paths = |texts: &[&str]| texts.iter().map(|text| path(text)).collect::<Vec<_>>();
+        Arc::new(AccessRules::new(&paths(hidden), &paths(read_only)))
+    }
+
+    fn judged(path: &WsPath) -> (bool, bool, bool) {
+        (path.is_hidden(), path.is_kept(), path.holds_restricted())
+    }
+
+    #[test]
+    fn a_place_is_judged_by_whole_segments() {
+        let rules = rules(&["secret", "a/.env"], &["kept"]);
+        for (text, expect) in [
+            ("secret", (true, true, true)),
+            ("secret/key", (true, true, false)),
+            ("secrets", (false, false, false)),
+            ("a", (false, false, true)),
+            ("a/.env", (true, true, true)),
+            ("a/.environment", (false, false, false)),
+            ("kept/x", (false, true, false)),
+            ("kept", (false, true, true)),
+            (".", (false, false, true)),
+        ] {
+            assert_eq!(judged(&path(text).with_rules(&rules)), expect, "{text}");
+        }
+        assert!(path("a").with_rules(&rules).hides_child(".env"));
+        assert!(path(".").with_rules(&rules).hides_child("secret"));
+        assert!(!path(".").with_rules(&rules).hides_child("a"));
+        assert_eq!(judged(&path("secret")), (false, false, false));
+    }
+
+    #[test]
+    fn rules_move_with_the_path() {
+        let rules = rules(&["x/secret"], &["x/kept"]);
+        let below = |text: &str| path(text).with_rules(&rules);
+        // Behind a scope.
+        let scope = path("tenants/a").fenced();
+        assert!(scope.join(&below("x/secret/key")).is_hidden());
+        assert!(scope.join(&below("x/kept")).is_kept());
+        assert!(!scope.join(&below("x")).is_hidden());
+        let root = scope.join(&below("."));
+        assert!(root.with_name("x").hides_child("secret"));
+        // Out of a mount at the directory, above it, and below it.
+        for (point, text, hidden) in [
+            ("x", "x/secret/key", true),
+            ("x", "x/other", false),
+            ("x/secret", "x/secret/key", true),
+            ("x/secret", "x/secret", true),
+            ("x/other", "x/other/secret", false),
+        ] {
+            let inward = below(text).strip_prefix(&path(point)).unwrap();
+            assert_eq!(inward.is_hidden(), hidden, "{point} {text}");
+        }
+        let inward = scope.join(&below("x/secret")).strip_prefix(&path("tenants")).unwrap();
+        assert!(inward.is_hidden());
+        assert_eq!(inward.rules()[0].anchor, 1);
+        // From a path to the directory that it is in.
+        assert!(scope.join(&below("x/y")).parent().unwrap().hides_child("secret"));
+        assert!(!scope.join(&below(".")).parent().unwrap().has_rules());
+    }
+
+    #[test]
+    fn rules_add_up() {
+        let path = path("a/b").with_rules(&rules(&["a"], &[])).with_rules(&rules(&[], &["c"]));
+        assert!(path.is_hidden());
+        assert_eq!(path.rules().len(), 2);
+        assert!(path.clone().with_rules(&rules(&[], &[])).is_hidden());
+        assert!(!path.without_rules().is_hidden());
+    }
+
+    #[test]
+    fn rules_count_from_the_fence_that_they_were_set_at() {
+        let whole = path("t/a").fenced().join(&path("b/c").with_rules(&rules(&["b/x"], &[])));
+        assert_eq!(whole.rules_at_base(0), []);
+        assert_eq!(whole.rules_at_base(1)[0].hidden, ["b/x"]);
+        assert_eq!(whole.rules_between(0, 4)[0].hidden, ["t/a/b/x"]);
+        assert_eq!(whole.rules_at_end(), []);
+        let place = path("elsewhere").with_rules_at(whole.rules_at_base(1));
+        assert!(place.with_name("b").hides_child("x"));
+        let own = path("t/a").fenced().join(&path(".").with_rules(&rules(&["b/x"], &[])));
+        assert_eq!(own.rules_at_base(0), []);
+        assert_eq!(own.rules_at_end()[0].hidden, ["b/x"]);
+        let root = path(".").with_rules(&rules(&["x"], &[]));
+        assert_eq!(root.rules_at_base(0)[0].hidden, ["x"]);
+    }
+}

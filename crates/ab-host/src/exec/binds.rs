@@ -1,0 +1,86 @@
+//! Directories of the host that a command sees beside the workspace, opened before it starts.
+//!
+//! A path that leads through a part that commands can write is opened beneath that part's handle:
+//! there a command could put a link to anywhere in the place of a directory.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use ab_core::PathRules;
+use ab_core::effective::Isolation;
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::{Access, ExecRequest, HostDirectory};
+use rustix::fs::{Mode, OFlags};
+
+use crate::failure::Act;
+use crate::jail::{Final, Jail, open_host_dir};
+use crate::local::Shared;
+use crate::sandbox::bwrap::SANDBOX_ROOT;
+
+/// A directory of the host, as it was opened.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) handle: OwnedFd,
+    /// Its name, which is where commands see it.
+    pub(super) path: String,
+    pub(super) access: Access,
+    /// Whether others may swap it while the command starts.
+    pub(super) contested: bool,
+}
+
+/// Opens the directories of a request, where the isolation shows commands no others.
+pub(super) fn open(
+    shared: &Shared,
+    request: &ExecRequest,
+    isolation: Isolation,
+    act: Act<'_>,
+) -> Result<Vec<Bound>> {
+    let binds = &request.restrictions.binds;
+    match isolation {
+        Isolation::Bwrap | Isolation::Landlock => {
+            binds.iter().map(|bind| opened(shared, binds, bind, act)).collect()
+        }
+        Isolation::Auto | Isolation::Software | Isolation::None => Ok(Vec::new()),
+    }
+}
+
+fn opened(
+    shared: &Shared,
+    all: &[HostDirectory],
+    bind: &HostDirectory,
+    act: Act<'_>,
+) -> Result<Bound> {
+    let bound = |handle, contested| Bound {
+        handle,
+        path: bind.path.clone(),
+        access: bind.access,
+        contested,
+    };
+    let beneath = |jail: &Jail, below: &str| {
+        let below = PathRules::lenient().parse(if below.is_empty() { "." } else { below })?;
+        jail.open(&below, OFlags::PATH, Final::Follow).map_err(|fault| act.failed(fault))
+    };
+    let unopened = |errno: rustix::io::Errno| {
+        let message = format!("cannot bind {}: {errno}", bind.path);
+        Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+            .with_source(std::io::Error::from(errno))
+    };
+    let own = shared.aliases.iter().filter(|alias| *alias != SANDBOX_ROOT);
+    if let Some(below) = own.filter_map(|root| below(root, &bind.path)).next() {
+        return Ok(bound(beneath(&shared.jail, below)?, true));
+    }
+    let writable = all.iter().filter(|it| it.access == Access::ReadWrite && it.path != bind.path);
+    let mut around = writable.filter_map(|it| Some((&it.path, below(&it.path, &bind.path)?)));
+    if let Some((root, below)) = around.next() {
+        let jail = Jail::new(open_host_dir(root.as_ref()).map_err(unopened)?, &[root]);
+        return Ok(bound(beneath(&jail, below)?, true));
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let handle = rustix::fs::open(&*bind.path, flags, Mode::empty()).map_err(unopened)?;
+    Ok(bound(handle, false))
+}
+
+/// The rest of `path` below `directory`, where it lies there.
+fn below<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
+    Path::new(path).strip_prefix(directory).ok()?.to_str()
+}

@@ -1,0 +1,355 @@
+//! What a workspace or scope keeps between its commands, outside of its own files: a `/tmp`, and
+//! caches and histories of programs.
+//!
+//! - One directory on the host for each, made with the first command and removed with the driver.
+//! - `/tmp` is a tmpfs of [`TMP_SIZE`] bytes where we may mount one, else a plain directory.
+//! - After a kill -9 the watchdog removes it; without a watchdog the next process does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use ab_core::error::Result;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tokio::sync::OnceCell;
+
+use super::dress::unavailable;
+use super::settings::ExecSettings;
+use crate::blocking;
+use crate::limits::cgroup::Groups;
+use crate::local::Shared;
+use crate::process::{incarnation, watchdog};
+use crate::sandbox::bwrap::TMP_SIZE;
+
+/// Files and directories that fit into a private `/tmp`.
+const TMP_FILES: u64 = 1 << 18;
+/// Scopes of one driver whose directories are kept; beyond that, those go that were not used for the
+/// longest time and that no command uses.
+const MOST_KEPT: usize = 256;
+/// Where private directories are made if the configured place lies in the workspace.
+const OUTSIDE: &[&str] = &["/var/tmp", "/dev/shm", "/run"];
+/// Names inside the directory of one scope. The watchdog's script knows the first one too.
+const TMP: &str = "tmp";
+const CACHES: &str = "cache";
+
+/// Why a private `/tmp` is no tmpfs on this host, once that was found out.
+static UNBOUNDED: OnceLock<String> = OnceLock::new();
+
+/// Why `/tmp` has no bound here; nothing where it has one.
+pub(super) fn unbounded() -> Option<&'static str> {
+    UNBOUNDED.get().map(String::as_str)
+}
+
+/// The directories of one workspace or scope. Removed when the last user lets go of them.
+#[derive(Debug)]
+pub(super) struct Private {
+    base: PathBuf,
+    /// Absent where the walls have no use for it.
+    pub(super) tmp: Option<PrivateDirectory>,
+    pub(super) caches: PrivateDirectory,
+}
+
+#[derive(Debug)]
+pub(super) struct PrivateDirectory {
+    pub(super) path: String,
+    pub(super) handle: OwnedFd,
+}
+
+impl Private {
+    /// Whether someone who may write to `directory` could put something else in its place.
+    pub(super) fn lies_in(&self, directory: &str) -> bool {
+        self.base.starts_with(directory)
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        clear(&self.base);
+    }
+}
+
+/// Which directories a command needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PrivateKey {
+    /// The workspace's path on the host.
+    pub(super) root: String,
+    pub(super) fence: String,
+    pub(super) tmp: TmpNeed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TmpNeed {
+    /// The host's is used.
+    None,
+    /// With directories of these names, on which commands have mounts.
+    With(BTreeSet<String>),
+}
+
+/// The directories of all scopes of one driver.
+#[derive(Debug, Default)]
+pub(super) struct Privates {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    by_key: BTreeMap<PrivateKey, Slot>,
+    clock: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    cell: Arc<OnceCell<Arc<Private>>>,
+    used: u64,
+}
+
+impl Slot {
+    fn is_idle(&self) -> bool {
+        let lent = |private: &Arc<Private>| Arc::strong_count(private) > 1;
+        Arc::strong_count(&self.cell) == 1 && !self.cell.get().is_some_and(lent)
+    }
+}
+
+impl Privates {
+    /// Takes everything, to be removed.
+    pub(super) fn take(&self) -> Kept {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// The directories for `key`, made where they are missing.
+    pub(super) async fn lend(
+        &self,
+        settings: &ExecSettings,
+        place: &Path,
+        key: PrivateKey,
+    ) -> Result<Arc<Private>> {
+        let (cell, evicted) = self.slot(&key);
+        if evicted.is_some() {
+            blocking::finish(move || drop(evicted)).await;
+        }
+        let lent = cell.get_or_try_init(|| {
+            let (place, caches) = (place.to_owned(), settings.caches.clone());
+            blocking::run(move |_| {
+                let made = make(&place, caches.as_deref(), &key);
+                made.map(Arc::new).map_err(|error| {
+                    let place = place.display();
+                    unavailable(format!("no private directory can be made in {place}: {error}"))
+                        .with_hint("set TMPDIR to a directory that exists and can be written")
+                })
+            })
+        });
+        lent.await.cloned()
+    }
+
+    fn slot(&self, key: &PrivateKey) -> (Arc<OnceCell<Arc<Private>>>, Option<Slot>) {
+        let mut kept = self.lock();
+        kept.clock += 1;
+        let now = kept.clock;
+        if let Some(slot) = kept.by_key.get_mut(key) {
+            slot.used = now;
+            return (slot.cell.clone(), None);
+        }
+        let full = kept.by_key.len() >= MOST_KEPT;
+        let idle = kept.by_key.iter().filter(|(_, slot)| full && slot.is_idle());
+        let oldest = idle.min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone());
+        let evicted = oldest.and_then(|oldest| kept.by_key.remove(&oldest));
+        let slot = Slot { used: now, ..Slot::default() };
+        let cell = slot.cell.clone();
+        kept.by_key.insert(key.clone(), slot);
+        (cell, evicted)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where private directories of a driver are made: not in its workspace, whose commands could put
+/// something else in their place. Nothing where the workspace is the whole host.
+pub(super) fn place(settings: &ExecSettings, shared: &Shared) -> Option<PathBuf> {
+    let configured = std::path::absolute(&settings.temporary).ok()?;
+    let configured = std::fs::canonicalize(&configured).unwrap_or(configured);
+    let inside = |place: &Path| shared.aliases.iter().any(|root| place.starts_with(root));
+    let others = OUTSIDE.iter().map(PathBuf::from).filter(|place| place.is_dir());
+    std::iter::once(configured).chain(others).find(|place| !inside(place))
+}
+
+fn make(place: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Result<Private> {
+    sweep(place);
+    // Removed by the watchdog, if we cannot.
+    watchdog::clears(place);
+    let base = place.join(incarnation::next_name());
+    make_private(&base)?;
+    let made = filled(&base, kept_caches, key);
+    if made.is_err() {
+        clear(&base);
+    }
+    made
+}
+
+fn filled(base: &Path, kept_caches: Option<&Path>, key: &PrivateKey) -> io::Result<Private> {
+    let mut private_tmp = None;
+    if let TmpNeed::With(names) = &key.tmp {
+        let tmp = base.join(TMP);
+        make_private(&tmp)?;
+        if mount_tmpfs(&tmp)? {
+            // Memory that nobody gives back is worse than a file that stays.
+            let _ = watchdog::stand(&Groups::find().parents());
+        }
+        // As others expect of it; the directory around it is closed to other users.
+        std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777))?;
+        for name in names {
+            std::fs::DirBuilder::new().mode(0o755).create(tmp.join(name))?;
+        }
+        private_tmp = Some(opened(&tmp)?);
+    }
+    let caches = match kept_caches {
+        Some(kept) => {
+            let own = std::path::absolute(kept)?.join(cache_name(key));
+            std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&own)?;
+            own
+        }
+        None => {
+            let own = base.join(CACHES);
+            make_private(&own)?;
+            own
+        }
+    };
+    Ok(Private { base: base.to_owned(), tmp: private_tmp, caches: opened(&caches)? })
+}
+
+/// A name for the caches of a scope that is the same for every driver of the workspace.
+fn cache_name(key: &PrivateKey) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let readable: String = key.fence.chars().map(|c| if plain(c) { c } else { '.' }).collect();
+    use std::hash::{Hash, Hasher};
+    let mut hasher = std::hash::DefaultHasher::new();
+    (&key.root, &key.fence).hash(&mut hasher);
+    let start = readable.len().saturating_sub(40);
+    format!("scope-{}-{:016x}", &readable[start..], hasher.finish())
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+fn opened(path: &Path) -> io::Result<PrivateDirectory> {
+    let text = path.to_str().ok_or_else(|| io::Error::other("its path is not valid UTF-8"))?;
+    let handle = crate::jail::open_host_dir(path)?;
+    Ok(PrivateDirectory { path: text.to_owned(), handle })
+}
+
+/// Whether a tmpfs is there now; not where this process may not mount one.
+fn mount_tmpfs(at: &Path) -> io::Result<bool> {
+    let data = CString::new(format!("size={TMP_SIZE},nr_inodes={TMP_FILES},mode=1777"))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    match mount("agent-backend", at, "tmpfs", flags, Some(data.as_c_str())) {
+        Ok(()) => Ok(true),
+        Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NODEV | Errno::NOSYS)) => {
+            UNBOUNDED.get_or_init(|| format!("no tmpfs can be mounted: {errno}"));
+            Ok(false)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes a directory of ours and the tmpfs in it.
+fn clear(base: &Path) {
+    let tmp = base.join(TMP);
+    let is_mount = || {
+        let device = |path: &Path| std::fs::symlink_metadata(path).map(|found| found.dev());
+        Ok::<_, io::Error>(device(&tmp)? != device(base)?)
+    };
+    if is_mount().unwrap_or(false) {
+        let _ = unmount(&tmp, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+    if std::fs::remove_dir_all(base).is_err() {
+        // Some caches are read-only, such as those of Go modules.
+        make_writable(base);
+        let _ = std::fs::remove_dir_all(base);
+    }
+}
+
+fn make_writable(directory: &Path) {
+    let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            make_writable(&entry.path());
+        }
+    }
+}
+
+/// Removes what processes that were killed together with their watchdog have left in `place`; once.
+fn sweep(place: &Path) {
+    static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if !SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned()) {
+        return;
+    }
+    let gone = |pid: u32| !Path::new("/proc").join(pid.to_string()).exists();
+    let user = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+        let maker = entry.file_name().to_str().and_then(incarnation::maker);
+        // Others may make such names in a directory that all share.
+        let ours = |found: std::fs::Metadata| found.is_dir() && found.uid() == user;
+        if maker.is_some_and(gone) && entry.metadata().is_ok_and(ours) {
+            clear(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(fence: &str, names: &[&str]) -> PrivateKey {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        PrivateKey { root: "/w".to_owned(), fence: fence.to_owned(), tmp: TmpNeed::With(names) }
+    }
+
+    #[test]
+    fn a_private_directory_is_closed_to_others_and_removed_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let private = make(place.path(), None, &key("", &["ws"])).unwrap();
+        let base = private.base.clone();
+        assert_eq!(base.metadata().unwrap().mode() & 0o777, 0o700);
+        let tmp = PathBuf::from(&private.tmp.as_ref().unwrap().path);
+        assert!(tmp.join("ws").is_dir());
+        std::fs::write(tmp.join("file"), "x").unwrap();
+        let kept = Path::new(&private.caches.path).join("mod/x");
+        std::fs::create_dir_all(&kept).unwrap();
+        std::fs::write(kept.join("file"), "x").unwrap();
+        std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o555)).unwrap();
+        drop(private);
+        assert!(!base.exists());
+    }
+
+    #[test]
+    fn directories_of_dead_processes_are_removed_and_others_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let mine = incarnation::next_name();
+        let pid = std::process::id().to_string();
+        // No process has a number that large.
+        let dead = mine.replacen(&format!("-{pid}-"), "-4194999-", 1);
+        for name in [mine.as_str(), dead.as_str(), "agent-backend-else", "else"] {
+            std::fs::create_dir_all(place.path().join(name).join(TMP)).unwrap();
+        }
+        sweep(place.path());
+        assert!(!place.path().join(&dead).exists());
+        for name in [mine.as_str(), "agent-backend-else", "else"] {
+            assert!(place.path().join(name).exists(), "{name}");
+        }
+    }
+
+    #[test]
+    fn caches_of_a_scope_have_one_name() {
+        let name = |fence: &str| cache_name(&key(fence, &[]));
+        assert_eq!(name("a/b"), cache_name(&key("a/b", &["x"])));
+        assert_ne!(name("a/b"), name("a.b"));
+        assert!(!name("../../x").contains('/'));
+    }
+}

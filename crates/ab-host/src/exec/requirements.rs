@@ -1,0 +1,204 @@
+//! What was asked for by name, and what becomes of it where it cannot be enforced: the command is
+//! refused, unless the settings accept that.
+
+use std::collections::BTreeSet;
+
+use ab_core::effective::{Isolation, Network};
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::{ExecLimits, ExecRequest, Restrictions};
+use ab_core::{Verb, WsPath};
+
+use super::settings::ExecSettings;
+use crate::facilities::Lack;
+use crate::limits::cgroup::Wanted;
+
+/// Something that a caller asks for by name, and that not every isolation or host can enforce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Requirement {
+    /// [`Network::None`].
+    Network,
+    /// Hidden paths.
+    Hide,
+    /// Read-only paths.
+    ReadOnly,
+    /// A limit of memory for all processes of a command together.
+    Memory,
+    /// A limit of the number of processes.
+    Processes,
+}
+
+impl Requirement {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Requirement::Network => "network",
+            Requirement::Hide => "hide",
+            Requirement::ReadOnly => "read-only",
+            Requirement::Memory => "memory",
+            Requirement::Processes => "processes",
+        }
+    }
+}
+
+/// Refuses a command of which something is asked that its isolation cannot enforce. Limits are seen
+/// to where the control group is made.
+pub(super) fn check(
+    settings: &ExecSettings,
+    isolation: Isolation,
+    request: &ExecRequest,
+) -> Result<()> {
+    check_network(settings, isolation)?;
+    let accepted = &settings.accept_unenforced;
+    let restrictions = &request.restrictions;
+    check_restrictions(isolation, &request.cwd.fence(), restrictions, accepted)?;
+    for neighbour in &request.layout.neighbours {
+        let restrictions = &neighbour.restrictions;
+        check_restrictions(isolation, &neighbour.below, restrictions, accepted)?;
+    }
+    Ok(())
+}
+
+pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Result<()> {
+    let open = matches!(isolation, Isolation::Auto | Isolation::Software | Isolation::None);
+    let accepted = settings.accept_unenforced.contains(&Requirement::Network);
+    match settings.network == Network::None && open && !accepted {
+        true => Err(unenforced(isolation, Requirement::Network, "network 'none'")),
+        false => Ok(()),
+    }
+}
+
+/// Refuses restrictions that an isolation cannot enforce for commands in `root`, unless they were
+/// accepted as such.
+///
+/// # Errors
+/// [`Kind::Unavailable`], with the requirement to accept in the hint.
+pub fn check_restrictions(
+    isolation: Isolation,
+    root: &WsPath,
+    restrictions: &Restrictions,
+    accepted: &BTreeSet<Requirement>,
+) -> Result<()> {
+    let inside = |path: &WsPath| path.strip_prefix(root).is_some_and(|below| !below.is_root());
+    let whole = |path: &WsPath| root.starts_with(path);
+    let hides = restrictions.hidden.iter().any(inside);
+    let keeps = |keeps: &dyn Fn(&WsPath) -> bool| restrictions.read_only.iter().any(keeps);
+    let (hide, read_only) = match isolation {
+        Isolation::Bwrap => (false, false),
+        // It has no exceptions from what it grants, but it can grant all of it for reading only.
+        Isolation::Landlock => (hides, !keeps(&whole) && keeps(&inside)),
+        Isolation::Auto | Isolation::Software | Isolation::None => {
+            (hides, keeps(&inside) || keeps(&whole))
+        }
+    };
+    for (requirement, missing, what) in [
+        (Requirement::Hide, hide, "a hidden path"),
+        (Requirement::ReadOnly, read_only, "a read-only path"),
+    ] {
+        if missing && !accepted.contains(&requirement) {
+            return Err(unenforced(isolation, requirement, what));
+        }
+    }
+    Ok(())
+}
+
+/// What may be missing for a command with limits of its own.
+pub(super) fn accepted(settings: &ExecSettings, own: &ExecLimits) -> BTreeSet<Requirement> {
+    let asks = |requirement: &&Requirement| match requirement {
+        Requirement::Memory => own.memory.is_some(),
+        Requirement::Processes => own.processes.is_some(),
+        Requirement::Network | Requirement::Hide | Requirement::ReadOnly => true,
+    };
+    let unasked = settings.unasked.iter().filter(|requirement| !asks(requirement));
+    settings.accept_unenforced.iter().chain(unasked).copied().collect()
+}
+
+/// The limits of which the settings do not accept that they are missing.
+pub(super) fn needed(wanted: Wanted, accepted: &BTreeSet<Requirement>) -> Wanted {
+    Wanted {
+        memory: wanted.memory.filter(|_| !accepted.contains(&Requirement::Memory)),
+        processes: wanted.processes.filter(|_| !accepted.contains(&Requirement::Processes)),
+    }
+}
+
+/// The error for limits that no control group can be made for.
+pub(super) fn unlimited(needed: Wanted, lack: &Lack) -> Error {
+    let names: Vec<&str> = [
+        needed.memory.map(|_| Requirement::Memory.as_str()),
+        needed.processes.map(|_| Requirement::Processes.as_str()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    refused(lack.cause.clone(), &format!("{}; or ", lack.remedy), &names.join(","))
+}
+
+fn unenforced(isolation: Isolation, requirement: Requirement, what: &str) -> Error {
+    let message = format!("isolation '{isolation}' cannot enforce {what} for commands");
+    let stronger = match requirement {
+        Requirement::Network => "run where bwrap or Landlock works; or ",
+        _ => "run where bwrap works; or ",
+    };
+    refused(message, stronger, requirement.as_str())
+}
+
+fn refused(message: String, remedy: &str, accept: &str) -> Error {
+    let hint = format!("{remedy}accept that with --accept-unenforced {accept}");
+    Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+        .with_verb(Verb::Exec)
+        .with_hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::PathRules;
+
+    use super::*;
+
+    #[test]
+    fn a_default_limit_may_be_missing_unless_a_command_asks_for_it() {
+        let settings = ExecSettings {
+            accept_unenforced: [Requirement::Network].into(),
+            unasked: [Requirement::Memory, Requirement::Processes].into(),
+            ..ExecSettings::default()
+        };
+        let check = |own: ExecLimits, expect: &[Requirement]| {
+            assert_eq!(accepted(&settings, &own), expect.iter().copied().collect(), "{own:?}");
+        };
+        let both = [Requirement::Network, Requirement::Memory, Requirement::Processes];
+        check(ExecLimits::default(), &both);
+        check(ExecLimits { memory: Some(1), ..ExecLimits::default() }, &[both[0], both[2]]);
+        check(ExecLimits { processes: Some(1), ..ExecLimits::default() }, &both[..2]);
+    }
+
+    #[test]
+    fn what_an_isolation_cannot_enforce_is_refused_unless_accepted() {
+        let path = |text: &str| PathRules::lenient().parse(text).unwrap();
+        let check = |isolation, hidden: &[&str], read_only: &[&str], expect: Option<&str>| {
+            let paths = |paths: &[&str]| paths.iter().map(|it| path(it)).collect();
+            let restrictions = Restrictions {
+                hidden: paths(hidden),
+                read_only: paths(read_only),
+                binds: Vec::new(),
+            };
+            let root = path("scope");
+            let none = BTreeSet::new();
+            let refused = check_restrictions(isolation, &root, &restrictions, &none).err();
+            let hint = refused.as_ref().and_then(Error::hint).unwrap_or_default();
+            match expect {
+                Some(name) => assert!(hint.ends_with(name), "{isolation}: {refused:?}"),
+                None => assert!(refused.is_none(), "{isolation}: {refused:?}"),
+            }
+            let all = [Requirement::Hide, Requirement::ReadOnly].into();
+            check_restrictions(isolation, &root, &restrictions, &all).unwrap();
+        };
+        check(Isolation::Bwrap, &["scope/a"], &["scope/b"], None);
+        for isolation in [Isolation::Landlock, Isolation::Software, Isolation::None] {
+            check(isolation, &["scope/a"], &[], Some("--accept-unenforced hide"));
+            check(isolation, &[], &["scope/b"], Some("--accept-unenforced read-only"));
+            // Nothing of it is in the scope.
+            check(isolation, &["other"], &["elsewhere"], None);
+        }
+        check(Isolation::Landlock, &[], &["scope"], None);
+        check(Isolation::Landlock, &[], &["scope", "scope/b"], None);
+        check(Isolation::None, &[], &["scope"], Some("--accept-unenforced read-only"));
+    }
+}

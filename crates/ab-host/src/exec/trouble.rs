@@ -1,0 +1,245 @@
+//! Whether a failure to prove an isolation says something about the host, or only about this moment.
+//!
+//! Only what the host is known to lack lets a weaker isolation take the place of a stronger one.
+//! Everything else, the unknown included, is an error for the command, and the next one tries again.
+
+use std::error::Error as StdError;
+use std::path::Path;
+
+use ab_core::effective::Isolation;
+use ab_core::error::{Code, Error, Kind};
+use ab_core::process::{Cause, Exit};
+use rustix::io::Errno;
+
+use crate::process::spawner::FailedStart;
+
+/// Why an isolation was not seen to work.
+#[derive(Clone, Debug)]
+pub(super) enum Unproven {
+    /// The host cannot do it, now or later.
+    Impossible(String),
+    /// It failed this time, which says nothing about the host.
+    Failed(Error),
+}
+
+impl Unproven {
+    pub(super) fn impossible(cause: impl Into<String>) -> Self {
+        Unproven::Impossible(cause.into())
+    }
+
+    /// A failure of the moment, as an error that may be tried again.
+    pub(super) fn this_time(isolation: Isolation, cause: &str) -> Self {
+        let message = format!("isolation '{isolation}' could not be proven just now: {cause}");
+        Unproven::Failed(
+            Error::new(Code::ExecError, Kind::Io, message)
+                .with_hint(
+                    "the host is busy or short of something: try again; a weaker isolation has to \
+                     be asked for by name",
+                )
+                .passing(),
+        )
+    }
+
+    /// What a failed preparation or start says.
+    pub(super) fn by_error(isolation: Isolation, error: &Error) -> Self {
+        let lacking = match errno(error) {
+            Some(errno) => is_lacking(errno),
+            None => error.code() == Code::MissingUtilities,
+        };
+        match lacking {
+            true => Unproven::impossible(error.message()),
+            false if error.kind() == Kind::Destroyed => Unproven::Failed(error.clone()),
+            false => Unproven::this_time(isolation, error.message()),
+        }
+    }
+
+    pub(super) fn by_errno(isolation: Isolation, act: &str, error: &std::io::Error) -> Self {
+        let lacking = Errno::from_io_error(error).is_some_and(is_lacking);
+        match lacking {
+            true => Unproven::Impossible(format!("{act}: {error}")),
+            false => Unproven::this_time(isolation, &format!("{act}: {error}")),
+        }
+    }
+
+    /// What the end of a test command says that did not come to its own end.
+    pub(super) fn by_end(isolation: Isolation, exit: &Exit, stderr: &str) -> Self {
+        let stderr = stderr.trim().lines().collect::<Vec<_>>().join("; ");
+        if exit.cause == Cause::Timeout {
+            return Unproven::this_time(isolation, "a test command did not end in time");
+        }
+        if exit.cause != Cause::Itself || exit.signal.is_some_and(|signal| signal != libc::SIGSYS) {
+            let ended = format!("a test command was ended by signal {:?} {stderr}", exit.signal);
+            return Unproven::this_time(isolation, ended.trim_end());
+        }
+        let refused = exit.signal == Some(libc::SIGSYS);
+        if stderr.is_empty() && (refused || matches!(exit.code, Some(0 | 1))) {
+            // A call that the kernel does not have, or a program that is no sandbox, such as `true`.
+            return Unproven::Impossible(format!("a test command ended with {:?}", exit.code));
+        }
+        match says_lacking(&stderr, namespaces_are_off) {
+            true => Unproven::Impossible(stderr),
+            false => {
+                let ended = format!("a test command ended with {:?} {stderr}", exit.code);
+                Unproven::this_time(isolation, ended.trim_end())
+            }
+        }
+    }
+}
+
+/// The number behind an error, where the kernel gave one.
+fn errno(error: &Error) -> Option<Errno> {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(failed) = cause.downcast_ref::<FailedStart>() {
+            return Some(failed.0.errno);
+        }
+        if let Some(failed) = cause.downcast_ref::<std::io::Error>()
+            && let Some(errno) = Errno::from_io_error(failed)
+        {
+            return Some(errno);
+        }
+        source = cause.source();
+    }
+    None
+}
+
+/// Numbers that tell of what is forbidden or not there, and will be the same next time.
+fn is_lacking(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::PERM
+            | Errno::ACCESS
+            | Errno::NOSYS
+            | Errno::INVAL
+            | Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::OPNOTSUPP
+            | Errno::NOEXEC
+            | Errno::ROFS
+            | Errno::LOOP
+            | Errno::NODEV
+    )
+}
+
+/// What programs say of numbers that may be gone the next time.
+const PASSING: &[&str] = &[
+    "Too many open files",
+    "Cannot allocate memory",
+    "Resource temporarily unavailable",
+    "No space left on device",
+    "Disk quota exceeded",
+    "Device or resource busy",
+    "Input/output error",
+    "Interrupted system call",
+    "Text file busy",
+    "No buffer space available",
+    "failed to map segment",
+    "cannot open shared object file: Error 23",
+    "cannot open shared object file: Error 24",
+];
+
+/// What they say of numbers that will be the same.
+const LACKING: &[&str] = &[
+    "Operation not permitted",
+    "Permission denied",
+    "Function not implemented",
+    "Invalid argument",
+    "No such file or directory",
+    "Not a directory",
+    "not supported",
+    "Exec format error",
+    "Read-only file system",
+    "Too many levels of symbolic links",
+    "No such device",
+    "No permissions to",
+    "Unexpected capabilities",
+    "Unknown option",
+];
+
+/// Whether the words of a sandbox that did not start tell of something that the host lacks.
+fn says_lacking(stderr: &str, namespaces_are_off: impl Fn() -> bool) -> bool {
+    let has = |texts: &[&str]| texts.iter().any(|text| stderr.contains(text));
+    // The number for a full disk also means that no more namespaces may be made.
+    let no_more_namespaces = stderr.contains("ENOSPC");
+    (no_more_namespaces && namespaces_are_off())
+        || (!no_more_namespaces && !has(PASSING) && has(LACKING))
+}
+
+/// Whether the host allows no namespaces at all, of a kind that is needed.
+fn namespaces_are_off() -> bool {
+    ["user", "pid", "mnt", "ipc", "uts", "net"].iter().any(|kind| {
+        let limit = Path::new("/proc/sys/user").join(format!("max_{kind}_namespaces"));
+        std::fs::read_to_string(limit).is_ok_and(|limit| limit.trim() == "0")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_impossible(unproven: &Unproven) -> bool {
+        matches!(unproven, Unproven::Impossible(_))
+    }
+
+    #[test]
+    fn only_what_is_lacking_counts_against_the_host() {
+        for (stderr, lacking) in [
+            ("bwrap: No permissions to create new namespace, likely because …", true),
+            ("bwrap: setting up uid map: Permission denied", true),
+            ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", true),
+            ("bwrap: Can't find source path /lib64: No such file or directory", true),
+            ("bwrap: Unknown option --size", true),
+            ("bwrap: Creating new namespace failed: Resource temporarily unavailable", false),
+            ("bwrap: Creating new namespace failed: Cannot allocate memory", false),
+            ("bwrap: Can't open /proc: Too many open files", false),
+            ("/bin/bash: fork: retry: Resource temporarily unavailable", false),
+            ("bwrap: libcap.so.2: cannot open shared object file: Error 24", false),
+            ("Permission denied; then Too many open files", false),
+            ("something that nobody has seen before", false),
+        ] {
+            assert_eq!(says_lacking(stderr, || false), lacking, "{stderr}");
+            let exit = Exit { code: Some(1), ..Exit::default() };
+            let unproven = Unproven::by_end(Isolation::Bwrap, &exit, stderr);
+            assert_eq!(is_impossible(&unproven), lacking, "{stderr}");
+        }
+        let full = "bwrap: Creating new namespace failed: nesting depth or \
+                    /proc/sys/user/max_*_namespaces exceeded (ENOSPC)";
+        assert!(says_lacking(full, || true) && !says_lacking(full, || false));
+    }
+
+    #[test]
+    fn a_command_that_was_ended_says_nothing_about_the_host() {
+        let ended = |exit: Exit| Unproven::by_end(Isolation::Landlock, &exit, "");
+        assert!(!is_impossible(&ended(Exit { cause: Cause::Timeout, ..Exit::default() })));
+        assert!(!is_impossible(&ended(Exit { signal: Some(libc::SIGKILL), ..Exit::default() })));
+        assert!(is_impossible(&ended(Exit { signal: Some(libc::SIGSYS), ..Exit::default() })));
+        assert!(is_impossible(&ended(Exit { code: Some(0), ..Exit::default() })));
+        assert!(!is_impossible(&ended(Exit { code: Some(2), ..Exit::default() })));
+    }
+
+    #[test]
+    fn errors_are_judged_by_their_number() {
+        let error = |errno: Option<Errno>| {
+            let error = Error::new(Code::MissingUtilities, Kind::Unavailable, "no rules");
+            match errno {
+                Some(errno) => error.with_source(std::io::Error::from(errno)),
+                None => error,
+            }
+        };
+        for (errno, impossible) in [
+            (Some(Errno::PERM), true),
+            (Some(Errno::NOENT), true),
+            (None, true),
+            (Some(Errno::MFILE), false),
+            (Some(Errno::NOMEM), false),
+            (Some(Errno::AGAIN), false),
+            (Some(Errno::NOSPC), false),
+        ] {
+            let unproven = Unproven::by_error(Isolation::Landlock, &error(errno));
+            assert_eq!(is_impossible(&unproven), impossible, "{errno:?}");
+            if let Unproven::Failed(error) = unproven {
+                assert!(error.retryable(), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! How groups with limits come to be below our own in the second version of control groups.
+//!
+//! There, a group whose controllers are handed down has no processes of its own. So where our process
+//! sits in its group alone, it moves into a group below and hands the controllers down. Groups are
+//! never made beside our own: a command there would have left the limits around us.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::facilities::Lack;
+
+/// The group that our process moves into. Not named as groups of commands are: who ends those must
+/// not end this one.
+const OWN_LEAF: &str = "agent-backend.self";
+
+/// What our own group is like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// The top of the whole hierarchy, where processes and groups with controllers go together.
+    pub(crate) is_top: bool,
+    pub(crate) controllers: Vec<String>,
+    /// The controllers that groups below have.
+    pub(crate) handed_down: Vec<String>,
+    /// Processes in it, by their numbers.
+    pub(crate) members: Vec<u32>,
+}
+
+impl Facts {
+    pub(crate) fn of(group: &Path) -> Facts {
+        let words = |file: &str| -> Vec<String> {
+            let text = fs::read_to_string(group.join(file)).unwrap_or_default();
+            text.split_whitespace().map(str::to_owned).collect()
+        };
+        let members = words("cgroup.procs").iter().filter_map(|it| it.parse().ok()).collect();
+        Facts {
+            // Only the top has no type.
+            is_top: !group.join("cgroup.type").exists(),
+            controllers: words("cgroup.controllers"),
+            handed_down: words("cgroup.subtree_control"),
+            members,
+        }
+    }
+}
+
+/// What has to be done before a group with some controllers can be made below our own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Ready,
+    HandDown,
+    MoveAndHandDown,
+    Refused(Lack),
+}
+
+/// Decides from facts alone.
+pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
+    let among = |all: &[String], one: &&str| all.iter().any(|each| each == *one);
+    if wanted.iter().all(|each| among(&facts.handed_down, each)) {
+        return Way::Ready;
+    }
+    if let Some(missing) = wanted.iter().find(|each| !among(&facts.controllers, each)) {
+        return Way::Refused(Lack::new(
+            format!("the group of this process has no controller for {missing}"),
+            "hand it down to that group, or start with systemd-run --scope -p Delegate=yes",
+        ));
+    }
+    if facts.is_top {
+        return Way::HandDown;
+    }
+    match facts.members.iter().filter(|member| **member != own).count() {
+        0 => Way::MoveAndHandDown,
+        others => Way::Refused(Lack::new(
+            format!("{others} other processes are in the group of this one"),
+            "start it in a group of its own, with systemd-run --scope -p Delegate=yes",
+        )),
+    }
+}
+
+/// Makes sure that groups below `group`, which is our own, have the controllers.
+pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let refused = |act: &str, error: &io::Error| {
+        Lack::new(
+            format!("cannot {act} {}: {error}", group.display()),
+            "start with systemd-run --scope -p Delegate=yes",
+        )
+    };
+    match way(&Facts::of(group), wanted, std::process::id()) {
+        Way::Ready => return Ok(()),
+        Way::Refused(lack) => return Err(lack),
+        Way::HandDown => {}
+        Way::MoveAndHandDown => {
+            moved(group).map_err(|error| refused("move this process to a group below", &error))?;
+        }
+    }
+    let all: Vec<String> = wanted.iter().map(|each| format!("+{each}")).collect();
+    let handed = fs::write(group.join("cgroup.subtree_control"), all.join(" "));
+    handed.map_err(|error| refused("hand controllers down from", &error))
+}
+
+/// Moves our process, with all its threads, into a group below.
+fn moved(group: &Path) -> io::Result<()> {
+    let leaf = group.join(OWN_LEAF);
+    match fs::create_dir(&leaf) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    fs::write(leaf.join("cgroup.procs"), "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_with_limits_are_made_below_our_own_or_not_at_all() {
+        let facts = |is_top, controllers: &[&str], handed_down: &[&str], members: &[u32]| {
+            let words = |all: &[&str]| all.iter().map(|each| (*each).to_owned()).collect();
+            let (controllers, handed_down) = (words(controllers), words(handed_down));
+            Facts { is_top, controllers, handed_down, members: members.to_vec() }
+        };
+        let both = &["cpu", "memory", "pids"];
+        for (facts, expect) in [
+            // A group that was prepared for it, whoever is in it.
+            (facts(false, both, both, &[7, 8]), Some(Way::Ready)),
+            // A host without a service manager.
+            (facts(true, both, &["cpu"], &[1, 7, 8]), Some(Way::HandDown)),
+            // A service of its own, or a container that runs nothing else.
+            (facts(false, both, &[], &[7]), Some(Way::MoveAndHandDown)),
+            (facts(false, both, &["cpu", "pids"], &[7]), Some(Way::MoveAndHandDown)),
+            // It has moved before.
+            (facts(false, both, &["pids"], &[]), Some(Way::MoveAndHandDown)),
+            // A login session, or a container with a shell.
+            (facts(false, both, &[], &[7, 8]), None),
+            // A service to which nothing was delegated.
+            (facts(false, &["pids"], &[], &[7]), None),
+            (facts(true, &[], &[], &[7]), None),
+        ] {
+            let found = way(&facts, &["memory", "pids"], 7);
+            match expect {
+                Some(expect) => assert_eq!(found, expect, "{facts:?}"),
+                None => assert!(matches!(found, Way::Refused(_)), "{facts:?}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_says_what_it_is_like() {
+        let group = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("cgroup.controllers", "memory pids\n"),
+            ("cgroup.subtree_control", "\n"),
+            ("cgroup.procs", "7\n12\n"),
+        ] {
+            fs::write(group.path().join(file), text).unwrap();
+        }
+        let expect = Facts {
+            is_top: true,
+            controllers: vec!["memory".to_owned(), "pids".to_owned()],
+            handed_down: Vec::new(),
+            members: vec![7, 12],
+        };
+        assert_eq!(Facts::of(group.path()), expect);
+        fs::write(group.path().join("cgroup.type"), "domain\n").unwrap();
+        assert!(!Facts::of(group.path()).is_top);
+    }
+}

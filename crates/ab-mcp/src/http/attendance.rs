@@ -1,0 +1,107 @@
+//! Whether somebody still waits for the answer of a call in a session.
+//!
+//! An answer in a session survives its connection: the client comes back and names the last event that
+//! it got. One that does not come back in time has gone, and its call ends.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::flights::Departed;
+use crate::bounds::RETURN_PATIENCE;
+
+/// Counts the streams by which clients came back to a session.
+pub(crate) type Returned = watch::Sender<usize>;
+
+/// Sees to calls whose connections closed, until the server does.
+#[derive(Clone, Debug)]
+pub(crate) struct Attendance {
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+impl Attendance {
+    pub(crate) fn new(closing: CancellationToken) -> Attendance {
+        Attendance { tasks: TaskTracker::new(), closing }
+    }
+
+    /// The answer to a call. When it is dropped before it was sent, the call ends, unless its client
+    /// comes back.
+    pub(crate) fn of_call<B>(&self, body: B, call: Departed, returned: &Returned) -> Attended<B> {
+        let (attendance, returned) = (self.clone(), returned.subscribe());
+        let runtime = Handle::current();
+        let left = move || {
+            if call.has_landed() {
+                return;
+            }
+            let closing = attendance.closing.clone();
+            let task = async move {
+                tokio::select! {
+                    () = forsaken(returned) => call.cancel(),
+                    () = closing.cancelled() => {}
+                }
+            };
+            attendance.tasks.spawn_on(task, &runtime);
+        };
+        Attended { body, left: Some(Box::new(left)) }
+    }
+
+    /// A stream by which a client came back.
+    pub(crate) fn of_return<B>(body: B, returned: &Returned) -> Attended<B> {
+        returned.send_modify(|count| *count += 1);
+        let returned = returned.clone();
+        let left = move || returned.send_modify(|count| *count -= 1);
+        Attended { body, left: Some(Box::new(left)) }
+    }
+}
+
+/// Waits until nobody came back for long enough, or the session has ended.
+async fn forsaken(mut returned: watch::Receiver<usize>) {
+    while returned.wait_for(|count| *count == 0).await.is_ok() {
+        tokio::select! {
+            () = sleep(RETURN_PATIENCE) => return,
+            _ = returned.wait_for(|count| *count > 0) => {}
+        }
+    }
+}
+
+/// A body that tells when it is dropped.
+pub(crate) struct Attended<B> {
+    body: B,
+    left: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl<B> Drop for Attended<B> {
+    fn drop(&mut self) {
+        if let Some(left) = self.left.take() {
+            left();
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Attended<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Poll::Ready(ready!(Pin::new(&mut self.body).poll_frame(context)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,268 @@
+//! The calls in flight, so that a cancellation finds them: over HTTP it comes as a request of its own,
+//! mostly on another connection.
+//!
+//! Ids of requests are small numbers, so two clients use the same ones at the same time. A client that
+//! initializes outside of a session is therefore given a name, in the header that sessions use, and
+//! repeats it with every request. Nothing is kept for such a name: it only says which calls belong
+//! together. A client that never initialized is known by its address, its credential and its scope.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ab_core::Backend;
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request};
+use rmcp::model::RequestId;
+use tokio_util::sync::CancellationToken;
+
+use super::SESSION;
+
+/// How the name of a client outside of a session begins. Ids of sessions are UUIDs.
+const CLIENT: &str = "client-";
+
+/// Where a request comes from; whoever owns the port puts it into the extensions of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallerAddress(pub IpAddr);
+
+/// Whose calls are whose.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Caller {
+    name: Name,
+    credential: Option<HeaderValue>,
+    /// The names of the root of its scope, which no other scope has.
+    roots: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Name {
+    Session(HeaderValue),
+    /// The one that [`Caller::new_name`] made.
+    Client(HeaderValue),
+    Address(Option<CallerAddress>),
+}
+
+impl Caller {
+    /// The caller of a request. The name of a client outside of a session is taken out of the headers:
+    /// to everything else it means nothing.
+    pub(crate) fn of<B>(request: &mut Request<B>, backend: &Backend) -> Caller {
+        let credential = request.headers().get(AUTHORIZATION).cloned();
+        let name = match request.headers().get(SESSION).cloned() {
+            Some(name) if name.as_bytes().starts_with(CLIENT.as_bytes()) => {
+                request.headers_mut().remove(SESSION);
+                Name::Client(name)
+            }
+            Some(session) => Name::Session(session),
+            None => Name::Address(request.extensions().get().copied()),
+        };
+        Caller { name, credential, roots: backend.info().root_aliases }
+    }
+
+    /// A name for a client, which no other client can guess.
+    pub(crate) fn new_name() -> HeaderValue {
+        let random = || RandomState::new().hash_one(CLIENT);
+        let name = format!("{CLIENT}{:016x}{:016x}", random(), random());
+        HeaderValue::try_from(name).unwrap_or(HeaderValue::from_static(CLIENT))
+    }
+
+    /// Whether every call under this name is of one client.
+    fn is_certain(&self) -> bool {
+        match self.name {
+            Name::Session(_) | Name::Client(_) => true,
+            Name::Address(_) => false,
+        }
+    }
+}
+
+/// All calls in flight. Cheap to clone; clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flights(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    calls: HashMap<Key, Vec<Entry>>,
+    begun: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    caller: Caller,
+    id: RequestId,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    cancelled: CancellationToken,
+}
+
+/// A call in flight. It travels with the request and is dropped with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight(Arc<Landing>);
+
+/// A call that may have landed.
+#[derive(Clone, Debug)]
+pub(crate) struct Departed(Weak<Landing>);
+
+#[derive(Debug)]
+struct Landing {
+    flights: Flights,
+    key: Key,
+    number: u64,
+    cancelled: CancellationToken,
+}
+
+impl Flights {
+    pub(crate) fn begin(&self, caller: &Caller, id: &RequestId) -> Flight {
+        let key = Key { caller: caller.clone(), id: id.clone() };
+        self.add(&mut self.lock(), key)
+    }
+
+    /// The same, unless a call of this caller has the id already.
+    pub(crate) fn begin_alone(&self, caller: &Caller, id: &RequestId) -> Option<Flight> {
+        let key = Key { caller: caller.clone(), id: id.clone() };
+        let mut table = self.lock();
+        match table.calls.contains_key(&key) {
+            true => None,
+            false => Some(self.add(&mut table, key)),
+        }
+    }
+
+    /// Cancels the caller's own call. Where a caller is only known by its address, several calls with
+    /// one id may be of several clients: then all of them go on.
+    pub(crate) fn cancel(&self, caller: &Caller, id: &RequestId) {
+        let key = Key { caller: caller.clone(), id: id.clone() };
+        let table = self.lock();
+        let Some(entries) = table.calls.get(&key) else { return };
+        if entries.len() == 1 || caller.is_certain() {
+            entries.iter().for_each(|entry| entry.cancelled.cancel());
+        }
+    }
+
+    /// Cancels everything that a caller has in flight.
+    pub(crate) fn cancel_all(&self, caller: &Caller) {
+        let table = self.lock();
+        let own = table.calls.iter().filter(|(key, _)| key.caller == *caller);
+        own.flat_map(|(_, entries)| entries).for_each(|entry| entry.cancelled.cancel());
+    }
+
+    fn add(&self, table: &mut Table, key: Key) -> Flight {
+        table.begun += 1;
+        let (number, cancelled) = (table.begun, CancellationToken::new());
+        let entry = Entry { number, cancelled: cancelled.clone() };
+        table.calls.entry(key.clone()).or_default().push(entry);
+        Flight(Arc::new(Landing { flights: self.clone(), key, number, cancelled }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Flight {
+    pub(crate) async fn cancelled(&self) {
+        self.0.cancelled.cancelled().await;
+    }
+
+    pub(crate) fn departed(&self) -> Departed {
+        Departed(Arc::downgrade(&self.0))
+    }
+}
+
+impl Departed {
+    pub(crate) fn has_landed(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    pub(crate) fn cancel(&self) {
+        if let Some(landing) = self.0.upgrade() {
+            landing.cancelled.cancel();
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut table = self.flights.lock();
+        if let Some(entries) = table.calls.get_mut(&self.key) {
+            entries.retain(|entry| entry.number != self.number);
+            if entries.is_empty() {
+                table.calls.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::{Backend, Memory};
+
+    use super::*;
+
+    fn caller(headers: &[(&'static str, &str)], address: [u8; 4]) -> Caller {
+        let mut request = Request::new(());
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        request.extensions_mut().insert(CallerAddress(address.into()));
+        Caller::of(&mut request, &Backend::new(Memory::new()))
+    }
+
+    fn is_cancelled(flight: &Flight) -> bool {
+        flight.0.cancelled.is_cancelled()
+    }
+
+    #[test]
+    fn a_cancellation_finds_the_calls_of_its_caller_only() {
+        let (flights, id) = (Flights::default(), RequestId::Number(1));
+        let name = Caller::new_name();
+        let (here, there) = ([127, 0, 0, 1], [10, 0, 0, 2]);
+        let first = caller(&[("mcp-session-id", name.to_str().unwrap())], here);
+        let second = caller(&[("mcp-session-id", Caller::new_name().to_str().unwrap())], here);
+        let nameless = caller(&[], here);
+        let callers = [
+            &second,
+            &nameless,
+            &caller(&[], there),
+            &caller(&[("authorization", "Bearer other")], here),
+            &caller(&[("mcp-session-id", "a-session")], here),
+        ];
+        let others: Vec<Flight> = callers.map(|caller| flights.begin(caller, &id)).into();
+        let own = flights.begin(&first, &id);
+        flights.cancel(&first, &RequestId::String("1".into()));
+        assert!(!is_cancelled(&own));
+        flights.cancel(&first, &id);
+        assert!(is_cancelled(&own));
+        assert!(!others.iter().any(is_cancelled));
+        flights.cancel(&nameless, &id);
+        let cancelled: Vec<bool> = others.iter().map(is_cancelled).collect();
+        assert_eq!(cancelled, [false, true, false, false, false]);
+    }
+
+    #[test]
+    fn an_id_of_several_callers_at_one_address_cancels_none_of_them() {
+        let (flights, id) = (Flights::default(), RequestId::Number(1));
+        let nameless = caller(&[], [127, 0, 0, 1]);
+        let (one, other) = (flights.begin(&nameless, &id), flights.begin(&nameless, &id));
+        flights.cancel(&nameless, &id);
+        assert!(!is_cancelled(&one) && !is_cancelled(&other));
+        drop(other);
+        flights.cancel(&nameless, &id);
+        assert!(is_cancelled(&one));
+    }
+
+    #[test]
+    fn calls_that_landed_are_forgotten() {
+        let (flights, id) = (Flights::default(), RequestId::Number(1));
+        let session = caller(&[("mcp-session-id", "a-session")], [127, 0, 0, 1]);
+        let flight = flights.begin_alone(&session, &id).unwrap();
+        assert!(flights.begin_alone(&session, &id).is_none());
+        let departed = flight.departed();
+        drop(flight);
+        assert!(departed.has_landed() && flights.lock().calls.is_empty());
+        let flight = flights.begin_alone(&session, &id).unwrap();
+        flights.cancel_all(&session);
+        assert!(is_cancelled(&flight));
+    }
+}

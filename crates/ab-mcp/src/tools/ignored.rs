@@ -1,0 +1,59 @@
+//! What searches leave out unless asked for: what `.gitignore` names, build output and caches.
+
+use ab_core::search::{IgnoreFiles, LeftOut, USUAL_IGNORES};
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::quantity::counted;
+
+/// Globs and files that say what to leave out.
+pub(crate) struct Ignoring {
+    pub(crate) globs: Vec<String>,
+    pub(crate) files: IgnoreFiles,
+}
+
+impl Ignoring {
+    pub(crate) fn from(arguments: &mut Arguments) -> Result<Ignoring, Failure> {
+        Ok(match arguments.flag("includeIgnored", false)? {
+            true => Ignoring { globs: Vec::new(), files: IgnoreFiles::Disregard },
+            false => Ignoring {
+                globs: USUAL_IGNORES.map(str::to_owned).into(),
+                files: IgnoreFiles::Honour,
+            },
+        })
+    }
+}
+
+/// How much was left out, unless nothing was.
+pub(crate) fn note(left_out: LeftOut) -> Option<String> {
+    let count = |count: u64, one, many| {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        (count > 0).then(|| counted(count, one, many))
+    };
+    let directories = count(left_out.directories, "directory", "directories");
+    let files = count(left_out.files, "file", "files");
+    let parts: Vec<String> = [directories, files].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "left out {} that .gitignore or the usual ignores name, such as node_modules; \
+             includeIgnored: true searches them too",
+            parts.join(" and ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_counts_what_was_left_out() {
+        assert_eq!(note(LeftOut::default()), None);
+        for (directories, files, expect) in
+            [(1, 0, "left out 1 directory that"), (2, 1, "left out 2 directories and 1 file that")]
+        {
+            let note = note(LeftOut { directories, files }).unwrap();
+            assert!(note.starts_with(expect), "{note}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The paths that a call really used, where they are not what its caller meant.
+//!
+//! Models write `/tmp/x.py` and `~/notes` as they would in a shell. Absolute paths outside the workspace
+//! are taken from its root, and `~` is the root, since that is the home directory of commands. The
+//! answer says so, and says where commands find the file.
+
+use ab_core::error::printable;
+use ab_core::path::PathRules;
+use ab_core::{Backend, WsPath};
+
+use crate::answer::Answer;
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::tools::Outcome;
+
+/// What a shell expands to the home directory.
+const HOMES: [&str; 3] = ["~", "$HOME", "${HOME}"];
+
+/// What became of the path arguments of a call.
+#[derive(Debug, Default)]
+pub(crate) struct UsedPaths {
+    notes: Vec<String>,
+    fields: Vec<(String, String)>,
+}
+
+impl UsedPaths {
+    /// Looks at the arguments of these names, and puts the root in the place of `~`.
+    pub(crate) fn of(backend: &Backend, names: &[&str], arguments: &mut Arguments) -> UsedPaths {
+        let mut used = UsedPaths::default();
+        let root = CommandRoot::of(backend);
+        for name in names {
+            for given in arguments.texts_mut(name) {
+                let slip = Slip::of(backend, given);
+                if let Slip::Home(below) = &slip {
+                    let below = below.clone();
+                    used.notes.extend(note(backend, given, &below, &slip, &root));
+                    *given = below;
+                } else {
+                    used.notes.extend(note(backend, given, given, &slip, &root));
+                }
+                if let (Ok(path), "path" | "source" | "destination") =
+                    (backend.resolve(given), *name)
+                {
+                    used.fields.push(((*name).to_owned(), path.to_string()));
+                }
+            }
+        }
+        if let ([(_, path)], ["path"], Some(root)) = (used.fields.as_slice(), names, &root.0) {
+            used.fields.push(("commandPath".to_owned(), below(root, path)));
+        }
+        used
+    }
+
+    /// What a call came to, and which paths it used.
+    pub(crate) fn told(self, outcome: Outcome) -> Outcome {
+        let note = (!self.notes.is_empty()).then(|| self.notes.join("; "));
+        match outcome {
+            Ok(answer) => Ok(self
+                .fields
+                .into_iter()
+                .fold(with(answer, note), |answer, field| answer.with(&field.0, field.1))),
+            Err(Failure::Ran(answer)) => Err(Failure::Ran(Box::new(with(*answer, note)))),
+            Err(failure) => Err(match note {
+                Some(note) => failure.noted(note),
+                None => failure,
+            }),
+        }
+    }
+}
+
+fn with(answer: Answer, note: Option<String>) -> Answer {
+    match note {
+        Some(note) => answer.and_note(note),
+        None => answer,
+    }
+}
+
+/// A path as answers name it.
+pub(crate) fn shown(backend: &Backend, path: &str) -> String {
+    match backend.resolve(path) {
+        Ok(path) => printable(&path.to_string()),
+        Err(_) => printable(path),
+    }
+}
+
+/// The absolute path of the workspace root in commands, where there are any.
+struct CommandRoot(Option<String>);
+
+impl CommandRoot {
+    fn of(backend: &Backend) -> CommandRoot {
+        let info = backend.info();
+        let root = info.root_aliases.into_iter().next();
+        CommandRoot(root.filter(|_| info.capabilities.exec))
+    }
+}
+
+/// How a path is something else than its caller may think.
+#[derive(Debug, PartialEq, Eq)]
+enum Slip {
+    None,
+    /// It begins with the home directory; with what is below it.
+    Home(String),
+    /// It is absolute and not below the root.
+    Outside,
+}
+
+impl Slip {
+    fn of(backend: &Backend, given: &str) -> Slip {
+        for home in HOMES {
+            let Some(rest) = given.strip_prefix(home) else { continue };
+            if rest.is_empty() || rest.starts_with('/') {
+                let below = rest.trim_start_matches('/');
+                return Slip::Home(if below.is_empty() { "." } else { below }.to_owned());
+            }
+        }
+        let is_root = |alias: &String| alias.bytes().all(|byte| byte == b'/');
+        if !given.starts_with('/') || backend.info().root_aliases.iter().any(is_root) {
+            return Slip::None;
+        }
+        // By the rules of the workspace it would have lost the name of the root.
+        match (PathRules::lenient().parse(given), backend.resolve(given)) {
+            (Ok(whole), Ok(used)) if whole == used => Slip::Outside,
+            _ => Slip::None,
+        }
+    }
+}
+
+fn note(
+    backend: &Backend,
+    given: &str,
+    text: &str,
+    slip: &Slip,
+    root: &CommandRoot,
+) -> Option<String> {
+    let used: WsPath = backend.resolve(text).ok()?;
+    let shown = printable(&used.to_string());
+    let given = printable(given);
+    let taken = match slip {
+        Slip::None => return None,
+        Slip::Home(_) => format!("'{given}' was taken as '{shown}': ~ is the workspace root"),
+        Slip::Outside => format!(
+            "'{given}' is not below the workspace root and was taken as '{shown}' of the workspace"
+        ),
+    };
+    Some(match &root.0 {
+        Some(root) => {
+            format!("{taken}; commands find it at '{}'", printable(&below(root, used.as_str())))
+        }
+        None => taken,
+    })
+}
+
+fn below(root: &str, path: &str) -> String {
+    match path {
+        "" | "." => root.to_owned(),
+        path => format!("{}/{path}", root.trim_end_matches('/')),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_core::{Memory, MemoryOptions};
+
+    use super::*;
+
+    #[test]
+    fn slips_are_told_from_paths_of_the_workspace() {
+        let options = MemoryOptions { root: "/srv/work".to_owned(), ..MemoryOptions::default() };
+        let backend = Backend::new(Memory::with(options).unwrap());
+        let home = |below: &str| Slip::Home(below.to_owned());
+        for (given, expect) in [
+            ("a/b", Slip::None),
+            ("/srv/work", Slip::None),
+            ("/srv/work/a", Slip::None),
+            ("/srv/workshop", Slip::Outside),
+            ("/", Slip::Outside),
+            ("/tmp/x.py", Slip::Outside),
+            ("//tmp/./x", Slip::Outside),
+            ("~", home(".")),
+            ("~/", home(".")),
+            ("~/n", home("n")),
+            ("~//n", home("n")),
+            ("$HOME/n", home("n")),
+            ("${HOME}/n", home("n")),
+            ("./~/n", Slip::None),
+            ("~user/n", Slip::None),
+            ("~$draft.doc", Slip::None),
+            ("$HOMES", Slip::None),
+        ] {
+            assert_eq!(Slip::of(&backend, given), expect, "{given}");
+        }
+        let whole = Backend::new(Memory::new());
+        assert_eq!(Slip::of(&whole, "/tmp/x.py"), Slip::None, "its root is /");
+    }
+}

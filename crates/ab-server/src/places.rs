@@ -1,0 +1,155 @@
+//! Places for connections: so many in all, and so many of one address.
+//!
+//! A place is held until the connection has ended, also after it has left HTTP for a WebSocket.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::gate::block;
+use crate::port::Bounds;
+
+/// The places of a port.
+#[derive(Clone, Debug)]
+pub(crate) struct Places(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    all: Arc<Semaphore>,
+    per_address: usize,
+    exempt: fn(IpAddr) -> bool,
+    /// Connections of each address that has any and is not exempt.
+    held: Mutex<HashMap<IpAddr, usize>>,
+    refused: AtomicU64,
+}
+
+/// A place among all, before it is known who takes it.
+#[derive(Debug)]
+pub(crate) struct FreePlace {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The place of one connection. It is free again when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    _taken: Arc<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    _free: FreePlace,
+    _of_address: Option<OfAddress>,
+}
+
+/// One connection more of an address, until it is dropped.
+#[derive(Debug)]
+struct OfAddress {
+    places: Places,
+    address: IpAddr,
+}
+
+impl Places {
+    pub(crate) fn new(bounds: &Bounds) -> Self {
+        Self(Arc::new(Shared {
+            all: Arc::new(Semaphore::new(bounds.connections)),
+            per_address: bounds.per_address,
+            exempt: bounds.exempt,
+            held: Mutex::default(),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// Waits until there is a free place.
+    pub(crate) async fn free(&self) -> Option<FreePlace> {
+        self.0.all.clone().acquire_owned().await.ok().map(|_permit| FreePlace { _permit })
+    }
+
+    /// Gives a free place to a connection from `peer`; nothing if its address has too many.
+    pub(crate) fn take(&self, free: FreePlace, peer: IpAddr) -> Option<Place> {
+        let peer = peer.to_canonical();
+        if (self.0.exempt)(peer) {
+            return Some(Place::new(free, None));
+        }
+        let address = block(peer);
+        let mut held = self.lock();
+        let count = held.entry(address).or_default();
+        if *count >= self.0.per_address {
+            drop(held);
+            self.log_refused(address);
+            return None;
+        }
+        *count += 1;
+        drop(held);
+        Some(Place::new(free, Some(OfAddress { places: self.clone(), address })))
+    }
+
+    /// The first refusal is logged, and then whenever their number has doubled.
+    fn log_refused(&self, address: IpAddr) {
+        let refused = self.0.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        if refused.is_power_of_two() {
+            let most = self.0.per_address;
+            tracing::warn!(%address, most, refused, "refused a connection: too many of one address");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    fn new(free: FreePlace, of_address: Option<OfAddress>) -> Self {
+        Self { _taken: Arc::new(Taken { _free: free, _of_address: of_address }) }
+    }
+}
+
+impl Drop for OfAddress {
+    fn drop(&mut self) {
+        let mut held = self.places.lock();
+        if let Some(count) = held.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_has_its_part_of_the_places_and_loopback_all() {
+        let bounds = Bounds { connections: 8, per_address: 2, ..Bounds::default() };
+        let places = Places::new(&bounds);
+        let take = async |peer: &str| {
+            let free = places.free().await.unwrap();
+            places.take(free, peer.parse().unwrap())
+        };
+        let mut held = vec![take("10.0.0.1").await.unwrap(), take("10.0.0.1").await.unwrap()];
+        assert!(take("10.0.0.1").await.is_none());
+        // An IPv4 address is the same behind IPv6, and of IPv6 a /64 is one address.
+        assert!(take("::ffff:10.0.0.1").await.is_none());
+        held.push(take("2001:db8::1").await.unwrap());
+        held.push(take("2001:db8::2").await.unwrap());
+        assert!(take("2001:db8::3").await.is_none());
+        for loopback in ["127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1"] {
+            held.push(take(loopback).await.unwrap());
+        }
+        assert_eq!(places.0.all.available_permits(), 0);
+        held.remove(0);
+        let again = take("10.0.0.1").await.unwrap();
+        // A clone keeps the place.
+        let kept = again.clone();
+        drop(again);
+        drop(held);
+        assert_eq!(places.0.all.available_permits(), 7);
+        assert_eq!(places.lock().len(), 1);
+        drop(kept);
+        assert!(places.lock().is_empty());
+    }
+}
