@@ -10,6 +10,7 @@ mod crates;
 mod host_paths;
 mod integration_tests;
 mod links;
+mod local_driver;
 mod names;
 mod problem;
 mod sources;

@@ -41,6 +41,8 @@ use crate::process::watchdog;
 use placeholder::Placeholder;
 use scene::{Scene, Terms};
 
+pub(crate) use scene::Origin;
+
 pub use requirements::{Requirement, check_restrictions};
 pub use settings::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT, Shell, Spooling, Toolchain};
 
@@ -83,7 +85,12 @@ impl Runner {
         }
     }
 
-    pub(crate) async fn exec(&self, shared: &Arc<Shared>, request: ExecRequest) -> Result<Process> {
+    pub(crate) async fn exec(
+        &self,
+        shared: &Arc<Shared>,
+        request: ExecRequest,
+        origin: Origin,
+    ) -> Result<Process> {
         let line = request.command.line();
         let named = |error: Error| error.with_verb(Verb::Exec).with_command(line.clone());
         check(&request.command).map_err(named)?;
@@ -92,8 +99,7 @@ impl Runner {
         if request.lifetime == Lifetime::Detached {
             self.table.reserve(&place, &request.cwd).map_err(named)?;
         }
-        let limits = request.limits.tightened(self.settings.limits);
-        let launched = self.launch(shared, &standing, &request, limits, &place).await;
+        let launched = self.launch(shared, &standing, &request, origin, &place).await;
         let launched = launched.map_err(named)?;
         Ok(match request.lifetime {
             Lifetime::Owned => self.held(launched, &request, place),
@@ -142,12 +148,16 @@ impl Runner {
         shared: &Arc<Shared>,
         standing: &Arc<standing::Standing>,
         request: &ExecRequest,
-        limits: ExecLimits,
+        origin: Origin,
         place: &Place,
     ) -> Result<Launched> {
         requirements::check(&self.settings, standing.isolation, request)?;
         let accepted = requirements::accepted(&self.settings, &request.limits);
-        let terms = Terms { isolation: standing.isolation, limits, accepted };
+        let limits = match origin {
+            Origin::Caller => request.limits.tightened(self.settings.limits),
+            Origin::Operator => request.limits,
+        };
+        let terms = Terms { isolation: standing.isolation, limits, accepted, origin };
         let scene = scene::open(shared, request, terms).await?;
         self.launch_in(shared, scene, standing, request, place).await
     }

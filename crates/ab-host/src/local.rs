@@ -35,7 +35,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{FsWord, OFlags, fstatfs};
 
 use crate::blocking::{self, Cancel};
-use crate::exec::{ExecSettings, Runner, SANDBOX_ROOT};
+use crate::exec::{ExecSettings, Origin, Runner, SANDBOX_ROOT};
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 
@@ -130,6 +130,24 @@ impl Local {
             runner: Runner::new(options.exec),
             hub: StatusHub::new(Status::Connected),
         })
+    }
+
+    /// Starts a program that the operator configured, in the sandbox that commands of this workspace
+    /// run in.
+    ///
+    /// Unlike with [`Driver::exec`], the words and variables are not screened where no wall stands,
+    /// and only the limits of `request` hold, not those of [`ExecSettings::limits`].
+    ///
+    /// # Errors
+    /// As [`Driver::exec`].
+    pub async fn launch(&self, request: ExecRequest) -> Result<Process> {
+        self.run(request, Origin::Operator).await
+    }
+
+    async fn run(&self, request: ExecRequest, origin: Origin) -> Result<Process> {
+        self.alive(Verb::Exec)?;
+        let result = self.runner.exec(&self.shared, request, origin).await;
+        result.map_err(|error| error.with_backend(BackendKind::Local))
     }
 
     fn alive(&self, verb: Verb) -> Result<()> {
@@ -284,9 +302,7 @@ impl Driver for Local {
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
-        self.alive(Verb::Exec)?;
-        let result = self.runner.exec(&self.shared, request).await;
-        result.map_err(|error| error.with_backend(BackendKind::Local))
+        self.run(request, Origin::Caller).await
     }
 
     async fn processes(&self) -> Result<Vec<ProcessInfo>> {

@@ -39,7 +39,7 @@ pub mod policy;
 pub mod pool;
 pub mod remote;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ab_core::process::ExecLimits;
@@ -54,10 +54,11 @@ pub use ab_core::{
     effective, error, guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    ExecSettings, Local, LocalOptions, MissingRoot, Requirement, Resolution, SANDBOX_ROOT, Shell,
+    ExecSettings, LocalOptions, MissingRoot, Requirement, Resolution, SANDBOX_ROOT, Shell,
     Spooling, Toolchain,
 };
-pub use policy::{CommandPolicy, Policy, Profile, RuleFile};
+pub use ab_local::{CommandPolicy, LocalConfig};
+pub use policy::{Policy, Profile, RuleFile};
 pub use pool::{Lease, Pool, PoolOptions};
 pub use remote::{Remote, RemoteConfig, remote, remote_with};
 
@@ -67,14 +68,9 @@ pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
 }
 
 /// A workspace in a directory, with everything that can be set.
-pub fn local_with(config: LocalConfig) -> Result<Backend> {
-    let mut assembly = config.assembly;
-    assembly.recipe = recipe(&config.root, &config.options);
-    let mut options = config.options;
-    options.exec.screen.get_or_insert(ab_policy::screen);
-    let driver: Arc<dyn Driver> = Arc::new(Local::open(&config.root, options)?);
-    assembly.guards.policy.extend(config.policy.guard(&driver)?);
-    Ok(Backend::assemble(driver, assembly))
+pub fn local_with(mut config: LocalConfig) -> Result<Backend> {
+    config.assembly.recipe = recipe(&config.root, &config.options);
+    Ok(ab_local::open(config)?.backend)
 }
 
 /// How the agent-backend program opens the same, where its flags can say it.
@@ -113,32 +109,4 @@ pub fn memory() -> Backend {
 /// A workspace in memory, with everything that can be set.
 pub fn memory_with(options: MemoryOptions, assembly: Assembly) -> Result<Backend> {
     Ok(Backend::assemble(Arc::new(Memory::with(options)?), assembly))
-}
-
-/// How a local workspace is made.
-#[derive(Clone, Debug)]
-pub struct LocalConfig {
-    pub root: PathBuf,
-    pub options: LocalOptions,
-    /// Actor, journal and other guards.
-    pub assembly: Assembly,
-    /// How commands are judged before they run.
-    pub policy: CommandPolicy,
-}
-
-impl LocalConfig {
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self {
-            root: root.into(),
-            options: LocalOptions::default(),
-            assembly: Assembly::default(),
-            policy: CommandPolicy::default(),
-        }
-    }
-
-    /// Whether dangerous commands are refused; they are, unless this says otherwise.
-    pub fn prevent_dangerous(mut self, prevent: bool) -> Self {
-        self.policy.profile = if prevent { Profile::Guarded } else { Profile::Off };
-        self
-    }
 }

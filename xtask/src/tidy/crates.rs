@@ -11,6 +11,7 @@ const HOST: &str = "ab-host";
 const POLICY: &str = "ab-policy";
 const REMOTE: &str = "ab-remote";
 const MCP: &str = "ab-mcp";
+const LOCAL: &str = "ab-local";
 const LIBRARY: &str = "agent-backend";
 const STORE: &str = "ab-store";
 const SPACES: &str = "ab-spaces";
@@ -36,39 +37,38 @@ const TABLE: &[Row] = &[
     Row { name: POLICY, may_use: &[CORE] },
     Row { name: REMOTE, may_use: &[CORE] },
     Row { name: MCP, may_use: &[CORE] },
-    Row { name: LIBRARY, may_use: &[CORE, HOST, POLICY, REMOTE, MCP] },
-    Row { name: STORE, may_use: &[CORE] },
-    Row { name: SPACES, may_use: &[CORE, POLICY, STORE] },
-    Row { name: ACP, may_use: &[CORE, HOST, STORE] },
-    Row { name: SNAPSHOT, may_use: &[CORE, HOST] },
+    Row { name: LOCAL, may_use: &[CORE, HOST, POLICY] },
+    Row { name: LIBRARY, may_use: &[CORE, HOST, POLICY, LOCAL, REMOTE, MCP, API] },
+    Row { name: STORE, may_use: &[CORE, API] },
     Row { name: API, may_use: &[] },
-    Row { name: EXECUTOR, may_use: &[CORE, HOST, REMOTE, POLICY, ACP, MCP, SNAPSHOT, API] },
-    Row { name: CONTROL, may_use: &[API, POLICY, STORE, EXECUTOR] },
+    Row { name: ACP, may_use: &[CORE, HOST, LOCAL, MCP] },
+    Row { name: SPACES, may_use: &[CORE, POLICY, LOCAL, STORE, API, SNAPSHOT] },
+    Row { name: SNAPSHOT, may_use: &[CORE, HOST, LOCAL] },
+    Row { name: EXECUTOR, may_use: &[CORE, HOST, LOCAL, REMOTE, POLICY, ACP, MCP, SNAPSHOT, API] },
+    Row { name: CONTROL, may_use: &[CORE, API, POLICY, STORE, EXECUTOR] },
     Row {
         name: SERVER,
-        may_use: &[
-            CORE, HOST, POLICY, REMOTE, MCP, LIBRARY, STORE, SPACES, ACP, SNAPSHOT, API, EXECUTOR,
-            CONTROL,
-        ],
+        may_use: &[CORE, POLICY, REMOTE, MCP, API, STORE, ACP, SPACES, EXECUTOR, CONTROL],
     },
     Row {
         name: CLI,
         may_use: &[
-            CORE, HOST, POLICY, REMOTE, MCP, LIBRARY, STORE, SPACES, ACP, SNAPSHOT, API, EXECUTOR,
-            CONTROL, SERVER,
+            CORE, HOST, POLICY, REMOTE, MCP, LOCAL, LIBRARY, STORE, API, ACP, SPACES, SNAPSHOT,
+            EXECUTOR, CONTROL, SERVER,
         ],
     },
     Row { name: TESTKIT, may_use: &[CORE, API] },
     Row { name: XTASK, may_use: &[] },
 ];
 
-/// Edges that only tests have: MCP's tools and the SSH server are tried on a real directory with real
-/// commands, while the crates themselves know no kind of workspace; and commands in software's isolation
-/// are looked at by the analysis that users have, while the crate itself knows no shell.
+/// Edges that only tests have. MCP's tools, the SSH server and the HTTP port are tried on a real
+/// directory with real commands, while the crates themselves know no kind of workspace. Commands under
+/// isolation `software` are checked by the analysis that users have, while the driver knows no shell.
 const TESTS_MAY_ALSO_USE: &[Row] = &[
     Row { name: MCP, may_use: &[HOST] },
     Row { name: REMOTE, may_use: &[LIBRARY] },
     Row { name: HOST, may_use: &[POLICY] },
+    Row { name: SERVER, may_use: &[HOST] },
 ];
 
 /// A workspace member as cargo describes it.
@@ -208,8 +208,9 @@ mod tests {
 
     #[test]
     fn the_table_is_whole_and_has_no_cycle() {
-        assert_eq!(TABLE.len(), 17, "sixteen crates and xtask");
         for row in TABLE {
+            let same = TABLE.iter().filter(|other| other.name == row.name).count();
+            assert_eq!(same, 1, "{} has one row", row.name);
             assert!(row.may_use.iter().all(|used| is_known(used)), "{}", row.name);
             assert!(!row.may_use.contains(&TESTKIT), "{} builds on tests", row.name);
             assert!(!reaches(row, row.name), "{} uses itself", row.name);
@@ -238,6 +239,12 @@ mod tests {
         expect_none(&check("ab-core", "crates/ab-core", &[], &["ab-testkit"]));
         expect_none(&check("ab-host", "crates/ab-host", &["ab-core"], &["ab-core", "ab-testkit"]));
         expect_none(&check("ab-mcp", "crates/ab-mcp", &["ab-core"], &["ab-host"]));
+        expect_none(&check(
+            "ab-local",
+            "crates/ab-local",
+            &["ab-core", "ab-host", "ab-policy"],
+            &[],
+        ));
         expect_none(&check("xtask", "xtask", &[], &[]));
     }
 
@@ -248,6 +255,8 @@ mod tests {
         expect_one(&check("ab-host", host, &["ab-testkit"], &[]), "may not use `ab-testkit`");
         expect_one(&check("ab-host", host, &[], &["ab-mcp"]), "tests of `ab-host`");
         expect_one(&check("ab-mcp", "crates/ab-mcp", &["ab-host"], &[]), "may not use `ab-host`");
+        expect_one(&check("ab-server", "crates/ab-server", &["ab-host"], &[]), "may not use");
+        expect_one(&check("ab-local", "crates/ab-local", &["ab-server"], &[]), "may not use");
         expect_one(&check("ab-host", "crates/host", &[], &[]), "must be called `ab-host`");
         expect_one(&check("ab-moon", "crates/ab-moon", &[], &[]), "knows no `ab-moon`");
     }

@@ -10,7 +10,7 @@ use ab_core::effective::{Isolation, Network};
 use ab_core::process::{Channel, ExecRequest};
 
 use super::Runner;
-use super::scene::{self, Terms};
+use super::scene::{self, Origin, Terms};
 use super::standing::Standing;
 use super::trouble::Unproven;
 use crate::local::Shared;
@@ -127,7 +127,8 @@ async fn run(
     let standing = Arc::new(standing.clone());
     let place = runner.table.enter().map_err(Unproven::Failed)?;
     // Not those of the settings: too little memory or time for it says nothing about walls.
-    let terms = Terms { isolation, limits: request.limits, accepted: BTreeSet::new() };
+    let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
+    let terms = Terms { isolation, limits, accepted, origin };
     // What cannot be opened is missing for every isolation.
     let scene = scene::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
     let launched = runner.launch_in(shared, scene, &standing, &request, &place).await;

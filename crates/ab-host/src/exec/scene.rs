@@ -81,6 +81,7 @@ pub(super) struct Scene {
     /// Absolute paths that mean the fence.
     pub(super) aliases: Vec<String>,
     pub(super) limits: ExecLimits,
+    pub(super) origin: Origin,
     /// The limits that its control group sees to.
     pub(super) grouped: Wanted,
     group: Option<Group>,
@@ -93,6 +94,17 @@ pub(super) struct Terms {
     pub(super) limits: ExecLimits,
     /// What may be missing although it was asked for.
     pub(super) accepted: BTreeSet<Requirement>,
+    pub(super) origin: Origin,
+}
+
+/// Who chose the words, the variables and the limits of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A caller of the workspace. The workspace's limits hold, and what the command names is
+    /// checked where no wall stands.
+    Caller,
+    /// The operator's configuration. Only the limits that it names hold, and nothing is checked.
+    Operator,
 }
 
 impl Scene {
@@ -184,6 +196,7 @@ fn opened(
         binds: binds::open(shared, request, isolation, act)?,
         cwd,
         limits: terms.limits,
+        origin: terms.origin,
         grouped,
         group,
     })

@@ -1,0 +1,285 @@
+//! Starts the operator's own programs in the sandbox of a workspace.
+//!
+//! A coding agent, or git on a tree that an agent could write, is named by the operator's
+//! configuration and not by a caller of the workspace. The command policy does not judge it; the
+//! sandbox holds it like any command.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::{
+    Channel, Command, Control, Ending, ExecLimits, ExecRequest, Exit, Process, ProcessId, Stdin,
+};
+use ab_core::{Verb, WsPath};
+use ab_host::Local;
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Bytes of each stream that may wait for a slow reader, beside the pipe and the driver's queue.
+const STREAM_BUFFER: usize = 64 * 1024;
+/// Most bytes of input that are passed on in one piece.
+const INPUT_PIECE: usize = 64 * 1024;
+
+/// Standard output or standard error of a launched program.
+pub type OutputReader = Box<dyn AsyncRead + Send + Sync + Unpin>;
+/// Standard input of a launched program. Dropping it, or `shutdown`, ends the input.
+pub type InputWriter = Box<dyn AsyncWrite + Send + Sync + Unpin>;
+
+/// Starts programs in a workspace's sandbox, without the command policy. It can do nothing else.
+///
+/// Its clones share the driver of the workspace's [`Backend`](ab_core::Backend). After that backend
+/// was destroyed, nothing can be started.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    driver: Arc<Local>,
+}
+
+/// A program to start. Its arguments are not read by a shell.
+#[derive(Clone)]
+pub struct Launch {
+    /// The program and its arguments. A name without a slash is looked up on the path of the
+    /// workspace's commands: toolchains, then the system.
+    pub argv: Vec<String>,
+    /// Variables beside those that every command of the workspace has (`PATH`, `HOME`, …), or in
+    /// their place. Nothing of this process's own environment is passed on. `Debug` prints the names
+    /// only: values may be credentials.
+    pub env: BTreeMap<String, String>,
+    /// Where the program starts. The root by default.
+    pub cwd: WsPath,
+    /// Closed by default.
+    pub stdin: Stdin,
+    /// Limits of this program. Those that the workspace sets for its commands do not apply.
+    pub limits: ExecLimits,
+}
+
+/// A running program. Dropping it kills the program and everything that it started.
+///
+/// A reader that is kept must be read: when its buffer is full, the program waits. A reader that is
+/// dropped discards its stream.
+pub struct Launched {
+    /// Present when the launch asked for [`Stdin::Piped`].
+    pub stdin: Option<InputWriter>,
+    pub stdout: Option<OutputReader>,
+    pub stderr: Option<OutputReader>,
+    id: ProcessId,
+    control: mpsc::Sender<Control>,
+    ending: Ending,
+    /// Owns the driver's process, which ends when it is dropped.
+    streams: AbortOnDropHandle<()>,
+}
+
+/// Everything that a program wrote, and how it ended.
+#[derive(Clone, Debug)]
+pub struct LaunchOutput {
+    pub exit: Exit,
+    pub stdout: Bytes,
+    pub stderr: Bytes,
+}
+
+impl Launcher {
+    pub(crate) fn new(driver: Arc<Local>) -> Self {
+        Self { driver }
+    }
+
+    /// Starts a program in the sandbox of the workspace.
+    ///
+    /// # Errors
+    /// `NotFound` when the program or its directory does not exist, `Unavailable` when the sandbox
+    /// or a limit cannot be had, `Destroyed` after the workspace's end.
+    pub async fn start(&self, launch: Launch) -> Result<Launched> {
+        let Launch { argv, env, cwd, stdin, limits } = launch;
+        let command = Command::Argv(argv);
+        if command.is_empty() {
+            let message = "cannot start a program: the argument list is empty";
+            return Err(
+                Error::new(Code::EmptyCommand, Kind::Invalid, message).with_verb(Verb::Exec)
+            );
+        }
+        let request = ExecRequest { env, cwd, stdin, limits, ..ExecRequest::new(command) };
+        Ok(Launched::new(self.driver.launch(request).await?))
+    }
+}
+
+impl Launch {
+    pub fn new(argv: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: BTreeMap::new(),
+            cwd: WsPath::root(),
+            stdin: Stdin::Closed,
+            limits: ExecLimits::default(),
+        }
+    }
+
+    /// Sets one variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch")
+            .field("argv", &self.argv)
+            .field("env", &self.env.keys())
+            .field("cwd", &self.cwd)
+            .field("stdin", &self.stdin)
+            .field("limits", &self.limits)
+            .finish()
+    }
+}
+
+impl Launched {
+    fn new(mut process: Process) -> Self {
+        let (id, control) = (process.id.clone(), process.control.clone());
+        let ending = process.ending().clone();
+        let input = process.stdin.take().map(|sender| {
+            let (ours, theirs) = duplex(STREAM_BUFFER);
+            let writer: InputWriter = Box::new(theirs);
+            (writer, ours, sender)
+        });
+        let (stdin, input) = match input {
+            Some((writer, ours, sender)) => (Some(writer), Some((ours, sender))),
+            None => (None, None),
+        };
+        let ((stdout, out), (stderr, err)) = (duplex(STREAM_BUFFER), duplex(STREAM_BUFFER));
+        let streams = tokio::spawn(async move {
+            let feeding = async {
+                if let Some((reader, sender)) = input {
+                    feed(reader, sender).await;
+                }
+            };
+            tokio::join!(feeding, distribute(&mut process, out, err));
+            // The program may have closed its output and still run.
+            process.wait().await;
+        });
+        Self {
+            stdin,
+            stdout: Some(Box::new(stdout)),
+            stderr: Some(Box::new(stderr)),
+            id,
+            control,
+            ending,
+            streams: AbortOnDropHandle::new(streams),
+        }
+    }
+
+    /// Identifies the process among those of the workspace.
+    pub fn id(&self) -> &ProcessId {
+        &self.id
+    }
+
+    /// The end of the program, for observers that do not hold it.
+    pub fn ending(&self) -> &Ending {
+        &self.ending
+    }
+
+    /// Sends a signal to the program. Does nothing when it has ended.
+    pub async fn signal(&self, number: i32) {
+        // A closed channel means that the program has ended.
+        let _ = self.control.send(Control::Signal(number)).await;
+    }
+
+    /// Waits for the end. Its output must be read or dropped meanwhile. `None` when the driver lost
+    /// the process.
+    pub async fn wait(&mut self) -> Option<Exit> {
+        self.ending.wait().await
+    }
+
+    /// Kills the program and everything that it started, and waits until they are gone.
+    pub async fn kill(self) -> Option<Exit> {
+        let Self { streams, mut ending, .. } = self;
+        drop(streams);
+        ending.wait().await
+    }
+
+    /// Reads both streams to their end and waits for the program's end. Input that was not taken is
+    /// closed first.
+    ///
+    /// # Errors
+    /// `TooLarge` when both streams together exceed `most` bytes: the program is killed. `Io` when
+    /// the driver lost the process.
+    pub async fn output(mut self, most: usize) -> Result<LaunchOutput> {
+        drop(self.stdin.take());
+        let (mut stdout, mut stderr) = (BytesMut::new(), BytesMut::new());
+        let (mut out, mut err) = (self.stdout.take(), self.stderr.take());
+        while out.is_some() || err.is_some() {
+            let ended = tokio::select! {
+                read = read_some(&mut out, &mut stdout), if out.is_some() => (read, true),
+                read = read_some(&mut err, &mut stderr), if err.is_some() => (read, false),
+            };
+            match ended {
+                (0, true) => out = None,
+                (0, false) => err = None,
+                _ => {}
+            }
+            if stdout.len() + stderr.len() > most {
+                self.kill().await;
+                let message = format!("the program wrote more than {most} bytes");
+                return Err(
+                    Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(Verb::Exec)
+                );
+            }
+        }
+        match self.wait().await {
+            Some(exit) => {
+                Ok(LaunchOutput { exit, stdout: stdout.freeze(), stderr: stderr.freeze() })
+            }
+            None => {
+                Err(Error::new(Code::ExecError, Kind::Io, self.ending.loss()).with_verb(Verb::Exec))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Launched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launched")
+            .field("id", &self.id)
+            .field("ending", &self.ending)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Passes input on until its end, or until the program takes no more.
+async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
+    loop {
+        let mut piece = BytesMut::with_capacity(INPUT_PIECE);
+        tokio::select! {
+            read = reader.read_buf(&mut piece) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            },
+            () = sender.closed() => return,
+        }
+        if sender.send(piece.freeze()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes each piece of output to its stream until both have ended.
+async fn distribute(process: &mut Process, mut out: DuplexStream, mut err: DuplexStream) {
+    while let Some(piece) = process.output.recv().await {
+        let stream = match piece.channel {
+            Channel::Stdout => &mut out,
+            Channel::Stderr => &mut err,
+        };
+        // Fails when the reader was dropped: the rest of this stream is discarded.
+        let _ = stream.write_all(&piece.bytes).await;
+    }
+}
+
+/// How many bytes were read; zero at the end of the stream.
+async fn read_some(reader: &mut Option<OutputReader>, into: &mut BytesMut) -> usize {
+    match reader {
+        Some(reader) => reader.read_buf(into).await.unwrap_or(0),
+        None => 0,
+    }
+}

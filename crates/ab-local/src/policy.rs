@@ -1,0 +1,43 @@
+//! How the commands of a local workspace are judged, and who approves them.
+
+use std::sync::Arc;
+
+use ab_core::{Approver, DenyAll, Driver, Guard, Result};
+use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
+
+/// What judges commands. By default: profile `guarded`, the built-in rules, and no approver.
+#[derive(Clone, Debug)]
+pub struct CommandPolicy {
+    pub profile: Profile,
+    /// Rules beside the built-in ones.
+    pub rules: RuleFile,
+    /// Answers where a rule asks for approval.
+    pub approver: Arc<dyn Approver>,
+}
+
+impl Default for CommandPolicy {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            rules: RuleFile::default(),
+            approver: Arc::new(DenyAll),
+        }
+    }
+}
+
+impl CommandPolicy {
+    /// The guard for the commands of `driver`; `None` when the profile is off.
+    pub(crate) fn guard(&self, driver: &Arc<dyn Driver>) -> Result<Option<Arc<dyn Guard>>> {
+        if self.profile == Profile::Off {
+            return Ok(None);
+        }
+        let root_aliases = driver.info().root_aliases;
+        let guard = if self.rules == RuleFile::default() {
+            CommandGuard::built_in(self.profile, &root_aliases)
+        } else {
+            CommandGuard::new(Policy::with_rules(self.profile, &self.rules)?, &root_aliases)
+        };
+        let guard = guard.with_home(Home::Start).asking(self.approver.clone());
+        Ok(Some(Arc::new(guard.behind_walls_of(driver.clone()))))
+    }
+}

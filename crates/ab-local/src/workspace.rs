@@ -1,0 +1,61 @@
+//! A directory of the host as a workspace: driver, screen, command guard, limits.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ab_core::{Assembly, Backend, Driver, Result};
+use ab_host::{Local, LocalOptions};
+use ab_policy::Profile;
+
+use crate::launcher::Launcher;
+use crate::policy::CommandPolicy;
+
+/// How a local workspace is made.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    pub root: PathBuf,
+    pub options: LocalOptions,
+    /// Actor, journal and other guards.
+    pub assembly: Assembly,
+    /// How commands are judged before they run.
+    pub policy: CommandPolicy,
+}
+
+impl LocalConfig {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            options: LocalOptions::default(),
+            assembly: Assembly::default(),
+            policy: CommandPolicy::default(),
+        }
+    }
+
+    /// Whether dangerous commands are refused. The default is `true`.
+    pub fn prevent_dangerous(mut self, prevent: bool) -> Self {
+        self.policy.profile = if prevent { Profile::Guarded } else { Profile::Off };
+        self
+    }
+}
+
+/// A local workspace: the handle for its callers, and the launcher for its operator.
+#[derive(Debug)]
+pub struct LocalWorkspace {
+    /// Every call on it passes the guards. Destroying it also ends what the launcher started.
+    pub backend: Backend,
+    pub launcher: Launcher,
+}
+
+/// Opens a directory of the host as a workspace.
+///
+/// # Errors
+/// The directory cannot be opened, or the rules of the command policy are invalid.
+pub fn open(config: LocalConfig) -> Result<LocalWorkspace> {
+    let LocalConfig { root, mut options, mut assembly, policy } = config;
+    options.exec.screen.get_or_insert(ab_policy::screen);
+    let local = Arc::new(Local::open(&root, options)?);
+    let driver: Arc<dyn Driver> = local.clone();
+    assembly.guards.policy.extend(policy.guard(&driver)?);
+    let backend = Backend::assemble(driver, assembly);
+    Ok(LocalWorkspace { backend, launcher: Launcher::new(local) })
+}

@@ -1,0 +1,184 @@
+//! What the launcher starts, how it is talked to, and that it ends.
+
+use std::path::Path;
+
+use ab_core::process::{Cause, ExecLimits, Stdin};
+use ab_core::{Isolation, Kind};
+use ab_local::{Launch, LocalConfig, LocalWorkspace};
+use ab_testkit::commands::PATIENCE;
+use ab_testkit::host::cannot_run;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+const MODES: [Isolation; 4] =
+    [Isolation::Bwrap, Isolation::Landlock, Isolation::Software, Isolation::None];
+
+struct Ground {
+    workspace: LocalWorkspace,
+    root: tempfile::TempDir,
+    _temporary: tempfile::TempDir,
+}
+
+/// A workspace with this isolation; nothing where the host cannot have it.
+async fn ground(isolation: Isolation, limits: ExecLimits) -> Option<Ground> {
+    let (root, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut config = LocalConfig::new(root.path());
+    config.options.exec.isolation = isolation;
+    config.options.exec.limits = limits;
+    config.options.exec.temporary = temporary.path().to_owned();
+    let workspace = ab_local::open(config).unwrap();
+    if let Err(error) = workspace.backend.effective_policy().await {
+        cannot_run(&format!("isolation {isolation}"), &error.to_string());
+        return None;
+    }
+    Some(Ground { workspace, root, _temporary: temporary })
+}
+
+fn shell(line: &str) -> Launch {
+    Launch::new(["/bin/sh", "-c", line])
+}
+
+/// Whether a process on this host has `text` among its arguments.
+fn runs(text: &str) -> bool {
+    let processes = Path::new("/proc").read_dir().unwrap().flatten();
+    processes.map(|entry| entry.path().join("cmdline")).any(|file| {
+        let words = std::fs::read(file).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| word == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn lines_go_in_and_come_out() {
+    for isolation in MODES {
+        let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
+        let echo = "echo ready >&2; while read -r line; do echo \"got $line\"; done; exit 3";
+        let launch = Launch { stdin: Stdin::Piped, ..shell(echo) };
+        let mut launched = ground.workspace.launcher.start(launch).await.unwrap();
+        let mut stdin = launched.stdin.take().unwrap();
+        let mut lines = BufReader::new(launched.stdout.take().unwrap()).lines();
+        for line in ["one", "two"] {
+            stdin.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+            let answer = lines.next_line().await.unwrap();
+            assert_eq!(answer, Some(format!("got {line}")), "{isolation}");
+        }
+        drop(stdin);
+        assert_eq!(lines.next_line().await.unwrap(), None);
+        let mut said = String::new();
+        launched.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "ready\n");
+        let exit = launched.wait().await.unwrap();
+        assert_eq!((exit.code, exit.cause), (Some(3), Cause::Itself), "{isolation}");
+    }
+}
+
+#[tokio::test]
+async fn the_command_policy_judges_callers_and_not_the_operator() {
+    for isolation in MODES {
+        let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
+        let line = "rm -rf *; echo launched";
+        let refused = ground.workspace.backend.exec(line).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Denied, "{isolation}");
+        let launched = ground.workspace.launcher.start(shell(line)).await.unwrap();
+        let output = launched.output(1024).await.unwrap();
+        assert!(output.stdout.ends_with(b"launched\n"), "{isolation}: {output:?}");
+    }
+}
+
+#[tokio::test]
+async fn variables_are_given_and_ours_are_not_passed_on() {
+    for isolation in MODES {
+        let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
+        let launch = shell("echo \"$PYTHONPATH|$CARGO_MANIFEST_DIR\"").env("PYTHONPATH", "x");
+        let output = ground.workspace.launcher.start(launch).await.unwrap().output(99).await;
+        assert_eq!(output.unwrap().stdout, "x|\n", "{isolation}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_launched_is_behind_the_same_walls() {
+    for isolation in [Isolation::Bwrap, Isolation::Landlock] {
+        let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
+        let outside = tempfile::tempdir().unwrap();
+        let secret = outside.path().join("secret");
+        std::fs::write(&secret, "secret").unwrap();
+        let line = format!("cat '{}'; echo mine > own", secret.display());
+        let output = ground.workspace.launcher.start(shell(&line)).await.unwrap();
+        let output = output.output(4096).await.unwrap();
+        assert_eq!(output.stdout, "", "{isolation}");
+        assert_eq!(std::fs::read_to_string(ground.root.path().join("own")).unwrap(), "mine\n");
+    }
+}
+
+#[tokio::test]
+async fn limits_of_commands_do_not_end_what_is_launched() {
+    let wall = Some(std::time::Duration::from_millis(1));
+    let limits = ExecLimits { wall, ..ExecLimits::default() };
+    let Some(ground) = ground(Isolation::None, limits).await else { return };
+    let launched = ground.workspace.launcher.start(shell("sleep 0.05; echo end")).await.unwrap();
+    assert_eq!(launched.output(99).await.unwrap().stdout, "end\n");
+    let own = Launch { limits, ..shell("sleep 60") };
+    let output = ground.workspace.launcher.start(own).await.unwrap().output(99).await.unwrap();
+    assert_eq!(output.exit.cause, Cause::Timeout);
+}
+
+#[tokio::test]
+async fn kill_drop_and_destroy_end_the_whole_tree() {
+    for (number, isolation) in MODES.into_iter().enumerate() {
+        let Some(ground) = ground(isolation, ExecLimits::default()).await else { continue };
+        for end in ["kill", "drop", "destroy"] {
+            // A number that no other process on this host has as an argument.
+            let mark = format!("{}{number}{}", std::process::id() + 1_000_000, end.len());
+            let line = format!("setsid sleep {mark} & sleep {mark} & echo up; wait");
+            let mut launched = ground.workspace.launcher.start(shell(&line)).await.unwrap();
+            let mut up = [0; 3];
+            launched.stdout.as_mut().unwrap().read_exact(&mut up).await.unwrap();
+            gone_or_up(&mark, true).await;
+            match end {
+                "kill" => assert_eq!(launched.kill().await.unwrap().cause, Cause::Dropped),
+                "drop" => drop(launched),
+                _ => {
+                    ground.workspace.backend.destroy().await.unwrap();
+                    assert_eq!(launched.wait().await.unwrap().cause, Cause::Dropped);
+                    let error = ground.workspace.launcher.start(shell("true")).await.unwrap_err();
+                    assert_eq!(error.kind(), Kind::Destroyed);
+                }
+            }
+            gone_or_up(&mark, false).await;
+        }
+    }
+}
+
+async fn gone_or_up(mark: &str, up: bool) {
+    let comes = async {
+        while runs(mark) != up {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, comes).await.expect("it never came");
+}
+
+#[tokio::test]
+async fn a_dropped_reader_discards_and_a_bound_is_kept() {
+    let Some(ground) = ground(Isolation::None, ExecLimits::default()).await else { return };
+    let start = |line: &'static str| ground.workspace.launcher.start(shell(line));
+    let mut launched = start("head -c 1000000 /dev/zero >&2; echo end").await.unwrap();
+    drop(launched.stderr.take());
+    let mut said = String::new();
+    launched.stdout.take().unwrap().read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, "end\n");
+    let launched = start("head -c 1000000 /dev/zero; sleep 60").await.unwrap();
+    assert_eq!(launched.output(1000).await.unwrap_err().kind(), Kind::TooLarge);
+    let launched = start("exec >&- 2>&-; sleep 0.05; exit 7").await.unwrap();
+    assert_eq!(launched.output(10).await.unwrap().exit.code, Some(7));
+}
+
+#[tokio::test]
+async fn a_launch_without_a_program_is_refused() {
+    let Some(ground) = ground(Isolation::None, ExecLimits::default()).await else { return };
+    let error = ground.workspace.launcher.start(Launch::new([""])).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    let missing = Launch::new(["agent-backend-has-no-such-program"]);
+    let error = ground.workspace.launcher.start(missing).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound);
+    let secret = Launch::new(["true"]).env("TOKEN", "hidden");
+    assert!(!format!("{secret:?}").contains("hidden"));
+}

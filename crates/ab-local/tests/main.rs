@@ -1,0 +1,3 @@
+//! Local workspaces as the other crates get them.
+
+mod launcher;
