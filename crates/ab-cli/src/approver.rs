@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use ab_core::error::printable;
-use ab_core::{Answer, Approver, Question};
+use ab_core::{Answer, Approver, Asked, Principal, PrincipalKind};
 use async_trait::async_trait;
 
 use crate::terminal::{Format, talk};
@@ -27,27 +27,29 @@ impl TerminalApprover {
 
 #[async_trait]
 impl Approver for TerminalApprover {
-    async fn ask(&self, question: &Question<'_>) -> Answer {
+    async fn ask(&self, asked: &Asked) -> Answer {
         if !self.is_watched() {
             return Answer::Nobody;
         }
-        talk(&asked(question));
+        talk(&question(asked));
         let read = tokio::task::spawn_blocking(|| {
             let mut line = String::new();
             io::stdin().lock().read_line(&mut line).map(|_| line)
         });
         match read.await {
             Ok(Ok(line)) => answer(&line),
-            Ok(Err(_)) | Err(_) => Answer::No,
+            Ok(Err(error)) => Answer::No(person(), format!("cannot read the answer: {error}")),
+            Err(error) => Answer::No(person(), format!("cannot read the answer: {error}")),
         }
     }
 }
 
-/// What is shown. Nothing of it can move the cursor or change a colour.
-fn asked(question: &Question<'_>) -> String {
-    let command = printable(question.command.unwrap_or_default());
-    let mut text = format!("{command}\n{} (rule {})\n", question.reason, question.rule);
-    if let Some(suggestion) = question.suggestion {
+/// The text of the prompt. Nothing in it can move the cursor or change a colour.
+fn question(asked: &Asked) -> String {
+    let command = printable(&asked.call.command().unwrap_or_default());
+    let origin = &asked.origin;
+    let mut text = format!("{command}\n{} (rule {})\n", origin.reason, origin.rule);
+    if let Some(suggestion) = &origin.suggestion {
         text.push_str(&format!("instead: {suggestion}\n"));
     }
     text.push_str("run it? [y/N] ");
@@ -56,46 +58,46 @@ fn asked(question: &Question<'_>) -> String {
 
 fn answer(line: &str) -> Answer {
     match line.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Answer::Yes,
-        _ => Answer::No,
+        "y" | "yes" => Answer::Yes(person()),
+        _ => Answer::No(person(), String::new()),
     }
+}
+
+/// The person at the terminal, who has no account.
+fn person() -> Principal {
+    Principal::new(PrincipalKind::Person, "terminal")
 }
 
 #[cfg(test)]
 mod tests {
-    use ab_core::{Actor, Verb};
+    use ab_core::process::ExecRequest;
+    use ab_core::{Actor, Call, Origin, Verb};
 
     use super::*;
 
     #[test]
     fn only_yes_is_yes() {
-        for (line, expect) in [
-            ("y\n", Answer::Yes),
-            ("YES\n", Answer::Yes),
-            ("\n", Answer::No),
-            ("", Answer::No),
-            ("yep\n", Answer::No),
-        ] {
-            assert_eq!(answer(line), expect, "{line:?}");
+        for (line, yes) in
+            [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("yep\n", false)]
+        {
+            assert_eq!(matches!(answer(line), Answer::Yes(_)), yes, "{line:?}");
         }
     }
 
     #[test]
     fn a_question_cannot_fake_its_own_answer() {
         let actor = Actor::default();
-        let question = Question {
-            actor: &actor,
-            verb: Verb::Exec,
-            path: None,
-            command: Some("$X\r\u{1b}[2K ls"),
-            rule: "own.rule",
-            reason: "nobody knows",
-            suggestion: Some("write it out"),
+        let request = ExecRequest::shell("$X\r\u{1b}[2K ls");
+        let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
+        let origin = Origin {
+            rule: "own.rule".to_owned(),
+            reason: "the target is unknown".to_owned(),
+            suggestion: Some("write it out".to_owned()),
         };
-        let text = asked(&question);
+        let text = question(&Asked::new(&call, origin));
         assert!(!text.contains(['\r', '\u{1b}']), "{text:?}");
         assert!(
-            text.contains("nobody knows (rule own.rule)") && text.ends_with("[y/N] "),
+            text.contains("the target is unknown (rule own.rule)") && text.ends_with("[y/N] "),
             "{text}"
         );
     }

@@ -60,7 +60,9 @@ impl Exit {
             | Kind::Failed
             | Kind::Cancelled
             | Kind::Io => Exit::Failed,
-            Kind::InvalidPath | Kind::Escape | Kind::Denied | Kind::Rejected => Exit::Refused,
+            Kind::InvalidPath | Kind::Escape | Kind::Denied | Kind::Rejected | Kind::Pending => {
+                Exit::Refused
+            }
             Kind::Unsupported
             | Kind::Unavailable
             | Kind::Timeout
@@ -105,7 +107,7 @@ mod tests {
                     Kind::Io,
                 ],
             ),
-            (3, vec![Kind::InvalidPath, Kind::Escape, Kind::Denied, Kind::Rejected]),
+            (3, vec![Kind::InvalidPath, Kind::Escape, Kind::Denied, Kind::Rejected, Kind::Pending]),
             (
                 4,
                 vec![

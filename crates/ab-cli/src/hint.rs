@@ -36,6 +36,7 @@ pub(crate) fn for_kind(kind: Kind) -> Option<&'static str> {
         Kind::Conflict => Some("somebody else wrote it: read it again, then decide"),
         Kind::Denied
         | Kind::Rejected
+        | Kind::Pending
         | Kind::Unsupported
         | Kind::TooLarge
         | Kind::NoMatch

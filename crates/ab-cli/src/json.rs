@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::Problem;
 use ab_core::search::{Found, LeftOut, LineRole, Match};
-use ab_core::{Effect, Entry, Error, Listing, Stat, Ticket};
+use ab_core::{ApprovalId, Effect, Entry, Error, Listing, Stat, Ticket};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -18,6 +18,7 @@ pub(crate) fn error(error: &Error) -> Value {
         "hint": error.hint(),
         "effect": error.effect().map(Effect::as_str),
         "ticket": error.ticket().map(Ticket::as_str),
+        "approval": error.approval().map(ApprovalId::as_str),
     })
 }
 
@@ -152,6 +153,7 @@ mod tests {
                 "hint": null,
                 "effect": null,
                 "ticket": null,
+                "approval": null,
             })
         );
         let unsure = error(&bare.clone().with_effect(Effect::Unknown, Some(Ticket::new("t"))));

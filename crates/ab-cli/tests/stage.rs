@@ -145,7 +145,10 @@ impl Ran {
         assert_eq!(keys, ["error"]);
         let error = &value["error"];
         let keys: Vec<&str> = error.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys, ["code", "kind", "message", "path", "hint", "effect", "ticket"]);
+        assert_eq!(
+            keys,
+            ["code", "kind", "message", "path", "hint", "effect", "ticket", "approval"]
+        );
         error.clone()
     }
 

@@ -1,18 +1,28 @@
-//! Verdicts, and the person who is asked where a rule does not decide alone.
+//! Verdicts, and the question to a person where a rule does not decide alone.
+//!
+//! An [`Asked`] is owned plain data, so that an [`Approver`] can store it and answer later. Its
+//! [`Digest`] covers everything that decides what the call does: an answer to one question never
+//! counts for another one that only looks alike.
+
+mod digest;
 
 use std::fmt;
 
 use async_trait::async_trait;
 
-use crate::call::{Actor, Verb};
+use crate::call::{Call, CallId, Verb};
 use crate::path::WsPath;
+use crate::principal::Principal;
+use crate::process::ExecRequest;
+
+pub use digest::Digest;
 
 /// What a rule says of a call. Several are combined by the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     #[default]
     Allow,
-    /// Somebody has to say yes first.
+    /// A person must approve the call first.
     Ask,
     Deny,
 }
@@ -33,41 +43,118 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What is asked: who wants to do what, and why that is a question.
-#[derive(Clone, Debug)]
-pub struct Question<'a> {
-    pub actor: &'a Actor,
-    pub verb: Verb,
-    /// Where; the working directory of a command.
-    pub path: Option<&'a WsPath>,
-    pub command: Option<&'a str>,
-    /// The rule that asks.
-    pub rule: &'a str,
-    pub reason: &'a str,
-    pub suggestion: Option<&'a str>,
+/// Names an approval that is stored until a person decides. Given by the [`Approver`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ApprovalId(String);
+
+impl ApprovalId {
+    pub fn new(id: impl Into<String>) -> Self {
+        Self(id.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl fmt::Display for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The rule that asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub rule: String,
+    pub reason: String,
+    /// What the caller could do instead.
+    pub suggestion: Option<String>,
+}
+
+/// A call as it is shown to the person who decides. Owned, unlike [`Call`].
+#[derive(Clone, Debug)]
+pub struct AskedCall {
+    pub verb: Verb,
+    /// What is acted on; the working directory of a command.
+    pub path: Option<WsPath>,
+    /// The new path, for `rename`.
+    pub to: Option<WsPath>,
+    /// The whole request, for `exec`: command, environment, working directory and limits.
+    pub request: Option<ExecRequest>,
+    /// Bytes that the call brings along.
+    pub size: Option<u64>,
+    pub modifies: bool,
+    pub recursive: bool,
+}
+
+impl AskedCall {
+    pub fn of(call: &Call<'_>) -> Self {
+        Self {
+            verb: call.verb,
+            path: call.path.cloned(),
+            to: call.to.cloned(),
+            request: call.request.cloned(),
+            size: call.size,
+            modifies: call.modifies,
+            recursive: call.recursive,
+        }
+    }
+
+    /// The command as one line, for `exec`.
+    pub fn command(&self) -> Option<String> {
+        self.request.as_ref().map(|request| request.command.line())
+    }
+}
+
+/// A question to a person: who wants to do what, and which rule asks.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The call that waits for the answer. A repeated call has another id and the same digest.
+    pub id: CallId,
+    pub principal: Principal,
+    pub origin: Origin,
+    pub call: AskedCall,
+    /// Of the principal and the call. The same question has the same digest in every process.
+    pub digest: Digest,
+}
+
+impl Asked {
+    pub fn new(call: &Call<'_>, origin: Origin) -> Self {
+        let principal = call.actor.principal().clone();
+        let asked = AskedCall::of(call);
+        let digest = Digest::of(&principal, &asked);
+        Self { id: call.id, principal, origin, call: asked, digest }
+    }
+}
+
+/// What became of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    Yes,
-    No,
-    /// There was nobody to ask.
+    /// The principal approved this one call.
+    Yes(Principal),
+    /// The principal refused, for this reason. The reason may be empty.
+    No(Principal, String),
+    /// The question is stored under this id and not decided yet. The call fails; the caller may
+    /// repeat it when the approval is decided.
+    Later(ApprovalId),
+    /// No person can be asked.
     Nobody,
 }
 
-/// Takes questions to somebody who may say yes.
+/// Takes questions to a person.
 #[async_trait]
 pub trait Approver: fmt::Debug + Send + Sync {
-    async fn ask(&self, question: &Question<'_>) -> Answer;
+    async fn ask(&self, asked: &Asked) -> Answer;
 }
 
-/// Where nobody can be asked, nothing is approved.
+/// Approves nothing: no person can be asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DenyAll;
 
 #[async_trait]
 impl Approver for DenyAll {
-    async fn ask(&self, _: &Question<'_>) -> Answer {
+    async fn ask(&self, _: &Asked) -> Answer {
         Answer::Nobody
     }
 }

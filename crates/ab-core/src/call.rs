@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Code, Error};
 use crate::path::WsPath;
+use crate::principal::{Principal, PrincipalKind};
 use crate::process::{ExecRequest, Exit};
 
 /// What is done.
@@ -127,22 +128,41 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Who acts. Bound to a handle when it is made.
+/// Who acts: a [`Principal`] bound to a handle, with its text at hand. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Actor(Arc<str>);
+pub struct Actor(Arc<Identity>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    principal: Principal,
+    name: String,
+}
 
 impl Actor {
+    /// A process of this name.
     pub fn new(name: &str) -> Self {
-        Self(Arc::from(name))
+        Self::from(Principal::new(PrincipalKind::Process, name))
     }
 
+    pub fn principal(&self) -> &Principal {
+        &self.0.principal
+    }
+
+    /// The text of the principal, for journals and messages.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.0.name
+    }
+}
+
+impl From<Principal> for Actor {
+    fn from(principal: Principal) -> Self {
+        let name = principal.to_string();
+        Self(Arc::new(Identity { principal, name }))
     }
 }
 
 impl Default for Actor {
-    /// Nobody in particular: the process that made the handle.
+    /// The process that made the handle.
     fn default() -> Self {
         Self::new("local")
     }
@@ -150,7 +170,7 @@ impl Default for Actor {
 
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 

@@ -7,6 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::approval::ApprovalId;
 use crate::backend::ExecOutput;
 use crate::call::Verb;
 use crate::driver::BackendKind;
@@ -115,6 +116,8 @@ pub enum Kind {
     Denied,
     /// A person, or a deadline for one, said no.
     Rejected,
+    /// A person has not decided yet. The error has the [id](Error::approval) of the approval.
+    Pending,
     Unsupported,
     TooLarge,
     NoSpace,
@@ -139,7 +142,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 26] = [
+    pub const ALL: [Kind; 27] = [
         Kind::NotFound,
         Kind::AlreadyExists,
         Kind::NotADirectory,
@@ -152,6 +155,7 @@ impl Kind {
         Kind::PermissionDenied,
         Kind::Denied,
         Kind::Rejected,
+        Kind::Pending,
         Kind::Unsupported,
         Kind::TooLarge,
         Kind::NoSpace,
@@ -182,6 +186,7 @@ impl Kind {
             Kind::PermissionDenied => "permission_denied",
             Kind::Denied => "denied",
             Kind::Rejected => "rejected",
+            Kind::Pending => "pending",
             Kind::Unsupported => "unsupported",
             Kind::TooLarge => "too_large",
             Kind::NoSpace => "no_space",
@@ -222,6 +227,7 @@ struct Parts {
     command: Option<String>,
     exit: Option<Exit>,
     output: Option<Box<ExecOutput>>,
+    approval: Option<ApprovalId>,
     fate: Option<(Effect, Option<Ticket>)>,
     passing: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -241,6 +247,7 @@ impl Error {
             command: None,
             exit: None,
             output: None,
+            approval: None,
             fate: None,
             passing: false,
             source: None,
@@ -315,6 +322,12 @@ impl Error {
         self
     }
 
+    /// The approval to wait for before the call is repeated.
+    pub fn with_approval(mut self, approval: ApprovalId) -> Self {
+        self.0.approval = Some(approval);
+        self
+    }
+
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
@@ -376,6 +389,11 @@ impl Error {
         self.0.output.as_deref()
     }
 
+    /// The approval that a [pending](Kind::Pending) call waits for.
+    pub fn approval(&self) -> Option<&ApprovalId> {
+        self.0.approval.as_ref()
+    }
+
     /// Whether the call took effect, where its answer was lost with the connection.
     pub fn effect(&self) -> Option<Effect> {
         Some(self.0.fate.as_ref()?.0)
@@ -403,7 +421,7 @@ fn code_of(verb: Verb, kind: Kind) -> Code {
         Kind::Conflict => Code::Conflict,
         Kind::Timeout => Code::Timeout,
         Kind::Disconnected | Kind::Destroyed => Code::ConnectionClosed,
-        Kind::Denied | Kind::Rejected => Code::DangerousOperation,
+        Kind::Denied | Kind::Rejected | Kind::Pending => Code::DangerousOperation,
         Kind::Unavailable => Code::MissingUtilities,
         Kind::NotFound
         | Kind::AlreadyExists
@@ -458,13 +476,14 @@ impl fmt::Debug for Error {
         let mut out = f.debug_struct("Error");
         out.field("code", &parts.code).field("kind", &parts.kind);
         out.field("message", &parts.message);
-        let optional: [(&str, Option<&dyn fmt::Debug>); 8] = [
+        let optional: [(&str, Option<&dyn fmt::Debug>); 9] = [
             ("hint", parts.hint.as_ref().map(|v| v as _)),
             ("backend", parts.backend.as_ref().map(|v| v as _)),
             ("verb", parts.verb.as_ref().map(|v| v as _)),
             ("path", parts.path.as_ref().map(|v| v as _)),
             ("command", parts.command.as_ref().map(|v| v as _)),
             ("exit", parts.exit.as_ref().map(|v| v as _)),
+            ("approval", parts.approval.as_ref().map(|v| v as _)),
             ("effect", parts.fate.as_ref().map(|v| v as _)),
             ("source", parts.source.as_ref().map(|v| v as _)),
         ];

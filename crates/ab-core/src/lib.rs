@@ -25,6 +25,7 @@ pub mod options;
 pub mod overlay;
 pub mod passed;
 pub mod path;
+pub mod principal;
 pub mod process;
 mod recipe;
 mod restricted;
@@ -34,7 +35,9 @@ pub mod status;
 mod ticket;
 mod transfer;
 
-pub use approval::{Answer, Approver, DenyAll, Question, Verdict};
+pub use approval::{
+    Answer, ApprovalId, Approver, Asked, AskedCall, DenyAll, Digest, Origin, Verdict,
+};
 pub use backend::{
     Assembly, Backend, Body, ExecOptions, ExecOutput, LineRange, Overlaid, Said, ScopeOptions,
     TextWindow,
@@ -54,6 +57,7 @@ pub use memory::{Memory, MemoryOptions};
 pub use metadata::{Content, Entry, FileKind, Listing, Stat, Version};
 pub use overlay::{Change, ChangeKind};
 pub use path::{PathRules, WsPath};
+pub use principal::{Principal, PrincipalKind, Role, TenantId};
 pub use recipe::{Opens, Recipe};
 pub use restricted::MAX_RESTRICTIONS;
 pub use status::{Status, StatusChange, Subscription};

@@ -122,7 +122,7 @@ pub struct TextQuery {
     pub span: Span,
     pub before: usize,
     pub after: usize,
-    pub answer: Answer,
+    pub answer: SearchAnswer,
 }
 
 impl TextQuery {
@@ -135,7 +135,7 @@ impl TextQuery {
             span: Span::Line,
             before: 0,
             after: 0,
-            answer: Answer::Lines,
+            answer: SearchAnswer::Lines,
         }
     }
 }
@@ -164,7 +164,7 @@ pub enum Span {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
+pub enum SearchAnswer {
     #[default]
     Lines,
     Files,

@@ -8,7 +8,7 @@ use ab_core::process::{Command, ExecRequest, Exit};
 use ab_core::{
     Assembly, Backend, BackendKind, Code, Error, Guards, Kind, Memory, Result, ScopeOptions, Verb,
 };
-use ab_testkit::{Answer, Gate, Log, Recording, Script};
+use ab_testkit::{Gate, GateAnswer, Log, Recording, Script};
 
 /// Checks an error's code, as published, and its kind.
 #[track_caller]
@@ -162,7 +162,7 @@ async fn conflict() {
 
 #[tokio::test]
 async fn dangerous_operation() {
-    let gate = Gate::new(0, Answer::Refuse, &Log::default());
+    let gate = Gate::new(0, GateAnswer::Refuse, &Log::default());
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
     let driver = Arc::new(Memory::new());
     let backend = Backend::assemble(driver, Assembly { guards, ..Assembly::default() });

@@ -13,7 +13,7 @@ use ab_core::process::{ExecRequest, Exit, ProcessId};
 use ab_core::{Assembly, Backend, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb};
 use ab_testkit::expect::{failure, holds};
 use ab_testkit::gate::Finish;
-use ab_testkit::{Answer, Gate, Log, Recording, Script, Step, fuzz};
+use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, Step, fuzz};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof};
@@ -24,8 +24,8 @@ fn backend(driver: &Recording, guards: Guards) -> Backend {
 }
 
 /// Gates in one of the places, numbered from 0.
-fn gates(answers: &[Answer], log: &Log) -> Vec<Arc<dyn Guard>> {
-    let gate = |(number, answer): (usize, &Answer)| {
+fn gates(answers: &[GateAnswer], log: &Log) -> Vec<Arc<dyn Guard>> {
+    let gate = |(number, answer): (usize, &GateAnswer)| {
         Arc::new(Gate::new(number, *answer, log)) as Arc<dyn Guard>
     };
     answers.iter().enumerate().map(gate).collect()
@@ -42,7 +42,7 @@ enum Work {
 #[derive(Clone, Debug)]
 struct Story {
     verb: Verb,
-    answers: Vec<Answer>,
+    answers: Vec<GateAnswer>,
     /// Where the guards stand: how many of them trace, how many judge.
     places: (usize, usize),
     work: Work,
@@ -52,11 +52,11 @@ struct Story {
 
 fn story() -> impl Strategy<Value = Story> {
     let answer = prop_oneof![
-        4 => Just(Answer::Pass),
-        4 => Just(Answer::PassLater),
-        1 => Just(Answer::Refuse),
-        1 => Just(Answer::RefuseLater),
-        1 => Just(Answer::Hang),
+        4 => Just(GateAnswer::Pass),
+        4 => Just(GateAnswer::PassLater),
+        1 => Just(GateAnswer::Refuse),
+        1 => Just(GateAnswer::RefuseLater),
+        1 => Just(GateAnswer::Hang),
     ];
     let work = select(vec![Work::Succeeds, Work::Fails, Work::NeverEnds]);
     let verb = select(Verb::ALL.to_vec());
@@ -74,20 +74,20 @@ fn told(story: &Story) -> (Vec<usize>, Option<Finish>) {
     }
     for (gate, answer) in story.answers.iter().enumerate() {
         match answer {
-            Answer::PassLater | Answer::RefuseLater => {
+            GateAnswer::PassLater | GateAnswer::RefuseLater => {
                 looks -= 1;
                 if looks == 0 {
                     return (passed, Some(Finish::Cancelled));
                 }
             }
-            Answer::Pass | Answer::Refuse | Answer::Hang => {}
+            GateAnswer::Pass | GateAnswer::Refuse | GateAnswer::Hang => {}
         }
         match answer {
-            Answer::Pass | Answer::PassLater => passed.push(gate),
-            Answer::Refuse | Answer::RefuseLater => {
+            GateAnswer::Pass | GateAnswer::PassLater => passed.push(gate),
+            GateAnswer::Refuse | GateAnswer::RefuseLater => {
                 return (passed, Some(Finish::Failed(Kind::Denied)));
             }
-            Answer::Hang => return (passed, Some(Finish::Cancelled)),
+            GateAnswer::Hang => return (passed, Some(Finish::Cancelled)),
         }
     }
     let end = match story.work {
@@ -332,7 +332,7 @@ async fn a_lost_process_is_cancelled() {
 #[tokio::test]
 async fn a_refused_call_never_reaches_the_driver() {
     let (driver, log) = (Recording::new(), Log::default());
-    let gate = Gate::new(0, Answer::Refuse, &log).for_verbs(&[Verb::Write]);
+    let gate = Gate::new(0, GateAnswer::Refuse, &log).for_verbs(&[Verb::Write]);
     let backend = backend(&driver, one_gate(gate));
     failure(backend.write("file", "x").await, Kind::Denied);
     assert_eq!(driver.seen(), []);
@@ -343,7 +343,7 @@ async fn a_refused_call_never_reaches_the_driver() {
 #[tokio::test]
 async fn a_scope_still_meets_its_parents_guards() {
     let (driver, log) = (Recording::new(), Log::default());
-    let gate = Gate::new(0, Answer::Refuse, &log).for_verbs(&[Verb::Delete]);
+    let gate = Gate::new(0, GateAnswer::Refuse, &log).for_verbs(&[Verb::Delete]);
     let root = backend(&driver, one_gate(gate));
     let scope = root.scope("scope", ScopeOptions::default()).unwrap();
     let inner = scope.scope("inner", ScopeOptions::default()).unwrap();

@@ -10,7 +10,7 @@ use ab_core::{
     Actor, Assembly, Backend, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
 };
 use ab_testkit::expect::failure;
-use ab_testkit::{Answer, Gate, Log, Recording, Script, every_call};
+use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, every_call};
 use bytes::Bytes;
 use futures_util::FutureExt;
 
@@ -229,7 +229,7 @@ async fn entry_has_the_error() {
 #[tokio::test]
 async fn refusals_are_written_down() {
     let log = Log::default();
-    let gate = Gate::new(3, Answer::Refuse, &log).for_verbs(&[Verb::Delete]);
+    let gate = Gate::new(3, GateAnswer::Refuse, &log).for_verbs(&[Verb::Delete]);
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
     let World { writer, backend, driver } = guarded(Mode::Standard, guards);
     failure(backend.rm("file", RemoveOptions::default()).await, Kind::Denied);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::metadata::Truncated;
-use ab_core::search::{Answer, IgnoreFiles, Kinds, Match, SearchLimits, Syntax, Visibility};
+use ab_core::search::{IgnoreFiles, Kinds, Match, SearchAnswer, SearchLimits, Syntax, Visibility};
 use ab_core::{Backend, FileKind, Kind, ScopeOptions};
 use ab_host::{Local, LocalOptions};
 
@@ -252,7 +252,7 @@ async fn ignore_files_on_the_way_count() {
     );
     let grep = GrepOptions {
         ignore_files: IgnoreFiles::Honour,
-        answer: Answer::Files,
+        answer: SearchAnswer::Files,
         ..GrepOptions::default()
     };
     assert_eq!(backend.grep("needle", grep).await.unwrap().matches.len(), 3);

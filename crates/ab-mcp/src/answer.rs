@@ -255,6 +255,16 @@ pub(crate) fn refusal(text: String, code: &str, kind: &str) -> CallToolResult {
     result
 }
 
+/// A refusal that names the approval to wait for before the call is repeated.
+pub(crate) fn waiting_for(mut result: CallToolResult, approval: &str) -> CallToolResult {
+    if let Some(meta) = &mut result.meta
+        && let Some(error) = meta.0.get_mut(ERROR_META)
+    {
+        error["approval"] = approval.into();
+    }
+    result
+}
+
 /// Rows up to a bound, and whether all of them were there.
 pub(crate) fn joined(
     rows: impl IntoIterator<Item = String>,

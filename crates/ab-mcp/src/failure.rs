@@ -5,7 +5,7 @@ use std::fmt;
 use ab_core::{Backend, Code, Error, Kind, Verb};
 use rmcp::model::{CallToolResult, ContentBlock};
 
-use crate::answer::{Answer, refusal};
+use crate::answer::{Answer, refusal, waiting_for};
 use crate::nearest::nearest;
 use crate::outgoing::Crowded;
 
@@ -57,7 +57,11 @@ impl Failure {
             }
             Failure::Call(error, act) => {
                 let text = explained(&error, act, backend).await;
-                refusal(text, error.code().as_str(), error.kind().as_str())
+                let result = refusal(text, error.code().as_str(), error.kind().as_str());
+                match error.approval() {
+                    Some(approval) => waiting_for(result, approval.as_str()),
+                    None => result,
+                }
             }
             Failure::Crowded => {
                 let (code, kind) = (Code::ReadFailed, Kind::Unavailable);
@@ -140,6 +144,7 @@ fn advice(kind: Kind) -> Option<&'static str> {
         Kind::NotFound
         | Kind::Denied
         | Kind::Rejected
+        | Kind::Pending
         | Kind::NotEmpty
         | Kind::NoMatch
         | Kind::Ambiguous

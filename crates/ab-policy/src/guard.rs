@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use ab_core::environment::{CodeVariables, check};
+use ab_core::error::printable;
 use ab_core::guard::{Entry, Refusal};
 use ab_core::passed::Passed;
 use ab_core::process::{ExecRequest, Stdin};
 use ab_core::{
-    Answer, Approver, Call, Control, DenyAll, Driver, EnforcedControls, Error, Guard, Kind,
-    Outcome, Question, Result, Strength, Subject, Verb, Verdict, WsPath,
+    Answer, Approver, Asked, Call, Control, DenyAll, Driver, EnforcedControls, Error, Guard, Kind,
+    Origin, Outcome, Result, Strength, Subject, Verb, Verdict, WsPath,
 };
 use tokio::sync::OnceCell;
 
@@ -170,18 +171,26 @@ impl CommandGuard {
         if hit.verdict == Verdict::Deny {
             return Err(refusal(&hit, command, Kind::Denied, "refused"));
         }
-        let question = Question {
-            actor: call.actor,
-            verb: call.verb,
-            path: call.path,
-            command: call.command,
-            rule: &hit.rule.id,
-            reason: &hit.rule.reason,
-            suggestion: hit.rule.suggestion.as_deref(),
+        let origin = Origin {
+            rule: hit.rule.id.clone(),
+            reason: hit.rule.reason.clone(),
+            suggestion: hit.rule.suggestion.clone(),
         };
-        match self.approver.ask(&question).await {
-            Answer::Yes => Ok(()),
-            Answer::No => Err(refusal(&hit, command, Kind::Rejected, "not approved")),
+        match self.approver.ask(&Asked::new(call, origin)).await {
+            Answer::Yes(_) => Ok(()),
+            Answer::No(by, why) if why.is_empty() => {
+                Err(refusal(&hit, command, Kind::Rejected, &format!("not approved by {by}")))
+            }
+            Answer::No(by, why) => {
+                let word = format!("not approved by {by} ({})", printable(&why));
+                Err(refusal(&hit, command, Kind::Rejected, &word))
+            }
+            Answer::Later(approval) => {
+                let word = format!("waits for approval {approval}");
+                Err(refusal(&hit, command, Kind::Pending, &word)
+                    .with_hint("repeat the call when the approval is decided")
+                    .with_approval(approval))
+            }
             Answer::Nobody => {
                 let word = "needs approval, and nobody can be asked";
                 Err(refusal(&hit, command, Kind::Denied, word))

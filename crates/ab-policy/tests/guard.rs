@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::journal::{Journal, MemoryWriter, Mode};
 use ab_core::{
-    Answer, Approver, Assembly, Backend, Code, Control, EffectivePolicy, Error, ExecOptions,
-    Guards, Isolation, Kind, Question, ScopeOptions, Strength, Subject, Verb,
+    Actor, Answer, ApprovalId, Approver, Asked, Assembly, Backend, Code, Control, EffectivePolicy,
+    Error, ExecOptions, Guards, Isolation, Kind, Principal, PrincipalKind, ScopeOptions, Strength,
+    Subject, Verb,
 };
 use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
 use ab_testkit::Recording;
@@ -26,11 +27,16 @@ impl Person {
 
 #[async_trait::async_trait]
 impl Approver for Person {
-    async fn ask(&self, question: &Question<'_>) -> Answer {
-        let line = format!("{}: {}", question.rule, question.command.unwrap_or_default());
+    async fn ask(&self, asked: &Asked) -> Answer {
+        let command = asked.call.command().unwrap_or_default();
+        let line = format!("{}: {}: {command}", asked.principal, asked.origin.rule);
         self.asked.lock().unwrap().push(line);
-        self.says
+        self.says.clone()
     }
+}
+
+fn ada() -> Principal {
+    Principal::new(PrincipalKind::Person, "ada")
 }
 
 fn guarded(driver: &Recording, guard: CommandGuard) -> (Backend, Arc<MemoryWriter>) {
@@ -40,7 +46,8 @@ fn guarded(driver: &Recording, guard: CommandGuard) -> (Backend, Arc<MemoryWrite
         policy: vec![Arc::new(guard)],
         ..Guards::default()
     };
-    let assembly = Assembly { guards, ..Assembly::default() };
+    let actor = Actor::from(Principal::new(PrincipalKind::Agent, "7"));
+    let assembly = Assembly { actor, guards, ..Assembly::default() };
     (Backend::assemble(Arc::new(driver.clone()), assembly), writer)
 }
 
@@ -94,11 +101,12 @@ async fn off_judges_nothing_and_strict_more() {
 async fn a_question_goes_to_the_approver() {
     let driver = Recording::new();
     for (says, kind) in [
-        (Answer::Yes, None),
-        (Answer::No, Some(Kind::Rejected)),
+        (Answer::Yes(ada()), None),
+        (Answer::No(ada(), "not today".to_owned()), Some(Kind::Rejected)),
+        (Answer::Later(ApprovalId::new("a1")), Some(Kind::Pending)),
         (Answer::Nobody, Some(Kind::Denied)),
     ] {
-        let person = Person::who_says(says);
+        let person = Person::who_says(says.clone());
         let (backend, _) = guarded(&driver, guard(Profile::Guarded).asking(person.clone()));
         let ran = backend.exec("rm -rf \"$X\"").await;
         match kind {
@@ -106,9 +114,17 @@ async fn a_question_goes_to_the_approver() {
             Some(kind) => {
                 let error = failure(ran, kind);
                 assert_eq!(error.code(), Code::UnsafeCommand);
+                let refused = matches!(says, Answer::No(..));
+                let why = error.message().contains("not approved by person:ada (not today)");
+                assert_eq!(why, refused, "{error}");
+                let waits_for = error.approval().map(ApprovalId::as_str);
+                assert_eq!(waits_for, (kind == Kind::Pending).then_some("a1"));
             }
         }
-        assert_eq!(*person.asked.lock().unwrap(), ["destructive.remove-unknown: rm -rf \"$X\""]);
+        assert_eq!(
+            *person.asked.lock().unwrap(),
+            ["agent:7: destructive.remove-unknown: rm -rf \"$X\""]
+        );
         failure(backend.exec("sudo ls").await, Kind::Denied);
         assert_eq!(person.asked.lock().unwrap().len(), 1, "what is denied is not asked");
     }
@@ -145,7 +161,7 @@ async fn what_was_allowed_once_is_judged_again_elsewhere() {
         failure(tenant.exec(command).await, Kind::Denied);
         failure(backend.exec(command).await, Kind::Denied);
     }
-    let person = Person::who_says(Answer::Yes);
+    let person = Person::who_says(Answer::Yes(ada()));
     let (backend, _) = guarded(&driver, guard(Profile::Guarded).asking(person.clone()));
     for _ in 0..2 {
         backend.exec("rm -rf \"$X\"").await.unwrap();

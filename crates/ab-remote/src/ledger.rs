@@ -274,6 +274,7 @@ pub(crate) fn effect_of_failure(error: &Error) -> Effect {
         | Kind::PermissionDenied
         | Kind::Denied
         | Kind::Rejected
+        | Kind::Pending
         | Kind::Unsupported
         | Kind::TooLarge
         | Kind::Conflict

@@ -14,7 +14,7 @@ use ab_core::{Call, Code, Error, Guard, Kind, Outcome, Result, Verb};
 
 /// What a gate says to every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum GateAnswer {
     Pass,
     /// Passes after the caller was made to wait once.
     PassLater,
@@ -104,7 +104,7 @@ impl Log {
 /// One scripted guard.
 pub struct Gate {
     number: usize,
-    answer: Answer,
+    answer: GateAnswer,
     /// The verbs it answers so; others pass. All of them when empty.
     only: Vec<Verb>,
     largest: u64,
@@ -112,13 +112,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    pub fn new(number: usize, answer: Answer, log: &Log) -> Self {
+    pub fn new(number: usize, answer: GateAnswer, log: &Log) -> Self {
         Self { number, answer, only: Vec::new(), largest: u64::MAX, log: log.clone() }
     }
 
     /// A gate that lets everything pass.
     pub fn open(number: usize, log: &Log) -> Self {
-        Self::new(number, Answer::Pass, log)
+        Self::new(number, GateAnswer::Pass, log)
     }
 
     /// Keeps the answer for these verbs; any other call passes.
@@ -133,22 +133,22 @@ impl Gate {
         self
     }
 
-    fn answer_to(&self, call: &Call<'_>) -> Answer {
+    fn answer_to(&self, call: &Call<'_>) -> GateAnswer {
         if self.only.is_empty() || self.only.contains(&call.verb) {
             self.answer
         } else {
-            Answer::Pass
+            GateAnswer::Pass
         }
     }
 
-    fn decide(&self, call: &Call<'_>, answer: Answer) -> Result<()> {
+    fn decide(&self, call: &Call<'_>, answer: GateAnswer) -> Result<()> {
         let (gate, call_id) = (self.number, call.id);
         match answer {
-            Answer::Refuse | Answer::RefuseLater => {
+            GateAnswer::Refuse | GateAnswer::RefuseLater => {
                 self.log.write(Step::Refused { gate, call: call_id });
                 Err(refusal(gate, call.verb))
             }
-            Answer::Pass | Answer::PassLater | Answer::Hang => {
+            GateAnswer::Pass | GateAnswer::PassLater | GateAnswer::Hang => {
                 self.log.write(Step::Passed { gate, call: call_id });
                 Ok(())
             }
@@ -166,12 +166,12 @@ impl Guard for Gate {
         self.log.write(Step::Came { gate: self.number, call: call.id });
         let answer = self.answer_to(call);
         match answer {
-            Answer::Pass | Answer::Refuse => Entry::Ready(self.decide(call, answer)),
-            Answer::PassLater | Answer::RefuseLater => Entry::Waits(Box::pin(async move {
+            GateAnswer::Pass | GateAnswer::Refuse => Entry::Ready(self.decide(call, answer)),
+            GateAnswer::PassLater | GateAnswer::RefuseLater => Entry::Waits(Box::pin(async move {
                 OneTurn::default().await;
                 self.decide(call, answer)
             })),
-            Answer::Hang => Entry::Waits(Box::pin(pending())),
+            GateAnswer::Hang => Entry::Waits(Box::pin(pending())),
         }
     }
 

@@ -26,7 +26,7 @@ pub mod peers;
 pub mod recording;
 mod world;
 
-pub use gate::{Answer, Gate, Log, Step};
+pub use gate::{Gate, GateAnswer, Log, Step};
 pub use heard::Heard;
 pub use recording::{Recording, Script, Seen};
 pub use world::World;

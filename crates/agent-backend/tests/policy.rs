@@ -67,8 +67,8 @@ async fn profiles_rules_and_people_are_settings() {
 
     #[async_trait::async_trait]
     impl Approver for Agreeable {
-        async fn ask(&self, _: &agent_backend::Question<'_>) -> Answer {
-            Answer::Yes
+        async fn ask(&self, asked: &agent_backend::Asked) -> Answer {
+            Answer::Yes(asked.principal.clone())
         }
     }
 

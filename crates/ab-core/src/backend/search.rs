@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::metadata::{Entry, FileKind, Problem, Truncated};
 use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
 use crate::search::{
-    Answer, Case, Found, IgnoreFiles, Kinds, LeftOut, Match, Query, SearchLimits, Span, Syntax,
-    TextQuery, Visibility, Wanted,
+    Case, Found, IgnoreFiles, Kinds, LeftOut, Match, Query, SearchAnswer, SearchLimits, Span,
+    Syntax, TextQuery, Visibility, Wanted,
 };
 
 /// How names are searched. The default looks at visible files below the root.
@@ -50,7 +50,7 @@ pub struct GrepOptions {
     /// Lines to show before and after each match.
     pub before: usize,
     pub after: usize,
-    pub answer: Answer,
+    pub answer: SearchAnswer,
     /// Globs that a file must match one of, when there are any.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
@@ -70,7 +70,7 @@ impl Default for GrepOptions {
             span: Span::default(),
             before: 0,
             after: 0,
-            answer: Answer::default(),
+            answer: SearchAnswer::default(),
             include: Vec::new(),
             exclude: Vec::new(),
             ignore: Vec::new(),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::text::FileHits;
-use super::{Answer, Found, LeftOut, LineRole, Match, SearchLimits};
+use super::{Found, LeftOut, LineRole, Match, SearchAnswer, SearchLimits};
 use crate::error::Error;
 use crate::metadata::{Entry, Problem, Truncated};
 use crate::path::WsPath;
@@ -61,7 +61,7 @@ impl Answering {
         self.add(Match::Name(entry), size, 1)
     }
 
-    pub fn file(&mut self, path: &WsPath, hits: FileHits, answer: Answer) -> Next {
+    pub fn file(&mut self, path: &WsPath, hits: FileHits, answer: SearchAnswer) -> Next {
         self.found.searched += 1;
         if hits.binary {
             self.found.skipped_binary += 1;
@@ -72,11 +72,11 @@ impl Answering {
         }
         let size = self.size(path);
         match answer {
-            Answer::Files => self.add(Match::File { path: path.clone() }, size, 1),
-            Answer::Counts => {
+            SearchAnswer::Files => self.add(Match::File { path: path.clone() }, size, 1),
+            SearchAnswer::Counts => {
                 self.add(Match::Count { path: path.clone(), lines: hits.count }, size, 1)
             }
-            Answer::Lines => {
+            SearchAnswer::Lines => {
                 for hit in hits.lines {
                     let size = size + hit.text.len();
                     let counts = usize::from(hit.role == LineRole::Match);

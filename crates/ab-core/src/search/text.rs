@@ -9,7 +9,7 @@ use grep_searcher::{
     SinkMatch,
 };
 
-use super::{Answer, Case, LineRole, Query, Span, Syntax, TextQuery};
+use super::{Case, LineRole, Query, SearchAnswer, Span, Syntax, TextQuery};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 
@@ -98,12 +98,12 @@ impl TextSearch {
         Ok(Self { matcher, query: text.clone() })
     }
 
-    pub fn answer(&self) -> Answer {
+    pub fn answer(&self) -> SearchAnswer {
         self.query.answer
     }
 
     pub fn looker(&self) -> Looker {
-        let context = |lines| if self.query.answer == Answer::Lines { lines } else { 0 };
+        let context = |lines| if self.query.answer == SearchAnswer::Lines { lines } else { 0 };
         let searcher = SearcherBuilder::new()
             .line_terminator(LineTerminator::crlf())
             .line_number(true)
@@ -162,7 +162,7 @@ fn one_line(text: &str) -> String {
 }
 
 struct Collector {
-    answer: Answer,
+    answer: SearchAnswer,
     most: usize,
     hits: FileHits,
 }
@@ -187,9 +187,9 @@ impl Sink for Collector {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
         self.hits.count += 1;
         match self.answer {
-            Answer::Files => Ok(false),
-            Answer::Counts => Ok(true),
-            Answer::Lines => {
+            SearchAnswer::Files => Ok(false),
+            SearchAnswer::Counts => Ok(true),
+            SearchAnswer::Lines => {
                 for (line, bytes) in (0..).zip(found.lines()) {
                     let line = found.line_number().map(|first| first + line);
                     self.keep(line, bytes, LineRole::Match);
@@ -253,7 +253,8 @@ mod tests {
         let over = TextQuery { span: Span::Lines, ..lines_only };
         let expect = [(1, "fn a(".into()), (2, "  b: u8,".into()), (3, ") {}".into())];
         assert_eq!(lines(over.clone(), text), expect);
-        let hits = search(TextQuery { answer: Answer::Counts, ..over }, text.as_bytes()).unwrap();
+        let hits =
+            search(TextQuery { answer: SearchAnswer::Counts, ..over }, text.as_bytes()).unwrap();
         assert_eq!(hits.count, 1);
         let literal = TextQuery { span: Span::Lines, ..TextQuery::literal("u8,\n)") };
         assert_eq!(lines(literal, text), [(2, "  b: u8,".into()), (3, ") {}".into())]);
@@ -272,10 +273,10 @@ mod tests {
         let expect =
             [(1, Context), (2, Match), (3, Context), (4, Context), (5, Match), (6, Context)];
         assert_eq!(shown, expect);
-        let counts = TextQuery { answer: Answer::Counts, ..query.clone() };
+        let counts = TextQuery { answer: SearchAnswer::Counts, ..query.clone() };
         let hits = search(counts, text.as_bytes()).unwrap();
         assert_eq!((hits.count, hits.lines.len()), (2, 0));
-        let files = TextQuery { answer: Answer::Files, ..query };
+        let files = TextQuery { answer: SearchAnswer::Files, ..query };
         assert_eq!(search(files, text.as_bytes()).unwrap().count, 1, "stops at the first");
     }
 
@@ -303,7 +304,7 @@ mod tests {
             assert_eq!(lines(query.clone(), &text), [(line, "needle 1".into())], "{length}");
             let mut binary = text.clone().into_bytes();
             binary[length - 1] = 0;
-            for answer in [Answer::Lines, Answer::Counts] {
+            for answer in [SearchAnswer::Lines, SearchAnswer::Counts] {
                 let query = TextQuery { answer, ..query.clone() };
                 let hits = search(query, &binary).unwrap();
                 assert!(hits.binary && hits.count == 0, "{length}");

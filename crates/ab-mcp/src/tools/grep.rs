@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
-    use ab_core::search::Answer as Wanted;
+    use ab_core::search::SearchAnswer as Wanted;
     let pattern = arguments.text("pattern")?;
     let root = arguments.optional_text("path")?.unwrap_or_else(|| ".".to_owned());
     let include = included(&mut arguments)?;

@@ -48,7 +48,9 @@ impl From<Error> for Refusal {
 fn code(kind: Kind) -> u32 {
     match kind {
         Kind::NotFound | Kind::NotADirectory | Kind::LinkLoop => NO_SUCH_FILE,
-        Kind::Escape | Kind::PermissionDenied | Kind::Denied | Kind::Rejected => PERMISSION_DENIED,
+        Kind::Escape | Kind::PermissionDenied | Kind::Denied | Kind::Rejected | Kind::Pending => {
+            PERMISSION_DENIED
+        }
         Kind::Unsupported => UNSUPPORTED,
         Kind::AlreadyExists
         | Kind::IsADirectory

@@ -1,6 +1,6 @@
 //! Failures on the wire, exactly: the same failure has the same kind on both sides.
 
-use ab_core::{Code, Effect, Error, Kind, Verb};
+use ab_core::{ApprovalId, Code, Effect, Error, Kind, Verb};
 use bytes::BytesMut;
 
 use super::{Read, Wire, put_choice, take_choice};
@@ -38,6 +38,7 @@ impl Wire for Error {
         owned(self.path()).put(out);
         owned(self.command()).put(out);
         self.exit().cloned().put(out);
+        owned(self.approval().map(ApprovalId::as_str)).put(out);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
@@ -60,6 +61,9 @@ impl Wire for Error {
         }
         if let Some(exit) = Wire::read(fields)? {
             error = error.with_exit(exit);
+        }
+        if let Some(approval) = <Option<String>>::read(fields)? {
+            error = error.with_approval(ApprovalId::new(approval));
         }
         Ok(error)
     }

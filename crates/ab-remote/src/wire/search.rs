@@ -1,8 +1,8 @@
 //! Searches on the wire.
 
 use ab_core::search::{
-    Answer, Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, Query, SearchLimits, Span,
-    Syntax, TextQuery, Visibility, Wanted,
+    Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, Query, SearchAnswer, SearchLimits,
+    Span, Syntax, TextQuery, Visibility, Wanted,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -13,7 +13,7 @@ const FILES_OR_ALL: [Kinds; 2] = [Kinds::Files, Kinds::All];
 const SYNTAXES: [Syntax; 2] = [Syntax::Literal, Syntax::Regex];
 const CASES: [Case; 2] = [Case::Sensitive, Case::Insensitive];
 const SPANS: [Span; 2] = [Span::Line, Span::Lines];
-const ANSWERS: [Answer; 3] = [Answer::Lines, Answer::Files, Answer::Counts];
+const ANSWERS: [SearchAnswer; 3] = [SearchAnswer::Lines, SearchAnswer::Files, SearchAnswer::Counts];
 const VISIBILITIES: [Visibility; 2] = [Visibility::Visible, Visibility::All];
 const IGNORES: [IgnoreFiles; 2] = [IgnoreFiles::Disregard, IgnoreFiles::Honour];
 const ROLES: [LineRole; 2] = [LineRole::Match, LineRole::Context];

@@ -3,7 +3,7 @@
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::Truncated;
 use ab_core::search::{
-    Answer, Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, SearchLimits, Syntax,
+    Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, SearchAnswer, SearchLimits, Syntax,
     Visibility,
 };
 use ab_core::{Backend, Code, Kind, Verb};
@@ -216,9 +216,9 @@ pub async fn files_and_counts(backend: &Backend) {
         return needs_the_capability(backend).await;
     }
     plant(backend, &[("a", "x\ny\nx x\n"), ("b", "y\n"), ("c/d", "x")]).await;
-    let files = GrepOptions { answer: Answer::Files, ..GrepOptions::default() };
+    let files = GrepOptions { answer: SearchAnswer::Files, ..GrepOptions::default() };
     assert_eq!(paths(&grep(backend, "x", files).await), ["a", "c/d"]);
-    let counts = GrepOptions { answer: Answer::Counts, ..GrepOptions::default() };
+    let counts = GrepOptions { answer: SearchAnswer::Counts, ..GrepOptions::default() };
     let found = grep(backend, "x", counts).await;
     let counts: Vec<_> = found
         .matches

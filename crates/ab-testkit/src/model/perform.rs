@@ -3,7 +3,7 @@
 use ab_core::backend::{GlobOptions, GrepOptions, Names};
 use ab_core::edit::EditOptions;
 use ab_core::options::{Attributes, RenameOptions, WriteOptions};
-use ab_core::search::{Answer as Count, Found, Kinds, Match, SearchLimits};
+use ab_core::search::{Found, Kinds, Match, SearchAnswer as Count, SearchLimits};
 use ab_core::{Backend, Error, File, Listing, Result, Stat, Version};
 use bytes::Bytes;
 

@@ -8,7 +8,7 @@ use ab_core::Backend;
 use ab_core::backend::GrepOptions;
 use ab_core::search::text::{MAX_CONTEXT, MAX_LINE_BYTES};
 use ab_core::search::{
-    Answer, Case, DEFAULT_MATCH_BYTES, Found, LineRole, Match, SearchLimits, Span, Syntax,
+    Case, DEFAULT_MATCH_BYTES, Found, LineRole, Match, SearchAnswer, SearchLimits, Span, Syntax,
 };
 use clap::Args;
 
@@ -112,11 +112,11 @@ impl Grep {
         if self.ignore_case { Case::Insensitive } else { Case::Sensitive }
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> SearchAnswer {
         match (self.files_with_matches, self.count) {
-            (true, _) => Answer::Files,
-            (false, true) => Answer::Counts,
-            (false, false) => Answer::Lines,
+            (true, _) => SearchAnswer::Files,
+            (false, true) => SearchAnswer::Counts,
+            (false, false) => SearchAnswer::Lines,
         }
     }
 
@@ -180,13 +180,15 @@ fn tell(command: &Grep, pattern: &str, found: &Found, terminal: &mut Terminal) {
         terminal.note(&format!("{files} not searched"));
     }
     let shown = match command.answer() {
-        Answer::Lines => {
+        SearchAnswer::Lines => {
             let is_match =
                 |found: &&Match| matches!(found, Match::Line { role: LineRole::Match, .. });
             let matches = found.matches.iter().filter(is_match).count();
             counted(matches as u64, "match", "matches")
         }
-        Answer::Files | Answer::Counts => counted(found.matches.len() as u64, "file", "files"),
+        SearchAnswer::Files | SearchAnswer::Counts => {
+            counted(found.matches.len() as u64, "file", "files")
+        }
     };
     let Found { truncated, left_out, problems, .. } = found;
     Gaps { shown, truncated: *truncated, left_out: *left_out, problems }.tell(terminal);
