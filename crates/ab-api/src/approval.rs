@@ -1,0 +1,115 @@
+//! Approvals: durable questions to a person, and the decisions on them.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::id::{ApprovalId, SessionId};
+use crate::time::Time;
+
+/// A question that a person decides at most once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Approval {
+    pub id: ApprovalId,
+    /// The session that waits.
+    pub session_id: SessionId,
+    pub status: ApprovalStatus,
+    #[serde(flatten)]
+    pub subject: ApprovalSubject,
+    pub created_at: Time,
+    /// Undecided approvals expire at this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_at: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<DecidedBy>,
+    /// Why it was decided so, in the words of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What an approval is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalSubject {
+    /// One line for people, such as `Run npm install`.
+    pub title: String,
+    /// The kind of act, such as `execute` or `edit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// The whole command, path or content that is asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The tool call that waits.
+    #[serde(default, rename = "tool_execution_id", skip_serializing_if = "Option::is_none")]
+    pub tool_execution_id: Option<String>,
+    /// The digest of what is asked, in hexadecimal. A yes counts for this and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// Where an approval is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ApprovalStatus {
+    Pending,
+    Approved,
+    Denied,
+    /// Nobody decided in time, or the session ended.
+    Expired,
+}
+
+impl ApprovalStatus {
+    /// Every status.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired];
+
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// The body of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Decision {
+    pub decision: Choice,
+    /// Why, for the record and for the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Yes or no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    Approve,
+    Deny,
+}
+
+impl Choice {
+    /// The status of an approval after this choice.
+    pub fn status(self) -> ApprovalStatus {
+        match self {
+            Self::Approve => ApprovalStatus::Approved,
+            Self::Deny => ApprovalStatus::Denied,
+        }
+    }
+}
+
+/// Who decided. A rule and a person must be told apart in the record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DecidedBy {
+    /// The kind of principal: `person`, `key`, `rule`.
+    pub kind: String,
+    pub name: String,
+    /// The surface, such as `web`, `cli` or `api`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
+}

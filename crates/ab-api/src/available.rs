@@ -1,0 +1,50 @@
+//! What a server can do for a task, and what no server of this version can.
+
+use std::collections::BTreeMap;
+
+use crate::task::{Provider, RuntimeType};
+
+/// A field, or a value of a field, of the task request that a later version will act on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The path of the field.
+    pub field: &'static str,
+    /// The value that is unavailable; `None` when the whole field is.
+    pub value: Option<&'static str>,
+}
+
+/// Everything in a task request that the specification has and this version does not act on. A request that uses
+/// one of these is refused: ignoring it would give the caller something else than was asked for.
+pub const UNAVAILABLE: &[Unavailable] = &[
+    Unavailable { field: "agent.settings", value: None },
+    Unavailable { field: "agents", value: None },
+    Unavailable { field: "attachments", value: None },
+    Unavailable { field: "delivery.mode", value: Some("pr") },
+    Unavailable { field: "repo.mode", value: Some("none") },
+    Unavailable { field: "repo.mode", value: Some("upload") },
+    Unavailable { field: "runtime.devcontainerPath", value: None },
+    Unavailable { field: "runtime.type", value: Some("devcontainer") },
+    Unavailable { field: "webhooks", value: None },
+];
+
+/// What a server offers to the caller of one request. The defaults offer nothing beyond the `local` runtime.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// Agent types and the versions of each.
+    pub agents: BTreeMap<String, Vec<String>>,
+    /// Other names of agent types.
+    pub aliases: BTreeMap<String, String>,
+    /// The ids of the executors.
+    pub executors: Vec<String>,
+    /// The workspace providers that at least one executor has.
+    pub providers: Vec<Provider>,
+    /// Runtimes beside `local`.
+    pub runtimes: Vec<RuntimeType>,
+    /// Whether the caller is on the server's machine, so that `repo.url` may name a local path.
+    pub local_repositories: bool,
+}
+
+/// The entry for `field`, if the whole field or this `value` of it is unavailable.
+pub(crate) fn unavailable(field: &str, value: Option<&str>) -> Option<&'static Unavailable> {
+    UNAVAILABLE.iter().find(|it| it.field == field && (it.value.is_none() || it.value == value))
+}

@@ -1,0 +1,77 @@
+//! What a server offers: agents, runtimes, executors.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::task::{Provider, RuntimeType};
+
+/// An entry of `GET /api/v1/agents`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentListing {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub versions: Vec<String>,
+    /// Where the JSON Schema of the agent's settings is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings_schema_ref: Option<String>,
+}
+
+/// An entry of `GET /api/v1/runtimes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeListing {
+    #[serde(rename = "type")]
+    pub kind: RuntimeType,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sandbox_profiles: Vec<String>,
+}
+
+/// An entry of `GET /api/v1/executors`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecutorListing {
+    pub id: String,
+    pub os: String,
+    pub arch: String,
+    pub snapshot_capabilities: Vec<Provider>,
+    pub health: ExecutorHealth,
+    /// The network that reaches the executor. An executor in the server's process has none.
+    pub overlay: Overlay,
+    /// Who controls the executor: `server`.
+    pub controller: String,
+}
+
+/// Whether an executor can take sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecutorHealth {
+    Ok,
+    Degraded,
+    Lost,
+}
+
+/// The overlay network of an executor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Overlay {
+    pub provider: Option<String>,
+    pub address: Option<String>,
+    pub magic_name: Option<String>,
+    pub state: OverlayState,
+}
+
+/// Whether the overlay network of an executor works.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OverlayState {
+    /// The executor uses no overlay network.
+    #[default]
+    None,
+    Up,
+    Down,
+}

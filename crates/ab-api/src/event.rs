@@ -1,0 +1,291 @@
+//! Events of a session: what its stream carries.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::approval::{ApprovalStatus, DecidedBy};
+use crate::id::ApprovalId;
+use crate::session::{Activity, EndReason, SessionStatus};
+use crate::task::DeliveryMode;
+use crate::time::Time;
+
+/// Something that happened in a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    #[serde(flatten)]
+    pub kind: EventKind,
+    /// When it happened.
+    pub ts: Time,
+}
+
+/// What happened. The member `type` names the variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum EventKind {
+    /// The session's status or activity changed.
+    Status {
+        status: SessionStatus,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        activity: Option<Activity>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<EndReason>,
+        /// The reason in words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    /// A prompt was given to the agent.
+    Prompt { number: u32, prompt: String },
+    /// A line for people: from the agent, its tools, or the machinery around them.
+    Log {
+        level: LogLevel,
+        message: String,
+        #[serde(default)]
+        source: LogSource,
+        /// The tool call that wrote the line.
+        #[serde(default, rename = "tool_execution_id", skip_serializing_if = "Option::is_none")]
+        tool_execution_id: Option<String>,
+    },
+    /// The agent's reasoning.
+    Thought { thought: String },
+    /// The agent's plan, replacing the plan before.
+    Plan { entries: Vec<PlanEntry> },
+    /// A tool call. Several events with one `tool_execution_id` describe one call; the last one holds.
+    #[serde(rename_all = "snake_case")]
+    Tool {
+        tool_execution_id: String,
+        tool_name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool_input: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool_output: Option<String>,
+        tool_status: ToolStatus,
+    },
+    /// The agent changed a file.
+    #[serde(rename_all = "snake_case")]
+    FileEdit {
+        file_path: String,
+        lines_added: u64,
+        lines_removed: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tool_execution_id: Option<String>,
+    },
+    /// The whole change so far.
+    #[serde(rename_all = "snake_case")]
+    DiffStat { files_changed: u64, lines_added: u64, lines_removed: u64 },
+    /// What the agent's model used so far.
+    Usage {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input_tokens: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output_tokens: Option<u64>,
+        /// How full the context window is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context_tokens: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context_limit: Option<u64>,
+        /// In millionths of a US dollar.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost_micros: Option<u64>,
+    },
+    /// The agent asks a person.
+    ApprovalRequested { approval_id: ApprovalId, title: String },
+    /// An approval was decided, or expired.
+    ApprovalDecided {
+        approval_id: ApprovalId,
+        status: ApprovalStatus,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        decided_by: Option<DecidedBy>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// A snapshot of the workspace was taken.
+    Moment {
+        snapshot_id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    /// The result was delivered, or there was nothing to deliver.
+    Delivery {
+        mode: DeliveryMode,
+        #[serde(flatten)]
+        result: DeliveryResult,
+    },
+    /// The machines that follow the leader.
+    FollowersCatalog { hosts: Vec<FollowerHost> },
+    /// The leader started to bring its followers to a snapshot.
+    FenceStarted {
+        snapshot_id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        transport: Option<String>,
+    },
+    /// Which followers reached the snapshot.
+    FenceResult { snapshot_id: String, hosts: BTreeMap<String, FenceHost> },
+    /// A command started on a follower.
+    HostStarted { host: String },
+    /// A command on a follower wrote a line.
+    HostLog { host: String, stream: OutputStream, message: String },
+    /// A command on a follower ended.
+    HostExited { host: String, code: i32 },
+    /// The followers on which the commands passed and failed.
+    Summary { passed: Vec<String>, failed: Vec<String> },
+    /// An annotation.
+    Note { message: String },
+}
+
+/// What a delivery made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryResult {
+    /// Where the result can be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_commit: Option<String>,
+    /// Whether the work changed anything. Without a change nothing is pushed.
+    #[serde(default)]
+    pub changed: bool,
+}
+
+/// How serious a log line is.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    Debug,
+    #[default]
+    Info,
+    Warn,
+    Error,
+}
+
+/// Where a log line is from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogSource {
+    /// The server or the executor.
+    #[default]
+    Session,
+    /// A message of the agent.
+    Agent,
+    /// The standard error of the agent's process.
+    Stderr,
+    /// The output of a tool.
+    Tool,
+}
+
+/// Where a tool call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolStatus {
+    Pending,
+    Running,
+    Success,
+    Error,
+    Cancelled,
+}
+
+/// One step of an agent's plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanEntry {
+    pub content: String,
+    pub status: PlanStatus,
+}
+
+/// Where a step of a plan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanStatus {
+    Pending,
+    InProgress,
+    Completed,
+}
+
+/// A machine that follows the leader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FollowerHost {
+    pub name: String,
+    pub os: String,
+    #[serde(default)]
+    pub tags: Vec<String>,
+}
+
+/// Whether a follower reached a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FenceHost {
+    pub state: FenceState,
+    pub took_ms: u64,
+}
+
+/// How a follower's files compare with the leader's snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FenceState {
+    Consistent,
+    Timeout,
+    Error,
+}
+
+/// An output of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+impl Event {
+    /// An event that happens now.
+    pub fn now(kind: EventKind) -> Self {
+        Self { kind, ts: Time::now() }
+    }
+}
+
+impl EventKind {
+    /// The value of the member `type`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "status",
+            Self::Prompt { .. } => "prompt",
+            Self::Log { .. } => "log",
+            Self::Thought { .. } => "thought",
+            Self::Plan { .. } => "plan",
+            Self::Tool { .. } => "tool",
+            Self::FileEdit { .. } => "fileEdit",
+            Self::DiffStat { .. } => "diffStat",
+            Self::Usage { .. } => "usage",
+            Self::ApprovalRequested { .. } => "approvalRequested",
+            Self::ApprovalDecided { .. } => "approvalDecided",
+            Self::Moment { .. } => "moment",
+            Self::Delivery { .. } => "delivery",
+            Self::FollowersCatalog { .. } => "followersCatalog",
+            Self::FenceStarted { .. } => "fenceStarted",
+            Self::FenceResult { .. } => "fenceResult",
+            Self::HostStarted { .. } => "hostStarted",
+            Self::HostLog { .. } => "hostLog",
+            Self::HostExited { .. } => "hostExited",
+            Self::Summary { .. } => "summary",
+            Self::Note { .. } => "note",
+        }
+    }
+}

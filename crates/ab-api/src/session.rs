@@ -1,0 +1,338 @@
+//! Sessions as clients see them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::event::Event;
+use crate::id::SessionId;
+use crate::task::{
+    AgentChoice, DeliveryChoice, Provider, RepoSource, RuntimeChoice, Task, WorkspaceChoice,
+};
+use crate::time::Time;
+
+/// Where a session is in its life.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionStatus {
+    /// Waits for an executor.
+    Queued,
+    /// The workspace is made and the agent is started.
+    Provisioning,
+    /// The agent works, waits for a person, or its result is delivered.
+    Running,
+    /// The agent is being frozen.
+    Pausing,
+    /// The agent is frozen.
+    Paused,
+    /// The agent is being thawed.
+    Resuming,
+    /// The agent is being ended.
+    Stopping,
+    /// Ended by a stop.
+    Stopped,
+    /// Ended by itself, with its result delivered.
+    Completed,
+    /// Ended by an error.
+    Failed,
+    /// Ended by force, or before it started.
+    Cancelled,
+}
+
+impl SessionStatus {
+    /// Every status in the order of a session's life.
+    pub const ALL: [Self; 11] = [
+        Self::Queued,
+        Self::Provisioning,
+        Self::Running,
+        Self::Pausing,
+        Self::Paused,
+        Self::Resuming,
+        Self::Stopping,
+        Self::Stopped,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Provisioning => "provisioning",
+            Self::Running => "running",
+            Self::Pausing => "pausing",
+            Self::Paused => "paused",
+            Self::Resuming => "resuming",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether a session with this status never changes again.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Stopped | Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl fmt::Display for SessionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for SessionStatus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
+            let known = Self::ALL.map(Self::as_str).join(", ");
+            format!("must be one of: {known}")
+        })
+    }
+}
+
+/// What a running session is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Activity {
+    /// The agent works on a prompt.
+    Working,
+    /// The agent waits for a decision on an approval.
+    AwaitingApproval,
+    /// The agent waits for a prompt.
+    Idle,
+    /// The result is being delivered.
+    Delivering,
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum EndReason {
+    /// The agent finished its work.
+    Done,
+    /// A person stopped the session.
+    Stopped,
+    /// A person cancelled the session.
+    Cancelled,
+    /// The workspace could not be made.
+    Provision,
+    /// The agent did not start.
+    Launch,
+    /// The agent process ended, or its turn ended with an error.
+    Agent,
+    /// The result could not be delivered. The work is kept.
+    Delivery,
+    /// The server stopped while the agent worked, and the agent could not be loaded again.
+    Interrupted,
+    /// The executor is gone.
+    ExecutorLost,
+    /// No prompt came within the idle timeout.
+    IdleTimeout,
+}
+
+/// A session: a task and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    pub id: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<String>,
+    pub status: SessionStatus,
+    /// What the session is doing. Present while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<Activity>,
+    /// Why the session ended. Present at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<EndReason>,
+    /// The reason in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_detail: Option<String>,
+    pub prompt: String,
+    pub task: SessionTask,
+    pub agent: SessionAgent,
+    pub runtime: RuntimeChoice,
+    pub workspace: SessionWorkspace,
+    pub repo: RepoSource,
+    pub delivery: DeliveryChoice,
+    pub vcs: SessionVcs,
+    pub labels: BTreeMap<String, String>,
+    pub keep_open: bool,
+    /// How many approvals wait for a decision.
+    #[serde(default)]
+    pub open_approvals: u32,
+    /// How much the work changed so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
+    /// The session whose workspace this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<SessionId>,
+    pub created_at: Time,
+    pub updated_at: Time,
+    pub started_at: Option<Time>,
+    pub ended_at: Option<Time>,
+    /// The last three events of a session that has not ended.
+    #[serde(default, rename = "recent_events")]
+    pub recent_events: Vec<Event>,
+    pub links: SessionLinks,
+}
+
+/// The task of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionTask {
+    pub prompt: String,
+    /// Files that came with the prompt. Always empty in this version.
+    pub attachments: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The agent of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionAgent {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub version: String,
+}
+
+/// The workspace of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionWorkspace {
+    /// The provider that made the workspace.
+    pub snapshot_provider: Option<Provider>,
+    /// The directory on the executor's machine.
+    pub mount_path: Option<String>,
+    /// The executor.
+    pub host: Option<String>,
+    /// What the task asked for.
+    #[serde(flatten)]
+    pub choice: WorkspaceChoice,
+}
+
+/// The repository of a session and how its result is delivered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionVcs {
+    pub repo: RepoSource,
+    pub delivery: DeliveryChoice,
+    /// The commit that the work started from.
+    pub base_commit: Option<String>,
+}
+
+/// The size of a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Changes {
+    pub files_changed: u64,
+    pub lines_added: u64,
+    pub lines_removed: u64,
+}
+
+/// Where the parts of a session are. Paths of this server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionLinks {
+    #[serde(rename = "self")]
+    pub this: String,
+    /// The SSE stream.
+    pub events: String,
+    pub logs: String,
+    /// Opens an IDE on the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ide: Option<String>,
+    /// The command that follows the session in a terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tui: Option<String>,
+}
+
+/// The answer to `GET /api/v1/sessions/{id}/info`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionInfo {
+    pub id: SessionId,
+    pub status: SessionStatus,
+    pub fleet: Fleet,
+    pub endpoints: Endpoints,
+}
+
+/// The machines of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Fleet {
+    pub leader: Option<String>,
+    pub followers: Vec<FleetMember>,
+}
+
+/// One follower of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetMember {
+    pub name: String,
+    pub os: String,
+    pub health: String,
+}
+
+/// Where a session can be reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Endpoints {
+    pub events: String,
+}
+
+impl SessionLinks {
+    /// The links of the session `id`.
+    pub fn of(id: SessionId) -> Self {
+        let this = format!("/api/v1/sessions/{id}");
+        Self {
+            events: format!("{this}/events"),
+            logs: format!("{this}/logs"),
+            ide: Some(format!("{this}/open/ide")),
+            tui: Some(format!("ah session events {id} --follow")),
+            this,
+        }
+    }
+}
+
+impl Session {
+    /// A queued session for `task`.
+    pub fn queued(id: SessionId, task: Task, now: Time) -> Self {
+        let AgentChoice { kind, version, .. } = task.agent;
+        Self {
+            id,
+            tenant_id: task.tenant_id,
+            project_id: task.project_id,
+            status: SessionStatus::Queued,
+            activity: None,
+            end_reason: None,
+            end_detail: None,
+            prompt: task.prompt.clone(),
+            task: SessionTask {
+                prompt: task.prompt,
+                attachments: Vec::new(),
+                labels: task.labels.clone(),
+            },
+            agent: SessionAgent { kind, version: version.unwrap_or_else(|| "latest".to_owned()) },
+            runtime: task.runtime,
+            workspace: SessionWorkspace { choice: task.workspace, ..SessionWorkspace::default() },
+            repo: task.repo.clone(),
+            delivery: task.delivery.clone(),
+            vcs: SessionVcs { repo: task.repo, delivery: task.delivery, base_commit: None },
+            labels: task.labels,
+            keep_open: task.keep_open,
+            open_approvals: 0,
+            changes: None,
+            continues: None,
+            created_at: now,
+            updated_at: now,
+            started_at: None,
+            ended_at: None,
+            recent_events: Vec::new(),
+            links: SessionLinks::of(id),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The task request, the task that a server accepts, and the answer.
+
+mod check;
+mod fields;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::available::Offers;
+use crate::id::SessionId;
+use crate::session::{SessionLinks, SessionStatus};
+use crate::violation::Violations;
+
+/// The body of `POST /api/v1/tasks` as a client writes it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewTask {
+    /// The tenant that owns the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
+    /// The project that the session belongs to. A filter of the session list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<String>,
+    /// What the agent shall do.
+    pub prompt: String,
+    /// The repository to work on.
+    pub repo: NewRepo,
+    /// How the agent runs. `local` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<RuntimeChoice>,
+    /// Where the workspace is made, and by which provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<WorkspaceChoice>,
+    /// The agent that works on the task.
+    pub agent: AgentChoice,
+    /// How the result is handed over. A branch by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliveryChoice>,
+    /// Free labels of the session.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Whether the session waits for further prompts after a turn instead of ending.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_open: bool,
+    /// URLs to call at the end. Not available yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<Webhook>,
+}
+
+/// The repository of a [`NewTask`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NewRepo {
+    /// Where the files come from. `git` by default.
+    #[serde(default)]
+    pub mode: RepoMode,
+    /// The address to clone from: https, ssh, or a path on the server's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The base branch if it exists, else the name of the branch to make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// The commit to start at. The head of the base branch by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+}
+
+/// A task that passed [`NewTask::check`]: complete, with defaults filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Task {
+    pub tenant_id: Option<String>,
+    pub project_id: Option<String>,
+    pub prompt: String,
+    pub repo: RepoSource,
+    pub runtime: RuntimeChoice,
+    pub workspace: WorkspaceChoice,
+    pub agent: AgentChoice,
+    pub delivery: DeliveryChoice,
+    pub labels: BTreeMap<String, String>,
+    pub keep_open: bool,
+}
+
+/// The repository that a session works on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RepoSource {
+    pub mode: RepoMode,
+    /// The address to clone from.
+    pub url: String,
+    #[serde(default)]
+    pub branch: Option<String>,
+    #[serde(default)]
+    pub commit: Option<String>,
+}
+
+/// Where the files of a workspace come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RepoMode {
+    #[default]
+    Git,
+    /// An uploaded archive. Not available yet.
+    Upload,
+    /// A workspace template. Not available yet.
+    None,
+}
+
+/// How the agent runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeChoice {
+    #[serde(default, rename = "type")]
+    pub kind: RuntimeType,
+    /// The devcontainer file in the repository. Not available yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devcontainer_path: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+}
+
+/// The kind of isolation around an agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeType {
+    /// A sandbox on the executor's machine.
+    #[default]
+    Local,
+    /// No sandbox: the agent acts as the user who runs the server. Needs the operator's configuration.
+    Disabled,
+    /// A container. Not available yet.
+    Devcontainer,
+}
+
+/// Limits of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// Processors, in whole or in part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+}
+
+/// Where the workspace is made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkspaceChoice {
+    /// Providers in order of preference. The executor takes the first one that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshot_preference: Vec<Provider>,
+    /// The executor to use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_host_id: Option<String>,
+}
+
+/// A way to make an isolated copy of a repository.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    Zfs,
+    Btrfs,
+    Overlay,
+    Git,
+    Copy,
+}
+
+/// The agent that works on a task.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentChoice {
+    /// An agent type of `GET /api/v1/agents`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `latest` (the default) is the version that the server's catalog pins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Settings of the agent. Not available yet.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    #[schema(value_type = Object)]
+    pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+/// How the result is handed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeliveryChoice {
+    #[serde(default)]
+    pub mode: DeliveryMode,
+    /// The branch that the result is meant for, and the base of a new branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_branch: Option<String>,
+}
+
+/// The form of a result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeliveryMode {
+    /// A new branch in the repository of the task.
+    #[default]
+    Branch,
+    /// A patch that the client downloads.
+    Patch,
+    /// A pull request. Not available yet.
+    Pr,
+}
+
+/// A URL that is called on an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Webhook {
+    /// Such as `session.completed`.
+    pub event: String,
+    pub url: String,
+}
+
+/// The answer to `POST /api/v1/tasks`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskCreated {
+    pub id: SessionId,
+    /// All sessions that the task made.
+    #[serde(default)]
+    pub session_ids: Vec<SessionId>,
+    pub status: SessionStatus,
+    pub links: SessionLinks,
+}
+
+impl NewTask {
+    /// Parses and checks the body of a task request.
+    ///
+    /// # Errors
+    ///
+    /// Every problem that the body has: values of the wrong type, unknown and missing fields, values out of range,
+    /// and what this server does not offer. Only a body that is not a JSON object has a single problem.
+    pub fn check(body: &[u8], offers: &Offers) -> Result<Task, Violations> {
+        check::task(body, offers)
+    }
+}

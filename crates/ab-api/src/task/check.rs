@@ -1,0 +1,312 @@
+//! The rules of a task request.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::fields::{Fields, not_one_of, one_of};
+use super::{
+    AgentChoice, DeliveryChoice, DeliveryMode, Provider, RepoMode, RepoSource, Resources,
+    RuntimeChoice, RuntimeType, Task, WorkspaceChoice,
+};
+use crate::available::Offers;
+use crate::violation::Violations;
+
+const MAX_PROMPT_BYTES: usize = 128 * 1024;
+const MAX_URL_BYTES: usize = 2048;
+const MAX_REF_BYTES: usize = 200;
+const MAX_NAME_BYTES: usize = 64;
+const MAX_LABELS: usize = 64;
+const MAX_LABEL_VALUE_BYTES: usize = 256;
+const MAX_PREFERENCES: usize = 16;
+const MAX_CPU: f64 = 1024.0;
+const MIN_MEMORY_MIB: f64 = 16.0;
+const MAX_MEMORY_MIB: f64 = 16.0 * 1024.0 * 1024.0;
+
+const REPO_MODES: &[(&str, RepoMode)] =
+    &[("git", RepoMode::Git), ("upload", RepoMode::Upload), ("none", RepoMode::None)];
+const RUNTIME_TYPES: &[(&str, RuntimeType)] = &[
+    ("local", RuntimeType::Local),
+    ("disabled", RuntimeType::Disabled),
+    ("devcontainer", RuntimeType::Devcontainer),
+];
+const DELIVERY_MODES: &[(&str, DeliveryMode)] =
+    &[("branch", DeliveryMode::Branch), ("patch", DeliveryMode::Patch), ("pr", DeliveryMode::Pr)];
+const PROVIDERS: &[(&str, Provider)] = &[
+    ("zfs", Provider::Zfs),
+    ("btrfs", Provider::Btrfs),
+    ("overlay", Provider::Overlay),
+    ("git", Provider::Git),
+    ("copy", Provider::Copy),
+];
+
+/// The transports that git may use. Others, such as `ext::`, run commands.
+const SCHEMES: &[&str] = &["https", "http", "ssh", "git", "file"];
+
+pub(super) fn task(body: &[u8], offers: &Offers) -> Result<Task, Violations> {
+    let mut found = Violations::default();
+    let value: Value = match serde_json::from_slice(body) {
+        Ok(value) => value,
+        Err(error) => {
+            found.invalid("", format!("the body is not JSON: {error}"));
+            return Err(found);
+        }
+    };
+    let Some(members) = value.as_object() else {
+        found.invalid("", "the body must be a JSON object");
+        return Err(found);
+    };
+    let mut body = Fields::body(members);
+    let task = Task {
+        tenant_id: name(&mut body, "tenantId", &mut found),
+        project_id: name(&mut body, "projectId", &mut found),
+        prompt: prompt(&mut body, &mut found),
+        repo: repo(body.object("repo", &mut found), offers, &mut found),
+        runtime: runtime(body.object("runtime", &mut found), offers, &mut found),
+        workspace: workspace(body.object("workspace", &mut found), offers, &mut found),
+        agent: agent(body.object("agent", &mut found), offers, &mut found),
+        delivery: delivery(body.object("delivery", &mut found), &mut found),
+        labels: labels(&mut body, &mut found),
+        keep_open: body.flag("keepOpen", &mut found),
+    };
+    for name in ["webhooks", "attachments", "agents"] {
+        body.refuse_unavailable(name, &mut found);
+    }
+    body.end(&mut found);
+    found.into_result(task)
+}
+
+fn prompt(body: &mut Fields<'_>, found: &mut Violations) -> String {
+    let prompt = body.required_text("prompt", found).unwrap_or("-");
+    if prompt.trim().is_empty() {
+        found.invalid("prompt", "must not be empty");
+    }
+    if prompt.len() > MAX_PROMPT_BYTES {
+        found.invalid("prompt", format!("must have at most {MAX_PROMPT_BYTES} bytes"));
+    }
+    prompt.to_owned()
+}
+
+fn name(body: &mut Fields<'_>, field: &'static str, found: &mut Violations) -> Option<String> {
+    let text = body.text(field, found)?;
+    if !is_name(text) {
+        found.invalid(field, NAME_RULE);
+    }
+    Some(text.to_owned())
+}
+
+const NAME_RULE: &str = "must be 1 to 64 letters, digits, dots, hyphens or underscores";
+
+fn is_name(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && text.chars().all(is_allowed)
+}
+
+fn repo(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> RepoSource {
+    let mode = fields.choice("mode", REPO_MODES, found).unwrap_or_default();
+    let url = match mode {
+        RepoMode::Git => fields.required_text("url", found),
+        RepoMode::Upload | RepoMode::None => fields.text("url", found),
+    };
+    if let Some(url) = url {
+        check_url(url, fields.path("url"), offers, found);
+    }
+    let branch = branch(&mut fields, "branch", found);
+    let commit = fields.text("commit", found);
+    if commit.is_some_and(|commit| !is_commit(commit)) {
+        found.invalid(fields.path("commit"), "must be 4 to 64 hexadecimal digits");
+    }
+    fields.end(found);
+    RepoSource {
+        mode,
+        url: url.unwrap_or_default().to_owned(),
+        branch,
+        commit: commit.map(str::to_owned),
+    }
+}
+
+fn check_url(url: &str, field: String, offers: &Offers, found: &mut Violations) {
+    if url.is_empty() || url.len() > MAX_URL_BYTES {
+        found.invalid(field, format!("must have 1 to {MAX_URL_BYTES} bytes"));
+    } else if url.chars().any(char::is_control) || url.starts_with('-') {
+        found.invalid(field, "must not start with a hyphen or have control characters");
+    } else {
+        match repository_place(url) {
+            None => found.invalid(
+                field,
+                "must be an https, http, ssh or git URL, user@host:path, or an absolute path",
+            ),
+            Some(Place::Local) if !offers.local_repositories => found
+                .unavailable(field, "names a local path: only callers on this machine can use one"),
+            Some(Place::Local | Place::Remote) => {}
+        }
+    }
+}
+
+enum Place {
+    Local,
+    Remote,
+}
+
+/// Where the repository `url` is; `None` for an address that git must not be given.
+fn repository_place(url: &str) -> Option<Place> {
+    if url.starts_with('/') {
+        return Some(Place::Local);
+    }
+    if let Some((scheme, rest)) = url.split_once("://") {
+        let is_known = SCHEMES.contains(&scheme) && !rest.is_empty() && !rest.starts_with('-');
+        return match scheme {
+            "file" if is_known => Some(Place::Local),
+            _ if is_known => Some(Place::Remote),
+            _ => None,
+        };
+    }
+    // The form of scp: `[user@]host:path`. `ext::command` has two colons in a row.
+    let (host, path) = url.split_once(':')?;
+    let is_host = !host.is_empty() && !host.contains('/') && !host.contains(char::is_whitespace);
+    (is_host && !path.is_empty() && !path.starts_with([':', '-'])).then_some(Place::Remote)
+}
+
+fn branch(fields: &mut Fields<'_>, name: &'static str, found: &mut Violations) -> Option<String> {
+    let branch = fields.text(name, found)?;
+    if !is_branch(branch) {
+        found.invalid(fields.path(name), "is not a valid git branch name");
+    }
+    Some(branch.to_owned())
+}
+
+/// The rules of `git check-ref-format --branch`.
+fn is_branch(name: &str) -> bool {
+    let is_forbidden =
+        |c: char| c.is_control() || matches!(c, ' ' | '~' | '^' | ':' | '?' | '*' | '[' | '\\');
+    let is_part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    (1..=MAX_REF_BYTES).contains(&name.len())
+        && name != "@"
+        && name != "HEAD"
+        && !name.starts_with('-')
+        && !name.ends_with('.')
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.contains(is_forbidden)
+        && name.split('/').all(is_part)
+}
+
+fn is_commit(text: &str) -> bool {
+    (4..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn runtime(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> RuntimeChoice {
+    let kind = fields.choice("type", RUNTIME_TYPES, found).unwrap_or_default();
+    if kind == RuntimeType::Disabled && !offers.runtimes.contains(&kind) {
+        found.unavailable(
+            fields.path("type"),
+            "\"disabled\" needs the server's configuration to allow sessions without a sandbox",
+        );
+    }
+    fields.refuse_unavailable("devcontainerPath", found);
+    let limits = resources(fields.object("resources", found), found);
+    fields.end(found);
+    let resources = (limits != Resources::default()).then_some(limits);
+    RuntimeChoice { kind, devcontainer_path: None, resources }
+}
+
+fn resources(mut fields: Fields<'_>, found: &mut Violations) -> Resources {
+    let cpu = fields.number("cpu", found);
+    if cpu.is_some_and(|cpu| !(0.01..=MAX_CPU).contains(&cpu)) {
+        found.invalid(fields.path("cpu"), "must be 0.01 to 1024");
+    }
+    let memory = fields.number("memoryMiB", found);
+    let is_size =
+        |memory: f64| memory.fract() == 0.0 && (MIN_MEMORY_MIB..=MAX_MEMORY_MIB).contains(&memory);
+    if memory.is_some_and(|memory| !is_size(memory)) {
+        found.invalid(fields.path("memoryMiB"), "must be a whole number from 16 to 16777216");
+    }
+    fields.end(found);
+    Resources { cpu, memory_mib: memory.map(|memory| memory as u64) }
+}
+
+fn workspace(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> WorkspaceChoice {
+    let path = fields.path("snapshotPreference");
+    let mut providers = Vec::new();
+    let listed = fields.list("snapshotPreference", found);
+    if listed.len() > MAX_PREFERENCES {
+        found.invalid(&path, format!("must have at most {MAX_PREFERENCES} entries"));
+    }
+    for (index, entry) in listed.iter().take(MAX_PREFERENCES).enumerate() {
+        match entry.as_str().and_then(|text| one_of(text, PROVIDERS)) {
+            Some(provider) => providers.push(provider),
+            None => found.invalid(format!("{path}.{index}"), not_one_of(PROVIDERS)),
+        }
+    }
+    let is_offered = |provider: &Provider| offers.providers.contains(provider);
+    if !providers.is_empty() && !providers.iter().any(is_offered) {
+        found.unavailable(&path, "names no provider that an executor has");
+    }
+    let host = fields.text("executionHostId", found);
+    if host.is_some_and(|host| !offers.executors.iter().any(|known| known == host)) {
+        found.unavailable(fields.path("executionHostId"), "names no known executor");
+    }
+    fields.end(found);
+    WorkspaceChoice { snapshot_preference: providers, execution_host_id: host.map(str::to_owned) }
+}
+
+fn agent(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> AgentChoice {
+    let kind = fields.required_text("type", found);
+    let kind = kind.map(|kind| offers.aliases.get(kind).map_or(kind, String::as_str));
+    let versions = kind.and_then(|kind| offers.agents.get(kind));
+    if let (Some(kind), None) = (kind, versions) {
+        let known: Vec<&str> = offers.agents.keys().map(String::as_str).collect();
+        let kind: String = kind.chars().take(MAX_NAME_BYTES).collect();
+        let message = format!("{kind:?} is not an agent of this server: {}", known.join(", "));
+        found.unavailable(fields.path("type"), message);
+    }
+    let version = fields.text("version", found);
+    if let (Some(versions), Some(version)) = (versions, version)
+        && version != "latest"
+        && !versions.iter().any(|known| known == version)
+    {
+        found.unavailable(fields.path("version"), "is not a version that this server has");
+    }
+    fields.map("settings", found);
+    fields.refuse_unavailable("settings", found);
+    fields.end(found);
+    AgentChoice {
+        kind: kind.unwrap_or_default().to_owned(),
+        version: Some(version.unwrap_or("latest").to_owned()),
+        settings: serde_json::Map::new(),
+    }
+}
+
+fn delivery(mut fields: Fields<'_>, found: &mut Violations) -> DeliveryChoice {
+    let mode = fields.choice("mode", DELIVERY_MODES, found).unwrap_or_default();
+    let target_branch = branch(&mut fields, "targetBranch", found);
+    fields.end(found);
+    DeliveryChoice { mode, target_branch }
+}
+
+fn labels(body: &mut Fields<'_>, found: &mut Violations) -> BTreeMap<String, String> {
+    let Some(members) = body.map("labels", found) else { return BTreeMap::new() };
+    if members.len() > MAX_LABELS {
+        found.invalid("labels", format!("must have at most {MAX_LABELS} entries"));
+        return BTreeMap::new();
+    }
+    let mut labels = BTreeMap::new();
+    for (key, value) in members {
+        let shown: String = key.chars().take(MAX_NAME_BYTES).collect();
+        let path = format!("labels.{shown}");
+        if !is_name(key) {
+            found.invalid(&path, format!("has an invalid name: {NAME_RULE}"));
+        }
+        match value.as_str() {
+            None => found.invalid(path, "must be a string"),
+            Some(value) if value.len() > MAX_LABEL_VALUE_BYTES => {
+                found.invalid(path, format!("must have at most {MAX_LABEL_VALUE_BYTES} bytes"));
+            }
+            Some(value) => {
+                labels.insert(key.clone(), value.to_owned());
+            }
+        }
+    }
+    labels
+}

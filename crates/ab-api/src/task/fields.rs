@@ -1,0 +1,142 @@
+//! Reads the members of a JSON object and records every problem on the way.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::available;
+use crate::violation::Violations;
+
+/// Reads one JSON object. Members that were not read are unknown at the end.
+pub(super) struct Fields<'a> {
+    /// The path of the object with a final dot; empty for the body.
+    prefix: String,
+    members: Option<&'a Map<String, Value>>,
+    read: BTreeSet<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn body(members: &'a Map<String, Value>) -> Self {
+        Self { prefix: String::new(), members: Some(members), read: BTreeSet::new() }
+    }
+
+    /// The path of the member `name`.
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    pub(super) fn object(&mut self, name: &'static str, found: &mut Violations) -> Fields<'a> {
+        let members = self.typed(name, "an object", Value::as_object, found);
+        let prefix = format!("{}.", self.path(name));
+        Fields { prefix, members, read: BTreeSet::new() }
+    }
+
+    pub(super) fn text(&mut self, name: &'static str, found: &mut Violations) -> Option<&'a str> {
+        self.typed(name, "a string", Value::as_str, found)
+    }
+
+    pub(super) fn required_text(
+        &mut self,
+        name: &'static str,
+        found: &mut Violations,
+    ) -> Option<&'a str> {
+        if self.get(name).is_none() {
+            found.invalid(self.path(name), "is required");
+            return None;
+        }
+        self.text(name, found)
+    }
+
+    pub(super) fn flag(&mut self, name: &'static str, found: &mut Violations) -> bool {
+        self.typed(name, "true or false", Value::as_bool, found).unwrap_or_default()
+    }
+
+    pub(super) fn number(&mut self, name: &'static str, found: &mut Violations) -> Option<f64> {
+        self.typed(name, "a number", Value::as_f64, found)
+    }
+
+    pub(super) fn list(&mut self, name: &'static str, found: &mut Violations) -> &'a [Value] {
+        self.typed(name, "a list", Value::as_array, found).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn map(
+        &mut self,
+        name: &'static str,
+        found: &mut Violations,
+    ) -> Option<&'a Map<String, Value>> {
+        self.typed(name, "an object", Value::as_object, found)
+    }
+
+    /// Reads a member that names one of `choices`. The choices are pairs of name and value.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&str, T)],
+        found: &mut Violations,
+    ) -> Option<T> {
+        let text = self.text(name, found)?;
+        let choice = one_of(text, choices);
+        match choice {
+            None => found.invalid(self.path(name), not_one_of(choices)),
+            Some(_) if available::unavailable(&self.path(name), Some(text)).is_some() => {
+                found.unavailable(self.path(name), format!("{text:?} is not available yet"));
+            }
+            Some(_) => {}
+        }
+        choice
+    }
+
+    /// Reads a member that this version does not act on. Empty lists and objects ask for nothing.
+    pub(super) fn refuse_unavailable(&mut self, name: &'static str, found: &mut Violations) {
+        let asks = match self.get(name) {
+            None => false,
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(Value::Object(members)) => !members.is_empty(),
+            Some(_) => true,
+        };
+        if asks && available::unavailable(&self.path(name), None).is_some() {
+            found.unavailable(self.path(name), "is not available yet");
+        }
+    }
+
+    /// Records every member that nothing has read: a misspelt name must not pass unnoticed.
+    pub(super) fn end(self, found: &mut Violations) {
+        for name in self.members.into_iter().flat_map(Map::keys) {
+            if !self.read.contains(name.as_str()) {
+                found.invalid(self.path(name), "is not a known field");
+            }
+        }
+    }
+
+    /// The member `name`. JSON `null` counts as absent.
+    fn get(&mut self, name: &'static str) -> Option<&'a Value> {
+        self.read.insert(name);
+        self.members?.get(name).filter(|value| !value.is_null())
+    }
+
+    fn typed<T>(
+        &mut self,
+        name: &'static str,
+        wanted: &str,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
+        found: &mut Violations,
+    ) -> Option<T> {
+        let value = self.get(name)?;
+        let converted = convert(value);
+        if converted.is_none() {
+            found.invalid(self.path(name), format!("must be {wanted}"));
+        }
+        converted
+    }
+}
+
+/// The value that `choices` gives to `text`.
+pub(super) fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Option<T> {
+    choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
+}
+
+/// The message for a text that is none of `choices`.
+pub(super) fn not_one_of<T>(choices: &[(&str, T)]) -> String {
+    let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+    format!("must be one of: {}", names.join(", "))
+}

@@ -1,0 +1,99 @@
+//! What is wrong with a request, field by field.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One thing that is wrong with one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The path of the field, such as `repo.url`. Empty for the body as a whole.
+    pub field: String,
+    /// What is wrong, such as `is required`.
+    pub message: String,
+    /// Whether the request is malformed or merely asks for too much.
+    pub kind: ViolationKind,
+}
+
+/// The kind of a [`Violation`]. It decides the HTTP status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ViolationKind {
+    /// The value is missing, has the wrong type, or is not acceptable: 400.
+    Invalid,
+    /// The request is well formed, but this server cannot do it: 422.
+    Unavailable,
+}
+
+/// Everything that is wrong with a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Violations(Vec<Violation>);
+
+impl Violations {
+    /// Adds a value that is not acceptable.
+    pub fn invalid(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.add(field.into(), message.into(), ViolationKind::Invalid);
+    }
+
+    /// Adds a value that this server cannot act on.
+    pub fn unavailable(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.add(field.into(), message.into(), ViolationKind::Unavailable);
+    }
+
+    /// All violations in the order in which they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Violation> {
+        self.0.iter()
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The HTTP status: 422 when every violation is about something unavailable, else 400.
+    pub fn status(&self) -> u16 {
+        let is_unavailable = |it: &Violation| it.kind == ViolationKind::Unavailable;
+        if self.0.iter().all(is_unavailable) { 422 } else { 400 }
+    }
+
+    /// The member `errors` of a problem document: messages by field.
+    pub fn errors(&self) -> BTreeMap<String, Vec<String>> {
+        let mut errors = BTreeMap::<String, Vec<String>>::new();
+        for violation in &self.0 {
+            errors.entry(violation.field.clone()).or_default().push(violation.message.clone());
+        }
+        errors
+    }
+
+    /// `value` if nothing is wrong.
+    ///
+    /// # Errors
+    ///
+    /// The violations, if there are any.
+    pub fn into_result<T>(self, value: T) -> Result<T, Self> {
+        if self.is_empty() { Ok(value) } else { Err(self) }
+    }
+
+    fn add(&mut self, field: String, message: String, kind: ViolationKind) {
+        self.0.push(Violation { field, message, kind });
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field.as_str() {
+            "" => f.write_str(&self.message),
+            field => write!(f, "{field} {}", self.message),
+        }
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, violation) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{violation}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Violations {}

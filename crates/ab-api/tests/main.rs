@@ -1,0 +1,5 @@
+//! Tests of the wire types.
+
+mod page;
+mod task;
+mod wire;

@@ -1,0 +1,208 @@
+//! Checks of the task request.
+
+use std::collections::BTreeMap;
+
+use ab_api::{DeliveryMode, NewTask, Offers, Provider, RuntimeType, Task, UNAVAILABLE, Violations};
+use serde_json::{Value, json};
+
+fn offers() -> Offers {
+    Offers {
+        agents: BTreeMap::from([("scripted".to_owned(), vec!["1.0.0".to_owned()])]),
+        aliases: BTreeMap::from([("mock".to_owned(), "scripted".to_owned())]),
+        executors: vec!["local".to_owned()],
+        providers: vec![Provider::Git, Provider::Copy],
+        runtimes: Vec::new(),
+        local_repositories: true,
+    }
+}
+
+fn minimal() -> Value {
+    json!({
+        "prompt": "Fix it.",
+        "repo": { "url": "https://git.example/shop.git" },
+        "agent": { "type": "scripted" },
+    })
+}
+
+/// The minimal task with the member at `path` set to `value`.
+fn with(path: &str, value: Value) -> Value {
+    let mut task = minimal();
+    let mut at = &mut task;
+    for part in path.split('.') {
+        at = &mut at[part];
+    }
+    *at = value;
+    task
+}
+
+fn check(task: &Value, offers: &Offers) -> Result<Task, Violations> {
+    NewTask::check(task.to_string().as_bytes(), offers)
+}
+
+/// The fields that are wrong with `task`, and the status.
+fn wrong(task: &Value) -> (Vec<String>, u16) {
+    let violations = check(task, &offers()).expect_err("the task is not acceptable");
+    (violations.errors().into_keys().collect(), violations.status())
+}
+
+#[test]
+fn a_minimal_task_gets_defaults() {
+    let task = check(&minimal(), &offers()).expect("valid");
+    assert_eq!(task.runtime.kind, RuntimeType::Local);
+    assert_eq!(task.delivery.mode, DeliveryMode::Branch);
+    assert_eq!(task.agent.version.as_deref(), Some("latest"));
+    assert!(!task.keep_open);
+}
+
+#[test]
+fn an_alias_names_its_agent() {
+    let task = check(&with("agent.type", json!("mock")), &offers()).expect("valid");
+    assert_eq!(task.agent.kind, "scripted");
+}
+
+#[test]
+fn all_problems_are_found_at_once() {
+    let task = json!({
+        "prompt": 7,
+        "repo": { "mode": "git", "branch": "a b", "commit": "xyz", "depth": 1 },
+        "runtime": { "type": "vm", "resources": { "cpu": -1, "memoryMiB": 1.5 } },
+        "workspace": { "snapshotPreference": ["copy", "tape"] },
+        "agent": {},
+        "labels": { "a b": "x", "n": 1 },
+        "keepOpen": "yes",
+        "dryRun": true,
+    });
+    let (fields, status) = wrong(&task);
+    assert_eq!(
+        fields,
+        [
+            "agent.type",
+            "dryRun",
+            "keepOpen",
+            "labels.a b",
+            "labels.n",
+            "prompt",
+            "repo.branch",
+            "repo.commit",
+            "repo.depth",
+            "repo.url",
+            "runtime.resources.cpu",
+            "runtime.resources.memoryMiB",
+            "runtime.type",
+            "workspace.snapshotPreference.1",
+        ]
+    );
+    assert_eq!(status, 400);
+}
+
+#[test]
+fn a_body_that_is_no_object_has_one_problem() {
+    for body in ["", "{", "[]", "null", "\"x\""] {
+        let violations = NewTask::check(body.as_bytes(), &offers()).expect_err(body);
+        assert_eq!(violations.iter().count(), 1, "{body}");
+        assert_eq!(violations.status(), 400, "{body}");
+    }
+}
+
+#[test]
+fn every_unavailable_field_is_refused_by_name() {
+    for entry in UNAVAILABLE {
+        let value = match (entry.field, entry.value) {
+            (_, Some(value)) => json!(value),
+            ("agent.settings", None) => json!({ "maxTokens": 1 }),
+            ("runtime.devcontainerPath", None) => json!("x.json"),
+            (_, None) => json!([{}]),
+        };
+        let (fields, status) = wrong(&with(entry.field, value));
+        assert_eq!((fields, status), (vec![entry.field.to_owned()], 422), "{entry:?}");
+    }
+}
+
+#[test]
+fn what_the_server_lacks_is_unprocessable() {
+    let table = [
+        ("workspace.executionHostId", json!("elsewhere")),
+        ("workspace.snapshotPreference", json!(["zfs", "btrfs"])),
+        ("runtime.type", json!("disabled")),
+        ("agent.type", json!("unheard-of")),
+        ("agent.version", json!("9.9.9")),
+    ];
+    for (field, value) in table {
+        assert_eq!(wrong(&with(field, value)), (vec![field.to_owned()], 422));
+    }
+    let preference = with("workspace.snapshotPreference", json!(["zfs", "copy"]));
+    check(&preference, &offers()).expect("one available provider is enough");
+    let allowed = Offers { runtimes: vec![RuntimeType::Disabled], ..offers() };
+    check(&with("runtime.type", json!("disabled")), &allowed).expect("configured");
+}
+
+#[test]
+fn null_and_empty_values_ask_for_nothing() {
+    for field in ["webhooks", "attachments", "agents"] {
+        check(&with(field, json!([])), &offers()).expect(field);
+        check(&with(field, Value::Null), &offers()).expect(field);
+    }
+    check(&with("repo.commit", Value::Null), &offers()).expect("no commit");
+}
+
+#[test]
+fn repository_addresses() {
+    let good = [
+        "https://host/x.git",
+        "ssh://git@host:22/x",
+        "git@host:a/b.git",
+        "host:x",
+        "/srv/x",
+        "file:///srv/x",
+    ];
+    for url in good {
+        check(&with("repo.url", json!(url)), &offers()).expect(url);
+    }
+    let bad = [
+        "",
+        "x",
+        "../x",
+        "--upload-pack=touch x",
+        "ext::sh -c touch% x",
+        "ftp://host/x",
+        "https://",
+        "ssh://-oProxyCommand=x/y",
+        "host:-x",
+        "a\nb:c",
+        "a/b:c",
+    ];
+    for url in bad {
+        assert_eq!(wrong(&with("repo.url", json!(url))), (vec!["repo.url".to_owned()], 400));
+    }
+}
+
+#[test]
+fn local_repositories_need_a_local_caller() {
+    let elsewhere = Offers { local_repositories: false, ..offers() };
+    for url in ["/srv/x", "file:///srv/x"] {
+        let violations = check(&with("repo.url", json!(url)), &elsewhere).expect_err(url);
+        assert_eq!(violations.status(), 422);
+    }
+}
+
+#[test]
+fn branch_names_follow_git() {
+    for name in ["main", "a/b", "feature/x-1.2", "ünï"] {
+        check(&with("repo.branch", json!(name)), &offers()).expect(name);
+    }
+    let bad = [
+        "", "a b", "a..b", "-x", "/a", "a/", "a//b", ".a", "a/.b", "a.lock", "a.", "@", "HEAD",
+        "a@{1}", "a~1", "a^", "a:b", "a?", "a*", "a[", "a\\b", "a\u{7f}",
+    ];
+    for name in bad {
+        for field in ["repo.branch", "delivery.targetBranch"] {
+            assert_eq!(wrong(&with(field, json!(name))), (vec![field.to_owned()], 400), "{name:?}");
+        }
+    }
+}
+
+#[test]
+fn violations_read_as_a_sentence() {
+    let violations = check(&with("repo.url", Value::Null), &offers()).expect_err("no url");
+    assert_eq!(violations.to_string(), "repo.url is required");
+}
