@@ -1,0 +1,242 @@
+//! Approvals: stored questions, decided at most once.
+
+use ab_api::{
+    Approval, ApprovalId, ApprovalStatus, DecidedBy, Decision, Event, EventKind, PageRequest,
+    SessionId, Time,
+};
+use sqlx::Row;
+
+use crate::error::StoreError;
+use crate::record::{parse_id, signed, unsigned};
+use crate::store::Store;
+use crate::writer::{Writing, from_json, to_json};
+
+/// Which approvals a list has. The default has all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ApprovalFilter {
+    pub status: Option<ApprovalStatus>,
+    pub session: Option<SessionId>,
+}
+
+impl Store {
+    /// Stores a question and tells the session's stream about it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Exists`] if an approval with this id exists.
+    pub async fn ask(&self, approval: Approval) -> Result<(), StoreError> {
+        self.write(move |writing| Box::pin(insert(writing, approval))).await
+    }
+
+    /// Decides a pending approval. Of several decisions at the same time exactly one counts.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Decided`] with the approval as it is, if it is not pending; [`StoreError::NotFound`].
+    pub async fn decide(
+        &self,
+        id: ApprovalId,
+        decision: Decision,
+        by: DecidedBy,
+    ) -> Result<Approval, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                let status = decision.decision.status();
+                end(writing, id, status, Some(by), decision.reason).await
+            })
+        })
+        .await
+    }
+
+    /// Expires every pending approval of a session, because the agent that asked is gone.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn expire_approvals(
+        &self,
+        session: SessionId,
+        reason: String,
+    ) -> Result<(), StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move { expire_of(writing, session, &reason).await })
+        })
+        .await
+    }
+
+    /// Expires every pending approval whose time is over, and gives their ids.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn expire_overdue(&self, now: Time) -> Result<Vec<ApprovalId>, StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                let sql = "SELECT id FROM approvals WHERE status = 'pending' AND expires <= $1";
+                let query = sqlx::query_scalar(sql).bind(now.as_millis());
+                let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
+                expire_all(writing, ids, "nobody decided in time").await
+            })
+        })
+        .await
+    }
+
+    /// An approval.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn approval(&self, id: ApprovalId) -> Result<Approval, StoreError> {
+        let sql = "SELECT body FROM approvals WHERE id = $1";
+        let body: String =
+            sqlx::query_scalar(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
+        from_json("approval", &body)
+    }
+
+    /// Waits until the approval is no longer pending. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none; [`StoreError::Closed`] when the store closes first.
+    pub async fn decided(&self, id: ApprovalId) -> Result<Approval, StoreError> {
+        let mut closed = self.closed();
+        loop {
+            // Subscribed before the read: a decision after the read signals.
+            let mut signal = self.decision_signal(id);
+            let approval = self.approval(id).await?;
+            if approval.status != ApprovalStatus::Pending {
+                return Ok(approval);
+            }
+            tokio::select! {
+                // The sender is dropped when the approval is decided.
+                _ = signal.changed() => {}
+                _ = closed.wait_for(|closed| *closed) => return Err(StoreError::Closed),
+            }
+        }
+    }
+
+    /// A page of the approvals that pass the filter, newest first, and how many pass it in all.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn approvals(
+        &self,
+        filter: ApprovalFilter,
+        page: PageRequest,
+    ) -> Result<(Vec<Approval>, u64), StoreError> {
+        let status = filter.status.map(ApprovalStatus::as_str);
+        let session = filter.session.map(|id| id.to_string());
+        let total: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM approvals \
+             WHERE (CAST($1 AS TEXT) IS NULL OR status = $1) \
+             AND (CAST($2 AS TEXT) IS NULL OR session = $2)",
+        )
+        .bind(status)
+        .bind(&session)
+        .fetch_one(self.pool())
+        .await?;
+        let rows = sqlx::query(
+            "SELECT body FROM approvals \
+             WHERE (CAST($1 AS TEXT) IS NULL OR status = $1) \
+             AND (CAST($2 AS TEXT) IS NULL OR session = $2) \
+             ORDER BY id DESC LIMIT $3 OFFSET $4",
+        )
+        .bind(status)
+        .bind(&session)
+        .bind(i64::from(page.per_page()))
+        .bind(signed(page.offset()))
+        .fetch_all(self.pool())
+        .await?;
+        let parse = |row: &sqlx::sqlite::SqliteRow| from_json("approval", row.try_get("body")?);
+        let approvals = rows.iter().map(parse).collect::<Result<_, StoreError>>()?;
+        Ok((approvals, unsigned(total)))
+    }
+}
+
+async fn insert(writing: &mut Writing, approval: Approval) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO approvals (id, session, status, created, expires, body) \
+         VALUES ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(approval.id.to_string())
+    .bind(approval.session_id.to_string())
+    .bind(approval.status.as_str())
+    .bind(approval.created_at.as_millis())
+    .bind(approval.expires_at.map(Time::as_millis))
+    .bind(to_json("approval", &approval)?)
+    .execute(&mut writing.connection)
+    .await?;
+    let kind =
+        EventKind::ApprovalRequested { approval_id: approval.id, title: approval.subject.title };
+    writing.append(approval.session_id, &[Event { kind, ts: approval.created_at }]).await
+}
+
+/// Ends a pending approval and tells its session's stream.
+async fn end(
+    writing: &mut Writing,
+    id: ApprovalId,
+    status: ApprovalStatus,
+    by: Option<DecidedBy>,
+    reason: Option<String>,
+) -> Result<Approval, StoreError> {
+    let sql = "SELECT body FROM approvals WHERE id = $1";
+    let query = sqlx::query_scalar(sql).bind(id.to_string());
+    let body: String = query.fetch_one(&mut writing.connection).await?;
+    let mut approval: Approval = from_json("approval", &body)?;
+    if approval.status != ApprovalStatus::Pending {
+        return Err(StoreError::Decided(Box::new(approval)));
+    }
+    let now = Time::now();
+    approval.status = status;
+    approval.decided_at = Some(now);
+    approval.decided_by = by;
+    approval.reason = reason;
+    // The condition keeps the rule where several servers share the database.
+    let sql = "UPDATE approvals SET status = $2, body = $3 WHERE id = $1 AND status = 'pending'";
+    let done = sqlx::query(sql)
+        .bind(id.to_string())
+        .bind(status.as_str())
+        .bind(to_json("approval", &approval)?)
+        .execute(&mut writing.connection)
+        .await?;
+    if done.rows_affected() == 0 {
+        return Err(StoreError::Decided(Box::new(approval)));
+    }
+    let kind = EventKind::ApprovalDecided {
+        approval_id: id,
+        status,
+        decided_by: approval.decided_by.clone(),
+        reason: approval.reason.clone(),
+    };
+    writing.append(approval.session_id, &[Event { kind, ts: now }]).await?;
+    writing.decided(id);
+    Ok(approval)
+}
+
+/// Expires the pending approvals of a session.
+pub(crate) async fn expire_of(
+    writing: &mut Writing,
+    session: SessionId,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let sql = "SELECT id FROM approvals WHERE status = 'pending' AND session = $1";
+    let query = sqlx::query_scalar(sql).bind(session.to_string());
+    let ids: Vec<String> = query.fetch_all(&mut writing.connection).await?;
+    expire_all(writing, ids, reason).await?;
+    Ok(())
+}
+
+async fn expire_all(
+    writing: &mut Writing,
+    ids: Vec<String>,
+    reason: &str,
+) -> Result<Vec<ApprovalId>, StoreError> {
+    let mut expired = Vec::with_capacity(ids.len());
+    for id in ids {
+        let id = parse_id(&id)?;
+        end(writing, id, ApprovalStatus::Expired, None, Some(reason.to_owned())).await?;
+        expired.push(id);
+    }
+    Ok(expired)
+}

@@ -1,0 +1,84 @@
+//! Cleanup tokens: what must be undone, stored before it is made.
+
+use ab_api::{SessionId, Time};
+use sqlx::Row;
+
+use crate::error::StoreError;
+use crate::record::parse_id;
+use crate::store::Store;
+
+/// Something that an executor made for a session and has to remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cleanup {
+    /// The text by which the executor finds what to remove.
+    pub token: String,
+    pub session: SessionId,
+    pub executor: String,
+}
+
+impl Store {
+    /// Stores a token before the executor makes what it names. Storing it twice is harmless.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn add_cleanup(&self, cleanup: Cleanup) -> Result<(), StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                sqlx::query(
+                    "INSERT INTO cleanups (token, session, executor, created) \
+                     VALUES ($1, $2, $3, $4) ON CONFLICT (token) DO NOTHING",
+                )
+                .bind(&cleanup.token)
+                .bind(cleanup.session.to_string())
+                .bind(&cleanup.executor)
+                .bind(Time::now().as_millis())
+                .execute(&mut writing.connection)
+                .await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Removes a token after the executor removed what it names. Removing it twice is harmless.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn remove_cleanup(&self, token: String) -> Result<(), StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                sqlx::query("DELETE FROM cleanups WHERE token = $1")
+                    .bind(&token)
+                    .execute(&mut writing.connection)
+                    .await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Every token, oldest first; only those of one session if it is given.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn cleanups(&self, session: Option<SessionId>) -> Result<Vec<Cleanup>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT token, session, executor FROM cleanups \
+             WHERE CAST($1 AS TEXT) IS NULL OR session = $1 ORDER BY created, token",
+        )
+        .bind(session.map(|id| id.to_string()))
+        .fetch_all(self.pool())
+        .await?;
+        let parse = |row: &sqlx::sqlite::SqliteRow| {
+            Ok(Cleanup {
+                token: row.try_get("token")?,
+                session: parse_id(row.try_get("session")?)?,
+                executor: row.try_get("executor")?,
+            })
+        };
+        rows.iter().map(parse).collect()
+    }
+}

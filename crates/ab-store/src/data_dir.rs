@@ -1,0 +1,104 @@
+//! The data directory: private to its user, and used by one process at a time. This file is the only one of the
+//! crate that touches the file system itself.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+const LOCK: &str = "lock";
+const DATABASE: &str = "state.db";
+const PRIVATE_DIRECTORY: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
+/// Permission bits of everyone but the owner.
+const OTHERS: u32 = 0o077;
+
+/// A locked data directory. The lock is held until the value is dropped, and the kernel drops it when the process
+/// ends in any way.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory where it is missing, with mode 0700, and locks it.
+    ///
+    /// An existing directory that others can enter is made private if it is empty or was a data directory before.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] if another process uses it; [`StoreError::DataDir`] if it cannot be made, or if it
+    /// holds other files and is open to other users.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let path = path.into();
+        let refuse = |problem: String| StoreError::DataDir { path: path.clone(), problem };
+        prepare(&path).map_err(|error| refuse(error.to_string()))?;
+        let lock = open_lock(&path).map_err(|error| refuse(error.to_string()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked { pid: holder(&lock), path });
+            }
+            Err(TryLockError::Error(error)) => return Err(refuse(error.to_string())),
+        }
+        note_holder(&lock).map_err(|error| refuse(error.to_string()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of the database. The file is made here so that it is private from the start; SQLite gives its other
+    /// files the same mode.
+    pub(crate) fn database(&self) -> Result<PathBuf, StoreError> {
+        let path = self.path.join(DATABASE);
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(PRIVATE_FILE);
+        match options.open(&path) {
+            Ok(_) => Ok(path),
+            Err(error) => {
+                let problem = format!("cannot open {DATABASE}: {error}");
+                Err(StoreError::DataDir { path: self.path.clone(), problem })
+            }
+        }
+    }
+}
+
+fn prepare(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(path)?;
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    let is_ours = path.join(LOCK).exists() || fs::read_dir(path)?.next().is_none();
+    if !is_ours {
+        let problem = "other users can enter it, and it holds other files: \
+                       choose an empty directory, or remove the permissions with chmod 700";
+        return Err(io::Error::other(problem));
+    }
+    fs::set_permissions(path, Permissions::from_mode(PRIVATE_DIRECTORY))
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).read(true).write(true).truncate(false).mode(PRIVATE_FILE);
+    options.open(path.join(LOCK))
+}
+
+/// The process that wrote its id into the lock file.
+fn holder(lock: &File) -> Option<u32> {
+    let mut text = String::new();
+    lock.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn note_holder(mut lock: &File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
+}

@@ -1,0 +1,92 @@
+//! What can go wrong in the store.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ab_api::Approval;
+
+/// Why the store did not do what it was asked to.
+#[derive(Debug, Clone)]
+pub enum StoreError {
+    /// There is no such object.
+    NotFound,
+    /// An object with this id exists.
+    Exists,
+    /// The approval was decided before, or has expired.
+    Decided(Box<Approval>),
+    /// The idempotency key was used for a different request.
+    KeyReused,
+    /// A text is larger than its bound.
+    TooLarge { what: &'static str, bytes: usize, limit: usize },
+    /// Another process uses the data directory.
+    Locked { path: PathBuf, pid: Option<u32> },
+    /// The data directory cannot be used.
+    DataDir { path: PathBuf, problem: String },
+    /// A stored value cannot be read.
+    Corrupt { what: &'static str, problem: String },
+    /// The database failed.
+    Database(Arc<sqlx::Error>),
+    /// The database was made by a newer version, or its migrations failed.
+    Schema(String),
+    /// The store is closed.
+    Closed,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("not found"),
+            Self::Exists => f.write_str("an object with this id exists"),
+            Self::Decided(approval) => {
+                write!(f, "the approval is already {}", approval.status.as_str())
+            }
+            Self::KeyReused => f.write_str("the idempotency key was used for a different request"),
+            Self::TooLarge { what, bytes, limit } => {
+                write!(f, "{what} has {bytes} bytes: at most {limit} are stored")
+            }
+            Self::Locked { path, pid } => {
+                write!(f, "the data directory {} is in use", path.display())?;
+                match pid {
+                    Some(pid) => write!(f, " by process {pid}")?,
+                    None => f.write_str(" by another process")?,
+                }
+                f.write_str(": stop that server, or choose another directory with --data-dir")
+            }
+            Self::DataDir { path, problem } => {
+                write!(f, "cannot use the data directory {}: {problem}", path.display())
+            }
+            Self::Corrupt { what, problem } => write!(f, "a stored {what} is invalid: {problem}"),
+            Self::Database(error) => write!(f, "the database failed: {error}"),
+            Self::Schema(problem) => write!(f, "cannot migrate the database: {problem}"),
+            Self::Closed => f.write_str("the store is closed"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Database(error) => Some(error.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::RowNotFound => Self::NotFound,
+            sqlx::Error::PoolClosed => Self::Closed,
+            sqlx::Error::Database(error) if error.is_unique_violation() => Self::Exists,
+            error => Self::Database(Arc::new(error)),
+        }
+    }
+}
+
+impl StoreError {
+    /// Whether the database itself failed, so that the transaction cannot go on.
+    pub(crate) fn is_fatal(&self) -> bool {
+        matches!(self, Self::Database(_))
+    }
+}

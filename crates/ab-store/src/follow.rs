@@ -1,0 +1,97 @@
+//! Reading the log by a cursor: first what is stored, then what comes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ab_api::SessionId;
+use futures_util::Stream;
+use futures_util::stream;
+use tokio::sync::watch;
+
+use crate::error::StoreError;
+use crate::record::Record;
+use crate::store::Store;
+use crate::tail::{Known, Tail};
+
+/// How many records a reader holds at most.
+const BATCH: usize = 64;
+
+/// Which part of the log a reader follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// One session. The cursor is the sequence number in its stream.
+    Session(SessionId),
+    /// Everything. The cursor is the position in the log.
+    All,
+}
+
+/// A reader of the log. It gives every record after its cursor once and in order, and then waits for more.
+#[derive(Debug)]
+pub struct Follow {
+    store: Store,
+    scope: Scope,
+    cursor: u64,
+    tail: Arc<Tail>,
+    wake_up: watch::Receiver<u64>,
+    batch: VecDeque<Arc<Record>>,
+    closed: watch::Receiver<bool>,
+}
+
+impl Follow {
+    pub(crate) fn new(store: Store, scope: Scope, after: u64) -> Self {
+        let tail = match scope {
+            Scope::Session(id) => store.tails().session(id),
+            Scope::All => store.tails().all(),
+        };
+        // Subscribed before the first read: a record that is committed after that read signals.
+        let wake_up = tail.wake_up();
+        let closed = store.closed();
+        Self { store, scope, cursor: after, tail, wake_up, batch: VecDeque::new(), closed }
+    }
+
+    /// The cursor of the last record that was given.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    /// The next record. Waits until there is one; dropping the future loses nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Closed`] once the store is closed, and errors of the database.
+    pub async fn next(&mut self) -> Result<Arc<Record>, StoreError> {
+        loop {
+            if let Some(record) = self.batch.pop_front() {
+                self.cursor = self.tail.cursor(&record);
+                return Ok(record);
+            }
+            self.wake_up.borrow_and_update();
+            self.batch = match self.tail.after(self.cursor, BATCH) {
+                Known::Next(records) => records.into(),
+                Known::Older => self.store.records(self.scope, self.cursor, BATCH).await?.into(),
+            };
+            if self.batch.is_empty() {
+                tokio::select! {
+                    changed = self.wake_up.changed() => changed.map_err(|_| StoreError::Closed)?,
+                    _ = self.closed.wait_for(|closed| *closed) => return Err(StoreError::Closed),
+                }
+            }
+        }
+    }
+
+    /// The records as a stream. It ends when the store is closed, and after the last event of a session that has
+    /// ended.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Arc<Record>, StoreError>> + Send {
+        stream::unfold(Some(self), |follow| async move {
+            let mut follow = follow?;
+            match follow.next().await {
+                Ok(record) => {
+                    let is_end = matches!(follow.scope, Scope::Session(_)) && record.is_last();
+                    Some((Ok(record), (!is_end).then_some(follow)))
+                }
+                Err(StoreError::Closed) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! The only crate with SQL: sessions, the event log, approvals, idempotency keys and cleanup tokens.
+//!
+//! One task writes, and commits the changes of several callers together ([`Store`]). A state and the events that
+//! describe it are always in one transaction. Readers follow the log by a cursor ([`Follow`]); recent events come
+//! from memory, so that many readers of one stream do not each query the database.
+
+mod approvals;
+mod artifacts;
+mod cleanups;
+mod data_dir;
+mod digest;
+mod error;
+mod follow;
+mod log;
+mod progress;
+mod record;
+mod schema;
+mod sessions;
+mod store;
+mod tail;
+mod tokens;
+mod writer;
+
+pub use approvals::ApprovalFilter;
+pub use cleanups::Cleanup;
+pub use data_dir::DataDir;
+pub use error::StoreError;
+pub use follow::{Follow, Scope};
+pub use progress::{Ending, Progress, Work};
+pub use record::{MAX_EVENT_BYTES, Record};
+pub use sessions::{Created, IdempotencyKey, NewSession, SessionFilter, SessionRecord};
+pub use store::Store;

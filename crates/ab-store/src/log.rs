@@ -1,0 +1,99 @@
+//! Reading and appending events.
+
+use std::sync::Arc;
+
+use ab_api::{Event, SessionId};
+
+use crate::error::StoreError;
+use crate::follow::Scope;
+use crate::record::{Record, Records, signed, unsigned};
+use crate::store::Store;
+
+/// How many records one read gives at most.
+const MAX_READ: usize = 1000;
+
+impl Store {
+    /// Appends `events` to the stream of a session, in one transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::TooLarge`] for an event above the bound; then none is appended.
+    pub async fn append(&self, session: SessionId, events: Vec<Event>) -> Result<(), StoreError> {
+        self.write(move |writing| Box::pin(async move { writing.append(session, &events).await }))
+            .await
+    }
+
+    /// At most `limit` (and 1,000) records after a cursor.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn records(
+        &self,
+        scope: Scope,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Arc<Record>>, StoreError> {
+        let limit = signed(limit.min(MAX_READ) as u64);
+        let records: Vec<Record> = match scope {
+            Scope::Session(id) => {
+                sqlx::query_as(
+                    "SELECT position, stream, seq, at, kind, body FROM events \
+                     WHERE stream = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+                )
+                .bind(id.to_string())
+                .bind(signed(after))
+                .bind(limit)
+                .fetch_all(self.pool())
+                .await?
+            }
+            Scope::All => {
+                sqlx::query_as(
+                    "SELECT position, stream, seq, at, kind, body FROM events \
+                     WHERE position > $1 ORDER BY position LIMIT $2",
+                )
+                .bind(signed(after))
+                .bind(limit)
+                .fetch_all(self.pool())
+                .await?
+            }
+        };
+        Ok(records.into_iter().map(Arc::new).collect::<Records>())
+    }
+
+    /// The last `limit` (at most 1,000) records of a session in order; only those of type `kind` if one is given.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn last_records(
+        &self,
+        session: SessionId,
+        kind: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let mut records: Vec<Record> = sqlx::query_as(
+            "SELECT position, stream, seq, at, kind, body FROM events \
+             WHERE stream = $1 AND (CAST($2 AS TEXT) IS NULL OR kind = $2) \
+             ORDER BY seq DESC LIMIT $3",
+        )
+        .bind(session.to_string())
+        .bind(kind)
+        .bind(signed(limit.min(MAX_READ) as u64))
+        .fetch_all(self.pool())
+        .await?;
+        records.reverse();
+        Ok(records)
+    }
+
+    /// The position of the last record in the log: where a reader starts who wants no history.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn last_position(&self) -> Result<u64, StoreError> {
+        let last: Option<i64> =
+            sqlx::query_scalar("SELECT MAX(position) FROM events").fetch_one(self.pool()).await?;
+        Ok(unsigned(last.unwrap_or_default()))
+    }
+}

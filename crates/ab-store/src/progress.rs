@@ -1,0 +1,45 @@
+//! How far a session is, beyond its status: what its driver needs after a restart.
+
+use ab_api::{EndReason, SessionStatus};
+use serde::{Deserialize, Serialize};
+
+/// The part of a session's state that clients do not see. Stored in the same row as the session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Progress {
+    /// Counts the attempts to run the session. Effects carry it, so that an executor can tell a repetition from a
+    /// new attempt.
+    pub generation: u32,
+    /// How many prompts were accepted.
+    pub prompts: u32,
+    /// The number of the last prompt that was given to the agent; 0 before the first.
+    pub turn: u32,
+    /// What the session does while it runs or is paused.
+    pub work: Work,
+    /// How the session is about to end, while it stops.
+    pub ending: Option<Ending>,
+}
+
+/// What a session does while it runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Work {
+    /// The workspace is being made.
+    #[default]
+    Provision,
+    /// The agent is being started.
+    Launch,
+    /// The agent waits for a prompt.
+    Idle,
+    /// The agent has a prompt, or may have it.
+    Turn,
+    /// The result is being delivered.
+    Deliver,
+}
+
+/// How a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ending {
+    /// The final status.
+    pub status: SessionStatus,
+    pub reason: EndReason,
+}

@@ -1,0 +1,51 @@
+//! The schema: migrations that are part of the program.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, SqlSafeStr, SqliteConnection, SqlitePool};
+
+use crate::error::StoreError;
+
+/// How many connections read at the same time.
+const READERS: u32 = 4;
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a reader waits for a connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+
+const MIGRATIONS: &[(i64, &str, &str)] =
+    &[(1, "sessions", include_str!("../migrations/0001_sessions.sql"))];
+
+/// Opens the database for writing and brings its schema up to date.
+pub(crate) async fn open_writer(path: &Path) -> Result<SqliteConnection, StoreError> {
+    let mut connection = options(path).connect().await?;
+    let migrations = MIGRATIONS.iter().map(|&(version, name, sql)| {
+        Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    });
+    let migrator = Migrator::with_migrations(migrations.collect());
+    migrator.run(&mut connection).await.map_err(|error| StoreError::Schema(error.to_string()))?;
+    Ok(connection)
+}
+
+/// Opens the readers.
+pub(crate) async fn open_readers(path: &Path) -> Result<SqlitePool, StoreError> {
+    let pool = SqlitePoolOptions::new()
+        .max_connections(READERS)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .connect_with(options(path).pragma("query_only", "on"))
+        .await?;
+    Ok(pool)
+}
+
+/// WAL with `synchronous = NORMAL`: a commit survives the end of the process, not always a power loss.
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .foreign_keys(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .disable_statement_logging()
+}

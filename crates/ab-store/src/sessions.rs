@@ -1,0 +1,356 @@
+//! Sessions: their rows, their list, and how they are made and changed.
+
+use ab_api::{Event, PageRequest, Session, SessionId, SessionStatus, Time};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::digest::sha256;
+use crate::error::StoreError;
+use crate::progress::Progress;
+use crate::record::{signed, unsigned};
+use crate::store::Store;
+use crate::writer::{Writing, from_json, to_json};
+
+/// How many of its last events a session shows.
+const RECENT_EVENTS: usize = 3;
+/// How long an idempotency key holds.
+const KEY_LIFETIME_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
+/// A session with the state of its driver.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionRecord {
+    pub session: Session,
+    pub progress: Progress,
+}
+
+/// A session to make.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    pub record: SessionRecord,
+    /// The first events of its stream.
+    pub events: Vec<Event>,
+    /// What makes a repeated request harmless.
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+/// A key that a client sends with a request, so that sending it again makes nothing new.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// Whose key it is. Keys of different callers do not meet.
+    pub scope: String,
+    pub key: String,
+    /// The request. Only its digest is stored.
+    pub request: Vec<u8>,
+    /// The answer to store and to give again.
+    pub answer: String,
+}
+
+/// What became of a [`NewSession`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Created {
+    /// The session was made.
+    Now,
+    /// A request with the same key made a session before. This was its answer.
+    Before { answer: String },
+}
+
+/// Which sessions a list has. The default has all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionFilter {
+    /// Sessions with one of these statuses; all if empty.
+    pub statuses: Vec<SessionStatus>,
+    pub tenant: Option<String>,
+    pub project: Option<String>,
+    pub agent: Option<String>,
+    pub repo: Option<String>,
+    /// A label and its value.
+    pub label: Option<(String, String)>,
+}
+
+impl Store {
+    /// Stores a new session, its first prompt, its first events, and the answer of its idempotency key, in one
+    /// transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::Exists`] if the id did.
+    pub async fn create_session(&self, new: NewSession) -> Result<Created, StoreError> {
+        self.write(move |writing| Box::pin(create(writing, new))).await
+    }
+
+    /// Stores a changed session together with the events that describe the change.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is no such session.
+    pub async fn save_session(
+        &self,
+        record: SessionRecord,
+        events: Vec<Event>,
+    ) -> Result<(), StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                update(writing, &record).await?;
+                writing.append(record.session.id, &events).await
+            })
+        })
+        .await
+    }
+
+    /// Stores the next prompt of a session together with the changed session.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Exists`] if the session has a prompt with this number.
+    pub async fn add_prompt(
+        &self,
+        record: SessionRecord,
+        prompt: String,
+        events: Vec<Event>,
+    ) -> Result<(), StoreError> {
+        self.write(move |writing| {
+            Box::pin(async move {
+                let id = record.session.id;
+                insert_prompt(writing, id, record.progress.prompts, &prompt).await?;
+                update(writing, &record).await?;
+                writing.append(id, &events).await
+            })
+        })
+        .await
+    }
+
+    /// The text of a prompt.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none with this number.
+    pub async fn prompt(&self, session: SessionId, number: u32) -> Result<String, StoreError> {
+        let sql = "SELECT prompt FROM prompts WHERE session = $1 AND number = $2";
+        let query = sqlx::query_scalar(sql).bind(session.to_string()).bind(i64::from(number));
+        Ok(query.fetch_one(self.pool()).await?)
+    }
+
+    /// A session with its driver's state, as the driver stored it.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn session_record(&self, id: SessionId) -> Result<SessionRecord, StoreError> {
+        let sql = "SELECT body, progress FROM sessions WHERE id = $1";
+        let row = sqlx::query(sql).bind(id.to_string()).fetch_one(self.pool()).await?;
+        record(&row)
+    }
+
+    /// A session as clients see it: with open approvals and recent events.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::NotFound`] if there is none.
+    pub async fn session(&self, id: SessionId) -> Result<Session, StoreError> {
+        let session = self.session_record(id).await?.session;
+        self.complete(session).await
+    }
+
+    /// A page of the sessions that pass the filter, newest first, and how many pass it in all.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn sessions(
+        &self,
+        filter: &SessionFilter,
+        page: PageRequest,
+    ) -> Result<(Vec<Session>, u64), StoreError> {
+        let statuses: Vec<&str> = filter.statuses.iter().map(|status| status.as_str()).collect();
+        let statuses = (!statuses.is_empty()).then(|| format!(",{},", statuses.join(",")));
+        let (name, value) = filter.label.clone().unzip();
+        let total: i64 = sqlx::query_scalar(COUNT)
+            .bind(&statuses)
+            .bind(&filter.tenant)
+            .bind(&filter.project)
+            .bind(&filter.agent)
+            .bind(&filter.repo)
+            .bind(&name)
+            .bind(&value)
+            .fetch_one(self.pool())
+            .await?;
+        let rows = sqlx::query(LIST)
+            .bind(&statuses)
+            .bind(&filter.tenant)
+            .bind(&filter.project)
+            .bind(&filter.agent)
+            .bind(&filter.repo)
+            .bind(&name)
+            .bind(&value)
+            .bind(i64::from(page.per_page()))
+            .bind(signed(page.offset()))
+            .fetch_all(self.pool())
+            .await?;
+        let mut sessions = Vec::with_capacity(rows.len());
+        for row in &rows {
+            sessions.push(self.complete(record(row)?.session).await?);
+        }
+        Ok((sessions, unsigned(total)))
+    }
+
+    /// Every session that has not ended, oldest first: what a server takes up again when it starts.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the database.
+    pub async fn live_sessions(&self) -> Result<Vec<SessionRecord>, StoreError> {
+        let sql = "SELECT body, progress FROM sessions WHERE live = 1 ORDER BY id";
+        let rows = sqlx::query(sql).fetch_all(self.pool()).await?;
+        rows.iter().map(record).collect()
+    }
+
+    async fn complete(&self, mut session: Session) -> Result<Session, StoreError> {
+        if session.status.is_terminal() {
+            return Ok(session);
+        }
+        let sql = "SELECT COUNT(*) FROM approvals WHERE session = $1 AND status = 'pending'";
+        let open: i64 =
+            sqlx::query_scalar(sql).bind(session.id.to_string()).fetch_one(self.pool()).await?;
+        session.open_approvals = u32::try_from(open).unwrap_or(u32::MAX);
+        if open > 0 && session.activity == Some(ab_api::Activity::Working) {
+            session.activity = Some(ab_api::Activity::AwaitingApproval);
+        }
+        let recent = self.last_records(session.id, None, RECENT_EVENTS).await?;
+        session.recent_events = recent.iter().map(|it| it.event()).collect::<Result<_, _>>()?;
+        Ok(session)
+    }
+}
+
+const COUNT: &str = "SELECT COUNT(*) FROM sessions \
+     WHERE (CAST($1 AS TEXT) IS NULL OR $1 LIKE '%,' || status || ',%') \
+     AND (CAST($2 AS TEXT) IS NULL OR tenant = $2) \
+     AND (CAST($3 AS TEXT) IS NULL OR project = $3) \
+     AND (CAST($4 AS TEXT) IS NULL OR agent = $4) \
+     AND (CAST($5 AS TEXT) IS NULL OR repo = $5) \
+     AND (CAST($6 AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM session_labels \
+         WHERE session = sessions.id AND name = $6 AND value = $7))";
+
+const LIST: &str = "SELECT body, progress FROM sessions \
+     WHERE (CAST($1 AS TEXT) IS NULL OR $1 LIKE '%,' || status || ',%') \
+     AND (CAST($2 AS TEXT) IS NULL OR tenant = $2) \
+     AND (CAST($3 AS TEXT) IS NULL OR project = $3) \
+     AND (CAST($4 AS TEXT) IS NULL OR agent = $4) \
+     AND (CAST($5 AS TEXT) IS NULL OR repo = $5) \
+     AND (CAST($6 AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM session_labels \
+         WHERE session = sessions.id AND name = $6 AND value = $7)) \
+     ORDER BY id DESC LIMIT $8 OFFSET $9";
+
+async fn create(writing: &mut Writing, new: NewSession) -> Result<Created, StoreError> {
+    let now = Time::now().as_millis();
+    if let Some(key) = &new.idempotency {
+        sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
+            .bind(now - KEY_LIFETIME_MILLIS)
+            .execute(&mut writing.connection)
+            .await?;
+        if let Some(before) = answer_before(writing, key).await? {
+            return before;
+        }
+        sqlx::query(
+            "INSERT INTO idempotency_keys (scope, key, digest, answer, created) \
+             VALUES ($1, $2, $3, $4, $5)",
+        )
+        .bind(&key.scope)
+        .bind(&key.key)
+        .bind(sha256(&key.request))
+        .bind(&key.answer)
+        .bind(now)
+        .execute(&mut writing.connection)
+        .await?;
+    }
+    let session = &new.record.session;
+    sqlx::query(
+        "INSERT INTO sessions \
+         (id, tenant, project, status, live, agent, repo, created, updated, body, progress) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    )
+    .bind(session.id.to_string())
+    .bind(&session.tenant_id)
+    .bind(&session.project_id)
+    .bind(session.status.as_str())
+    .bind(live(session))
+    .bind(&session.agent.kind)
+    .bind(&session.repo.url)
+    .bind(session.created_at.as_millis())
+    .bind(session.updated_at.as_millis())
+    .bind(to_json("session", session)?)
+    .bind(to_json("session", &new.record.progress)?)
+    .execute(&mut writing.connection)
+    .await?;
+    for (name, value) in &session.labels {
+        sqlx::query("INSERT INTO session_labels (session, name, value) VALUES ($1, $2, $3)")
+            .bind(session.id.to_string())
+            .bind(name)
+            .bind(value)
+            .execute(&mut writing.connection)
+            .await?;
+    }
+    insert_prompt(writing, session.id, 1, &session.prompt).await?;
+    writing.append(session.id, &new.events).await?;
+    Ok(Created::Now)
+}
+
+/// The outcome of an earlier request with the same key.
+async fn answer_before(
+    writing: &mut Writing,
+    key: &IdempotencyKey,
+) -> Result<Option<Result<Created, StoreError>>, StoreError> {
+    let sql = "SELECT digest, answer FROM idempotency_keys WHERE scope = $1 AND key = $2";
+    let query = sqlx::query(sql).bind(&key.scope).bind(&key.key);
+    let Some(row) = query.fetch_optional(&mut writing.connection).await? else { return Ok(None) };
+    let digest: &str = row.try_get("digest")?;
+    if digest != sha256(&key.request) {
+        return Ok(Some(Err(StoreError::KeyReused)));
+    }
+    Ok(Some(Ok(Created::Before { answer: row.try_get("answer")? })))
+}
+
+async fn insert_prompt(
+    writing: &mut Writing,
+    session: SessionId,
+    number: u32,
+    prompt: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO prompts (session, number, prompt) VALUES ($1, $2, $3)")
+        .bind(session.to_string())
+        .bind(i64::from(number))
+        .bind(prompt)
+        .execute(&mut writing.connection)
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn update(
+    writing: &mut Writing,
+    record: &SessionRecord,
+) -> Result<(), StoreError> {
+    let session = &record.session;
+    let done = sqlx::query(
+        "UPDATE sessions SET status = $2, live = $3, updated = $4, body = $5, progress = $6 \
+         WHERE id = $1",
+    )
+    .bind(session.id.to_string())
+    .bind(session.status.as_str())
+    .bind(live(session))
+    .bind(session.updated_at.as_millis())
+    .bind(to_json("session", session)?)
+    .bind(to_json("session", &record.progress)?)
+    .execute(&mut writing.connection)
+    .await?;
+    if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+}
+
+fn live(session: &Session) -> i64 {
+    i64::from(!session.status.is_terminal())
+}
+
+fn record(row: &SqliteRow) -> Result<SessionRecord, StoreError> {
+    Ok(SessionRecord {
+        session: from_json("session", row.try_get("body")?)?,
+        progress: from_json("session", row.try_get("progress")?)?,
+    })
+}

@@ -1,0 +1,128 @@
+//! The handle: opens the database, hands changes to the writer, and gives readers a connection.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use ab_api::ApprovalId;
+use futures_util::future::BoxFuture;
+use sqlx::SqlitePool;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::data_dir::DataDir;
+use crate::error::StoreError;
+use crate::follow::{Follow, Scope};
+use crate::record::Record;
+use crate::schema;
+use crate::tail::{Tails, lock};
+use crate::writer::{Order, QUEUE, Typed, Writer, Writing};
+
+/// The durable state of a server. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    orders: mpsc::Sender<Order>,
+    pool: SqlitePool,
+    readers: Arc<Readers>,
+    closed: watch::Sender<bool>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    /// Keeps other processes out as long as the store exists.
+    data_dir: DataDir,
+}
+
+/// Those who wait for what the writer commits.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    pub(crate) tails: Tails,
+    /// Tasks that wait for the decision on an approval.
+    pub(crate) decisions: Mutex<HashMap<ApprovalId, watch::Sender<()>>>,
+}
+
+impl Readers {
+    pub(crate) fn publish(&self, records: &[Arc<Record>], decided: &[ApprovalId]) {
+        self.tails.publish(records);
+        for id in decided {
+            // Dropping the sender wakes its receivers.
+            lock(&self.decisions).remove(id);
+        }
+    }
+}
+
+impl Store {
+    /// Opens the database of the data directory, makes it where it is missing, and starts the writer.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Schema`] for a database of a newer version, and errors of the database.
+    pub async fn open(data_dir: DataDir) -> Result<Self, StoreError> {
+        let path = data_dir.database()?;
+        let connection = schema::open_writer(&path).await?;
+        let pool = schema::open_readers(&path).await?;
+        let readers = Arc::new(Readers { tails: Tails::new(), decisions: Mutex::default() });
+        let (orders, queue) = mpsc::channel(QUEUE);
+        let writer = Writer::new(connection, queue, Arc::clone(&readers)).await?;
+        let writer = Mutex::new(Some(tokio::spawn(writer.run())));
+        let closed = watch::Sender::new(false);
+        Ok(Self { shared: Arc::new(Shared { orders, pool, readers, closed, writer, data_dir }) })
+    }
+
+    /// The data directory.
+    pub fn data_dir(&self) -> &DataDir {
+        &self.shared.data_dir
+    }
+
+    /// Commits what was handed over, ends all followers and closes the database. Further calls fail with
+    /// [`StoreError::Closed`].
+    pub async fn close(&self) {
+        self.shared.closed.send_replace(true);
+        // The queue is closed if another caller was first.
+        let _ = self.shared.orders.send(Order::Close).await;
+        let writer = lock(&self.shared.writer).take();
+        if let Some(writer) = writer
+            && let Err(error) = writer.await
+        {
+            tracing::error!(%error, "the writer of the store panicked");
+        }
+        self.shared.pool.close().await;
+    }
+
+    /// Follows the log after a cursor: first the stored records, then new ones, without a gap or a repetition.
+    pub fn follow(&self, scope: Scope, after: u64) -> Follow {
+        Follow::new(self.clone(), scope, after)
+    }
+
+    /// Performs `work` in a transaction and gives its value after the commit.
+    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>> + Send + 'static,
+    {
+        let (change, answer) = Typed::new(work);
+        let order = Order::Change(Box::new(change));
+        self.shared.orders.send(order).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) fn pool(&self) -> &SqlitePool {
+        &self.shared.pool
+    }
+
+    pub(crate) fn tails(&self) -> &Tails {
+        &self.shared.readers.tails
+    }
+
+    pub(crate) fn closed(&self) -> watch::Receiver<bool> {
+        self.shared.closed.subscribe()
+    }
+
+    /// Is closed when the approval is decided.
+    pub(crate) fn decision_signal(&self, id: ApprovalId) -> watch::Receiver<()> {
+        let mut decisions = lock(&self.shared.readers.decisions);
+        decisions.retain(|_, sender| sender.receiver_count() > 0);
+        decisions.entry(id).or_insert_with(|| watch::Sender::new(())).subscribe()
+    }
+}

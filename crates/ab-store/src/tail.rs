@@ -1,0 +1,128 @@
+//! The end of the log in memory, shared by all readers, and the wake-up of those that wait.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ab_api::SessionId;
+use tokio::sync::watch;
+
+use crate::record::{Record, Records};
+
+/// How many records one tail keeps.
+const MAX_RECORDS: usize = 256;
+/// How many bytes the records of one tail take.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// The tails of the whole log and of every session that has readers.
+#[derive(Debug)]
+pub(crate) struct Tails {
+    all: Arc<Tail>,
+    /// Sessions without readers have no tail: the entry is dropped with its last reader.
+    sessions: Mutex<HashMap<SessionId, Weak<Tail>>>,
+}
+
+/// The last records of one stream, in order and without a gap.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    ring: Mutex<Ring>,
+    /// The cursor of the newest record.
+    newest: watch::Sender<u64>,
+    /// Which number of a record is its cursor in this stream.
+    cursor: fn(&Record) -> u64,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    records: VecDeque<Arc<Record>>,
+    bytes: usize,
+}
+
+/// What a tail knows about the records after a cursor.
+pub(crate) enum Known {
+    /// The next records; none if the cursor is at the end.
+    Next(Records),
+    /// The tail starts later: ask the database.
+    Older,
+}
+
+impl Tails {
+    pub(crate) fn new() -> Self {
+        let all = Arc::new(Tail::new(|record| record.position));
+        Self { all, sessions: Mutex::default() }
+    }
+
+    /// The tail of the whole log.
+    pub(crate) fn all(&self) -> Arc<Tail> {
+        Arc::clone(&self.all)
+    }
+
+    /// The tail of one session.
+    pub(crate) fn session(&self, id: SessionId) -> Arc<Tail> {
+        let mut sessions = lock(&self.sessions);
+        if let Some(tail) = sessions.get(&id).and_then(Weak::upgrade) {
+            return tail;
+        }
+        sessions.retain(|_, tail| tail.strong_count() > 0);
+        let tail = Arc::new(Tail::new(|record| record.seq));
+        sessions.insert(id, Arc::downgrade(&tail));
+        tail
+    }
+
+    /// Adds committed records and wakes their readers.
+    pub(crate) fn publish(&self, records: &[Arc<Record>]) {
+        for record in records {
+            self.all.push(record);
+            let tail = lock(&self.sessions).get(&record.session).and_then(Weak::upgrade);
+            if let Some(tail) = tail {
+                tail.push(record);
+            }
+        }
+    }
+}
+
+impl Tail {
+    fn new(cursor: fn(&Record) -> u64) -> Self {
+        Self { ring: Mutex::default(), newest: watch::Sender::new(0), cursor }
+    }
+
+    /// Signals every new record.
+    pub(crate) fn wake_up(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// The cursor of `record` in this stream.
+    pub(crate) fn cursor(&self, record: &Record) -> u64 {
+        (self.cursor)(record)
+    }
+
+    /// At most `limit` records after `cursor`.
+    pub(crate) fn after(&self, cursor: u64, limit: usize) -> Known {
+        let ring = lock(&self.ring);
+        let Some(first) = ring.records.front().map(|record| self.cursor(record)) else {
+            return Known::Older;
+        };
+        if cursor + 1 < first {
+            return Known::Older;
+        }
+        let skip = usize::try_from(cursor + 1 - first).unwrap_or(usize::MAX);
+        Known::Next(ring.records.iter().skip(skip).take(limit).cloned().collect())
+    }
+
+    fn push(&self, record: &Arc<Record>) {
+        let mut ring = lock(&self.ring);
+        ring.bytes += record.bytes();
+        ring.records.push_back(Arc::clone(record));
+        while ring.records.len() > MAX_RECORDS || (ring.bytes > MAX_BYTES && ring.records.len() > 1)
+        {
+            let dropped = ring.records.pop_front().map_or(0, |record| record.bytes());
+            ring.bytes = ring.bytes.saturating_sub(dropped);
+        }
+        drop(ring);
+        self.newest.send_replace(self.cursor(record));
+    }
+}
+
+/// The lock's value. Every section leaves it whole, so a panic elsewhere does not matter.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,264 @@
+//! The one task that writes. Changes that wait at the same time are committed together.
+
+use std::sync::Arc;
+
+use ab_api::{ApprovalId, Event, SessionId};
+use futures_util::future::BoxFuture;
+use sqlx::{Connection, SqliteConnection};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::StoreError;
+use crate::record::{MAX_EVENT_BYTES, Record, Records, signed, unsigned};
+use crate::store::Readers;
+
+/// How many changes wait for the writer before callers wait to hand theirs over.
+pub(crate) const QUEUE: usize = 1024;
+/// How many changes one commit has at most.
+const GROUP: usize = 128;
+
+/// A change that waits for its commit.
+pub(crate) trait Change: Send {
+    /// Performs the change within the open transaction.
+    fn perform<'a>(&'a mut self, writing: &'a mut Writing)
+    -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Tells the caller how it ended. Called after the commit.
+    fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
+}
+
+/// What the writer can be told.
+pub(crate) enum Order {
+    Change(Box<dyn Change>),
+    /// End after everything that was handed over before.
+    Close,
+}
+
+/// A [`Change`] that gives its caller a value.
+pub(crate) struct Typed<F, T> {
+    work: Option<F>,
+    value: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<F, T> Typed<F, T> {
+    pub(crate) fn new(work: F) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+        let (reply, answer) = oneshot::channel();
+        (Self { work: Some(work), value: None, reply }, answer)
+    }
+}
+
+impl<F, T> Change for Typed<F, T>
+where
+    T: Send,
+    F: for<'a> FnOnce(&'a mut Writing) -> BoxFuture<'a, Result<T, StoreError>> + Send,
+{
+    fn perform<'a>(
+        &'a mut self,
+        writing: &'a mut Writing,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let work = self.work.take().ok_or(StoreError::Closed)?;
+            self.value = Some(work(writing).await?);
+            Ok(())
+        })
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let Self { value, reply, .. } = *self;
+        let answer = outcome.and_then(|()| value.ok_or(StoreError::Closed));
+        // A caller that no longer waits needs no answer; the change is committed all the same.
+        let _ = reply.send(answer);
+    }
+}
+
+/// The open transaction, as a change sees it.
+pub(crate) struct Writing {
+    pub(crate) connection: SqliteConnection,
+    /// The position of the last record.
+    position: u64,
+    appended: Records,
+    decided: Vec<ApprovalId>,
+}
+
+impl Writing {
+    /// Appends `events` to the session's stream.
+    pub(crate) async fn append(
+        &mut self,
+        session: SessionId,
+        events: &[Event],
+    ) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let stream = session.to_string();
+        let last: Option<i64> = sqlx::query_scalar("SELECT MAX(seq) FROM events WHERE stream = $1")
+            .bind(&stream)
+            .fetch_one(&mut self.connection)
+            .await?;
+        let mut seq = unsigned(last.unwrap_or_default());
+        for event in events {
+            let json = to_json("event", event)?;
+            if json.len() > MAX_EVENT_BYTES {
+                let (bytes, limit) = (json.len(), MAX_EVENT_BYTES);
+                return Err(StoreError::TooLarge { what: "an event", bytes, limit });
+            }
+            seq += 1;
+            self.position += 1;
+            let kind = event.kind.name();
+            sqlx::query(
+                "INSERT INTO events (position, stream, seq, at, kind, body) \
+                 VALUES ($1, $2, $3, $4, $5, $6)",
+            )
+            .bind(signed(self.position))
+            .bind(&stream)
+            .bind(signed(seq))
+            .bind(event.ts.as_millis())
+            .bind(kind)
+            .bind(&json)
+            .execute(&mut self.connection)
+            .await?;
+            let (position, kind) = (self.position, kind.to_owned());
+            let record = Record { position, session, seq, at: event.ts, kind, json };
+            self.appended.push(Arc::new(record));
+        }
+        Ok(())
+    }
+
+    /// Wakes those who wait for the decision on `approval`, after the commit.
+    pub(crate) fn decided(&mut self, approval: ApprovalId) {
+        self.decided.push(approval);
+    }
+
+    /// Runs one change. A change that fails leaves no trace in the transaction.
+    async fn run(&mut self, change: &mut dyn Change) -> Result<(), StoreError> {
+        let (position, appended, decided) =
+            (self.position, self.appended.len(), self.decided.len());
+        self.execute("SAVEPOINT one_change").await?;
+        let outcome = change.perform(self).await;
+        if outcome.is_err() {
+            self.position = position;
+            self.appended.truncate(appended);
+            self.decided.truncate(decided);
+            self.execute("ROLLBACK TO one_change").await?;
+        }
+        self.execute("RELEASE one_change").await?;
+        outcome
+    }
+
+    async fn execute(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        sqlx::query(sql).execute(&mut self.connection).await?;
+        Ok(())
+    }
+}
+
+/// The writer task's state.
+pub(crate) struct Writer {
+    writing: Writing,
+    orders: mpsc::Receiver<Order>,
+    readers: Arc<Readers>,
+}
+
+impl Writer {
+    pub(crate) async fn new(
+        mut connection: SqliteConnection,
+        orders: mpsc::Receiver<Order>,
+        readers: Arc<Readers>,
+    ) -> Result<Self, StoreError> {
+        let position = last_position(&mut connection).await?;
+        let (appended, decided) = (Vec::new(), Vec::new());
+        Ok(Self { writing: Writing { connection, position, appended, decided }, orders, readers })
+    }
+
+    /// Commits changes until the store is closed.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let mut group = Vec::new();
+            let mut is_closing = false;
+            match self.orders.recv().await {
+                None => break,
+                Some(Order::Close) => is_closing = true,
+                Some(Order::Change(change)) => group.push(change),
+            }
+            while group.len() < GROUP && !is_closing {
+                match self.orders.try_recv() {
+                    Ok(Order::Change(change)) => group.push(change),
+                    Ok(Order::Close) => is_closing = true,
+                    Err(_) => break,
+                }
+            }
+            if !group.is_empty() {
+                self.commit(group).await;
+            }
+            if is_closing {
+                break;
+            }
+        }
+        self.orders.close();
+        if let Err(error) = self.writing.connection.close().await {
+            tracing::warn!(%error, "cannot close the database");
+        }
+    }
+
+    async fn commit(&mut self, group: Vec<Box<dyn Change>>) {
+        let position = self.writing.position;
+        let mut outcomes = Vec::with_capacity(group.len());
+        match self.transact(group, &mut outcomes).await {
+            Ok(()) => self.readers.publish(&self.writing.appended, &self.writing.decided),
+            Err(error) => {
+                self.writing.position = position;
+                // After a failed commit SQLite may or may not have ended the transaction.
+                let _ = self.writing.execute("ROLLBACK").await;
+                for (_, outcome) in &mut outcomes {
+                    *outcome = Err(error.clone());
+                }
+            }
+        }
+        self.writing.appended.clear();
+        self.writing.decided.clear();
+        for (change, outcome) in outcomes {
+            change.finish(outcome);
+        }
+    }
+
+    async fn transact(
+        &mut self,
+        group: Vec<Box<dyn Change>>,
+        outcomes: &mut Vec<(Box<dyn Change>, Result<(), StoreError>)>,
+    ) -> Result<(), StoreError> {
+        // Every change gets an outcome, also where the transaction cannot begin.
+        outcomes.extend(group.into_iter().map(|change| (change, Ok(()))));
+        self.writing.execute("BEGIN IMMEDIATE").await?;
+        for (change, outcome) in outcomes.iter_mut() {
+            *outcome = self.writing.run(change.as_mut()).await;
+            if let Err(error) = outcome
+                && error.is_fatal()
+            {
+                return Err(error.clone());
+            }
+        }
+        self.writing.execute("COMMIT").await
+    }
+}
+
+async fn last_position(connection: &mut SqliteConnection) -> Result<u64, StoreError> {
+    let last: Option<i64> =
+        sqlx::query_scalar("SELECT MAX(position) FROM events").fetch_one(connection).await?;
+    Ok(unsigned(last.unwrap_or_default()))
+}
+
+/// `value` as JSON text.
+pub(crate) fn to_json<T: serde::Serialize>(
+    what: &'static str,
+    value: &T,
+) -> Result<String, StoreError> {
+    serde_json::to_string(value)
+        .map_err(|error| StoreError::Corrupt { what, problem: error.to_string() })
+}
+
+/// The value that the JSON text `json` describes.
+pub(crate) fn from_json<T: serde::de::DeserializeOwned>(
+    what: &'static str,
+    json: &str,
+) -> Result<T, StoreError> {
+    serde_json::from_str(json)
+        .map_err(|error| StoreError::Corrupt { what, problem: error.to_string() })
+}

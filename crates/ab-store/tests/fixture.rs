@@ -1,0 +1,75 @@
+//! A store in a directory of its own, and sessions to put into it.
+
+use std::collections::BTreeMap;
+
+use ab_api::{
+    Event, EventKind, LogLevel, LogSource, NewTask, Offers, Session, SessionId, SessionStatus, Time,
+};
+use ab_store::{DataDir, NewSession, Progress, SessionRecord, Store};
+use tempfile::TempDir;
+
+pub(crate) struct Scratch {
+    pub(crate) dir: TempDir,
+    pub(crate) store: Store,
+}
+
+pub(crate) async fn scratch() -> Scratch {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let store = open(&dir).await;
+    Scratch { dir, store }
+}
+
+pub(crate) async fn open(dir: &TempDir) -> Store {
+    let data = DataDir::open(dir.path().join("data")).expect("lock the data directory");
+    Store::open(data).await.expect("open the store")
+}
+
+impl Scratch {
+    /// The same directory in a new store, as after a restart.
+    pub(crate) async fn reopen(self) -> Self {
+        let Self { dir, store } = self;
+        store.close().await;
+        drop(store);
+        let store = open(&dir).await;
+        Self { dir, store }
+    }
+}
+
+pub(crate) fn session(prompt: &str) -> Session {
+    let body = format!(
+        r#"{{"prompt":"{prompt}","projectId":"shop","repo":{{"url":"https://h/x"}},
+            "agent":{{"type":"scripted"}},"labels":{{"p":"{prompt}"}}}}"#
+    );
+    let agents = BTreeMap::from([("scripted".to_owned(), Vec::new())]);
+    let offers = Offers { agents, ..Offers::default() };
+    let task = NewTask::check(body.as_bytes(), &offers).expect("a valid task");
+    Session::queued(SessionId::generate(), task, Time::now())
+}
+
+pub(crate) fn new_session(session: Session) -> NewSession {
+    let progress = Progress { prompts: 1, ..Progress::default() };
+    let events = vec![status(session.status)];
+    NewSession { record: SessionRecord { session, progress }, events, idempotency: None }
+}
+
+/// Stores a session and gives its id.
+pub(crate) async fn stored(store: &Store, prompt: &str) -> SessionId {
+    let session = session(prompt);
+    let id = session.id;
+    store.create_session(new_session(session)).await.expect("create");
+    id
+}
+
+pub(crate) fn status(status: SessionStatus) -> Event {
+    let (activity, reason, message) = (None, None, None);
+    Event::now(EventKind::Status { status, activity, reason, message })
+}
+
+pub(crate) fn line(text: &str) -> Event {
+    Event::now(EventKind::Log {
+        level: LogLevel::Info,
+        message: text.to_owned(),
+        source: LogSource::Agent,
+        tool_execution_id: None,
+    })
+}

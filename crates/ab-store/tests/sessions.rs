@@ -1,0 +1,187 @@
+//! Sessions: creation, idempotency keys, lists.
+
+use ab_api::{Activity, PageRequest, SessionId, SessionStatus};
+use ab_store::{
+    Created, IdempotencyKey, NewSession, Progress, Scope, SessionFilter, SessionRecord, StoreError,
+    Work,
+};
+
+use crate::fixture::{line, new_session, scratch, session, status, stored};
+
+#[tokio::test]
+async fn a_session_survives_a_restart_with_its_progress() {
+    let scratch = scratch().await;
+    let id = stored(&scratch.store, "a").await;
+    let mut record = scratch.store.session_record(id).await.expect("read");
+    record.session.status = SessionStatus::Running;
+    record.session.activity = Some(Activity::Working);
+    record.progress =
+        Progress { generation: 1, prompts: 1, turn: 1, work: Work::Turn, ending: None };
+    let events = vec![status(SessionStatus::Running)];
+    scratch.store.save_session(record.clone(), events).await.expect("save");
+    let scratch = scratch.reopen().await;
+    assert_eq!(scratch.store.live_sessions().await.expect("read"), [record]);
+    let session = scratch.store.session(id).await.expect("read");
+    assert_eq!(session.recent_events.len(), 2);
+    assert_eq!(scratch.store.prompt(id, 1).await.expect("read"), "a");
+}
+
+#[tokio::test]
+async fn recent_events_are_the_last_three_of_a_live_session() {
+    let scratch = scratch().await;
+    let id = stored(&scratch.store, "a").await;
+    scratch.store.append(id, (0..5).map(|n| line(&n.to_string())).collect()).await.expect("append");
+    let session = scratch.store.session(id).await.expect("read");
+    assert_eq!(session.recent_events.len(), 3);
+    let mut record = scratch.store.session_record(id).await.expect("read");
+    record.session.status = SessionStatus::Completed;
+    scratch.store.save_session(record, vec![status(SessionStatus::Completed)]).await.expect("save");
+    let session = scratch.store.session(id).await.expect("read");
+    assert_eq!(session.recent_events, []);
+    assert_eq!(scratch.store.live_sessions().await.expect("read"), []);
+}
+
+#[tokio::test]
+async fn a_state_and_its_events_fail_together() {
+    let scratch = scratch().await;
+    let id = stored(&scratch.store, "a").await;
+    let mut record = scratch.store.session_record(id).await.expect("read");
+    record.session.status = SessionStatus::Running;
+    let events = vec![line(&"x".repeat(100_000))];
+    scratch.store.save_session(record, events).await.expect_err("the event is too large");
+    let session = scratch.store.session(id).await.expect("read");
+    assert_eq!(session.status, SessionStatus::Queued);
+}
+
+#[tokio::test]
+async fn an_unknown_session_is_not_found() {
+    let scratch = scratch().await;
+    let error = scratch.store.session(SessionId::generate()).await.expect_err("unknown");
+    assert!(matches!(error, StoreError::NotFound), "{error}");
+    let record = SessionRecord { session: session("x"), progress: Progress::default() };
+    let error = scratch.store.save_session(record, vec![line("x")]).await.expect_err("unknown");
+    assert!(matches!(error, StoreError::NotFound), "{error}");
+    assert_eq!(scratch.store.records(Scope::All, 0, 10).await.expect("read"), []);
+}
+
+fn keyed(request: &str) -> NewSession {
+    let session = session("k");
+    let answer = session.id.to_string();
+    let idempotency = Some(IdempotencyKey {
+        scope: "ana".to_owned(),
+        key: "key-1".to_owned(),
+        request: request.as_bytes().to_vec(),
+        answer,
+    });
+    NewSession { idempotency, ..new_session(session) }
+}
+
+#[tokio::test]
+async fn a_repeated_request_gets_the_first_answer() {
+    let scratch = scratch().await;
+    let first = keyed("request");
+    let answer = first.record.session.id.to_string();
+    let racing: Vec<_> = (0..8)
+        .map(|_| {
+            let store = scratch.store.clone();
+            tokio::spawn(async move { store.create_session(keyed("request")).await })
+        })
+        .collect();
+    drop(first);
+    let mut created = 0;
+    for attempt in racing {
+        if attempt.await.expect("a task").expect("no conflict") == Created::Now {
+            created += 1;
+        }
+    }
+    assert_eq!(created, 1);
+    let scratch = scratch.reopen().await;
+    let again = scratch.store.create_session(keyed("request")).await.expect("the same request");
+    let Created::Before { answer: stored } = again else { panic!("made twice") };
+    assert_ne!(stored, answer);
+    let (_, total) = scratch
+        .store
+        .sessions(&SessionFilter::default(), PageRequest::default())
+        .await
+        .expect("list");
+    assert_eq!(total, 1);
+}
+
+#[tokio::test]
+async fn a_key_with_another_request_is_a_conflict() {
+    let scratch = scratch().await;
+    scratch.store.create_session(keyed("one")).await.expect("create");
+    let error = scratch.store.create_session(keyed("two")).await.expect_err("another request");
+    assert!(matches!(error, StoreError::KeyReused), "{error}");
+    let mut elsewhere = keyed("two");
+    if let Some(key) = &mut elsewhere.idempotency {
+        key.scope = "bob".to_owned();
+    }
+    let made = scratch.store.create_session(elsewhere).await.expect("another caller");
+    assert_eq!(made, Created::Now);
+}
+
+#[tokio::test]
+async fn lists_are_filtered_paged_and_newest_first() {
+    let scratch = scratch().await;
+    let mut ids = Vec::new();
+    for number in 0..5 {
+        ids.push(stored(&scratch.store, &format!("p{number}")).await);
+    }
+    ids.sort();
+    ids.reverse();
+    let mut record = scratch.store.session_record(ids[0]).await.expect("read");
+    record.session.status = SessionStatus::Running;
+    scratch.store.save_session(record, Vec::new()).await.expect("save");
+
+    let list = async |filter: SessionFilter, page, per_page| {
+        let request = PageRequest { page: Some(page), per_page: Some(per_page) };
+        let (sessions, total) = scratch.store.sessions(&filter, request).await.expect("list");
+        (sessions.into_iter().map(|it| it.id).collect::<Vec<_>>(), total)
+    };
+    assert_eq!(list(SessionFilter::default(), 1, 20).await, (ids.clone(), 5));
+    assert_eq!(list(SessionFilter::default(), 2, 2).await, (ids[2..4].to_vec(), 5));
+    assert_eq!(list(SessionFilter::default(), 9, 20).await, (Vec::new(), 5));
+    let by = |statuses: &[SessionStatus]| SessionFilter {
+        statuses: statuses.to_vec(),
+        ..SessionFilter::default()
+    };
+    assert_eq!(list(by(&[SessionStatus::Running]), 1, 20).await, (vec![ids[0]], 1));
+    assert_eq!(list(by(&[SessionStatus::Failed]), 1, 20).await.1, 0);
+    let both = by(&[SessionStatus::Running, SessionStatus::Queued]);
+    assert_eq!(list(both, 1, 20).await.1, 5);
+    let text = |value: &str| Some(value.to_owned());
+    let table = [
+        (SessionFilter { project: text("shop"), ..SessionFilter::default() }, 5),
+        (SessionFilter { project: text("other"), ..SessionFilter::default() }, 0),
+        (SessionFilter { tenant: text("t"), ..SessionFilter::default() }, 0),
+        (SessionFilter { agent: text("scripted"), ..SessionFilter::default() }, 5),
+        (SessionFilter { repo: text("https://h/x"), ..SessionFilter::default() }, 5),
+        (SessionFilter { repo: text("%"), ..SessionFilter::default() }, 0),
+        (
+            SessionFilter {
+                label: Some(("p".to_owned(), "p3".to_owned())),
+                ..SessionFilter::default()
+            },
+            1,
+        ),
+    ];
+    for (filter, expect) in table {
+        assert_eq!(list(filter.clone(), 1, 20).await.1, expect, "{filter:?}");
+    }
+}
+
+#[tokio::test]
+async fn prompts_are_kept_by_number() {
+    let scratch = scratch().await;
+    let id = stored(&scratch.store, "first").await;
+    let mut record = scratch.store.session_record(id).await.expect("read");
+    record.progress.prompts = 2;
+    let add = |record: &SessionRecord| {
+        scratch.store.add_prompt(record.clone(), "second".to_owned(), vec![line("x")])
+    };
+    add(&record).await.expect("add");
+    let error = add(&record).await.expect_err("the number is taken");
+    assert!(matches!(error, StoreError::Exists), "{error}");
+    assert_eq!(scratch.store.prompt(id, 2).await.expect("read"), "second");
+}

@@ -1,0 +1,109 @@
+//! The data directory, tokens, cleanups and artifacts.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ab_api::SessionId;
+use ab_store::{Cleanup, DataDir, StoreError};
+
+use crate::fixture::{scratch, stored};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("metadata").permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn the_directory_and_its_files_are_private() {
+    let scratch = scratch().await;
+    stored(&scratch.store, "a").await;
+    let data = scratch.dir.path().join("data");
+    assert_eq!(mode(&data), 0o700);
+    for entry in fs::read_dir(&data).expect("list") {
+        let path = entry.expect("an entry").path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
+fn an_open_directory_is_closed_only_if_it_is_ours() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let open = |name: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir(&path).expect("make");
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("chmod");
+        path
+    };
+    let empty = open("empty");
+    drop(DataDir::open(&empty).expect("an empty directory"));
+    assert_eq!(mode(&empty), 0o700);
+    let used = open("used");
+    fs::write(used.join("letter.txt"), "x").expect("write");
+    let error = DataDir::open(&used).expect_err("a directory of others");
+    assert!(error.to_string().contains("chmod 700"), "{error}");
+    assert_eq!(mode(&used), 0o755);
+}
+
+#[tokio::test]
+async fn a_second_store_on_the_directory_is_refused() {
+    let scratch = scratch().await;
+    let path = scratch.dir.path().join("data");
+    let error = DataDir::open(&path).expect_err("in use");
+    let StoreError::Locked { pid, .. } = &error else { panic!("{error}") };
+    assert_eq!(*pid, Some(std::process::id()));
+    assert!(error.to_string().contains("--data-dir"), "{error}");
+    scratch.store.close().await;
+    drop(scratch.store);
+    DataDir::open(&path).expect("free again");
+}
+
+#[tokio::test]
+async fn session_tokens_are_stored_as_digests() {
+    let scratch = scratch().await;
+    let session = stored(&scratch.store, "a").await;
+    let token = "a-very-secret-token";
+    scratch.store.add_session_token(session, token).await.expect("add");
+    let found = |token: &'static str| scratch.store.session_of_token(token);
+    assert_eq!(found(token).await.expect("look"), Some(session));
+    assert_eq!(found("another").await.expect("look"), None);
+    for entry in fs::read_dir(scratch.dir.path().join("data")).expect("list") {
+        let bytes = fs::read(entry.expect("an entry").path()).expect("read");
+        let is_there = bytes.windows(token.len()).any(|window| window == token.as_bytes());
+        assert!(!is_there, "the token is in a file");
+    }
+    scratch.store.remove_session_tokens(session).await.expect("remove");
+    assert_eq!(found(token).await.expect("look"), None);
+}
+
+#[tokio::test]
+async fn cleanup_tokens_stay_until_they_are_removed() {
+    let scratch = scratch().await;
+    let cleanup = |token: &str| Cleanup {
+        token: token.to_owned(),
+        session: SessionId::generate(),
+        executor: "local".to_owned(),
+    };
+    let (a, b) = (cleanup("a"), cleanup("b"));
+    for it in [&a, &b, &a] {
+        scratch.store.add_cleanup(it.clone()).await.expect("add");
+    }
+    let scratch = scratch.reopen().await;
+    assert_eq!(scratch.store.cleanups(None).await.expect("list"), [a.clone(), b.clone()]);
+    for _ in 0..2 {
+        scratch.store.remove_cleanup("a".to_owned()).await.expect("remove");
+    }
+    assert_eq!(scratch.store.cleanups(None).await.expect("list"), [b]);
+    assert_eq!(scratch.store.cleanups(Some(a.session)).await.expect("list"), []);
+}
+
+#[tokio::test]
+async fn artifacts_are_replaced_by_name() {
+    let scratch = scratch().await;
+    let session = stored(&scratch.store, "a").await;
+    for text in ["one", "two"] {
+        scratch.store.put_artifact(session, "diff", text.to_owned()).await.expect("put");
+    }
+    assert_eq!(scratch.store.artifact(session, "diff").await.expect("read"), "two");
+    let error = scratch.store.artifact(session, "patch").await.expect_err("none");
+    assert!(matches!(error, StoreError::NotFound), "{error}");
+}
