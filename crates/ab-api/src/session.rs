@@ -136,8 +136,6 @@ pub enum EndReason {
     Interrupted,
     /// The executor is gone.
     ExecutorLost,
-    /// No prompt came within the idle timeout.
-    IdleTimeout,
 }
 
 /// A session: a task and what became of it.

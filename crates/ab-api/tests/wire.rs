@@ -77,7 +77,7 @@ fn session() -> Value {
         "runtime": { "type": "local" },
         "workspace": {
             "snapshotProvider": "copy",
-            "mountPath": "/work/x",
+            "mountPath": "/srv/sessions/1",
             "host": "local",
             "snapshotPreference": ["copy"],
         },

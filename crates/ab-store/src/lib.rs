@@ -26,7 +26,7 @@ pub use cleanups::Cleanup;
 pub use data_dir::DataDir;
 pub use error::StoreError;
 pub use follow::{Follow, Scope};
-pub use progress::{Ending, Progress, Work};
+pub use progress::{Ending, Progress, Stage};
 pub use record::{MAX_EVENT_BYTES, Record};
 pub use sessions::{Created, IdempotencyKey, NewSession, SessionFilter, SessionRecord};
 pub use store::Store;

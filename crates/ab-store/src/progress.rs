@@ -14,15 +14,17 @@ pub struct Progress {
     /// The number of the last prompt that was given to the agent; 0 before the first.
     pub turn: u32,
     /// What the session does while it runs or is paused.
-    pub work: Work,
-    /// How the session is about to end, while it stops.
+    pub stage: Stage,
+    /// Whether the agent's process is the one that this server started. A restart of the server ends agents.
+    pub attached: bool,
+    /// How the session is about to end.
     pub ending: Option<Ending>,
 }
 
 /// What a session does while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Work {
+pub enum Stage {
     /// The workspace is being made.
     #[default]
     Provision,

@@ -25,6 +25,9 @@ pub(crate) trait Change: Send {
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
+/// A change and what became of it.
+type Performed = (Box<dyn Change>, Result<(), StoreError>);
+
 /// What the writer can be told.
 pub(crate) enum Order {
     Change(Box<dyn Change>),
@@ -222,7 +225,7 @@ impl Writer {
     async fn transact(
         &mut self,
         group: Vec<Box<dyn Change>>,
-        outcomes: &mut Vec<(Box<dyn Change>, Result<(), StoreError>)>,
+        outcomes: &mut Vec<Performed>,
     ) -> Result<(), StoreError> {
         // Every change gets an outcome, also where the transaction cannot begin.
         outcomes.extend(group.into_iter().map(|change| (change, Ok(()))));

@@ -1,5 +1,7 @@
 //! Tests of the store on real files.
 
+#![allow(clippy::expect_used, reason = "a test ends at the first unexpected result")]
+
 mod approvals;
 mod crash;
 mod fixture;

@@ -2,8 +2,8 @@
 
 use ab_api::{Activity, PageRequest, SessionId, SessionStatus};
 use ab_store::{
-    Created, IdempotencyKey, NewSession, Progress, Scope, SessionFilter, SessionRecord, StoreError,
-    Work,
+    Created, IdempotencyKey, NewSession, Progress, Scope, SessionFilter, SessionRecord, Stage,
+    StoreError,
 };
 
 use crate::fixture::{line, new_session, scratch, session, status, stored};
@@ -15,8 +15,14 @@ async fn a_session_survives_a_restart_with_its_progress() {
     let mut record = scratch.store.session_record(id).await.expect("read");
     record.session.status = SessionStatus::Running;
     record.session.activity = Some(Activity::Working);
-    record.progress =
-        Progress { generation: 1, prompts: 1, turn: 1, work: Work::Turn, ending: None };
+    record.progress = Progress {
+        generation: 1,
+        prompts: 1,
+        turn: 1,
+        stage: Stage::Turn,
+        attached: true,
+        ending: None,
+    };
     let events = vec![status(SessionStatus::Running)];
     scratch.store.save_session(record.clone(), events).await.expect("save");
     let scratch = scratch.reopen().await;
