@@ -5,6 +5,7 @@
 
 mod blocking;
 pub mod companion;
+pub mod directory;
 mod exec;
 pub mod facilities;
 mod failure;
@@ -14,6 +15,7 @@ mod local;
 mod process;
 mod sandbox;
 mod stripes;
+pub mod tool;
 
 pub use exec::{
     ExecSettings, READABLE_SYSTEM, Requirement, SANDBOX_ROOT, Shell, Spooling, Toolchain,

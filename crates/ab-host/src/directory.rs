@@ -1,0 +1,218 @@
+//! Whole directories of the host, outside of any workspace driver: copied, removed, and single files
+//! taken out of them.
+//!
+//! Everything is opened by handle and no symbolic link is followed, because an agent may have made
+//! any of the names.
+
+mod copy;
+mod removal;
+
+use std::path::Path;
+
+use ab_core::{Code, Error, Kind, Result};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::blocking;
+
+pub use copy::{CopyBounds, CopyReport};
+
+/// Copies the directory `from` to `to`, which must not exist. See [`CopyBounds`] for what is bounded.
+///
+/// Regular files share their blocks with the original where the file system can do that. Symbolic
+/// links stay links with the same target. Devices, sockets and FIFOs are skipped and counted.
+/// Permissions (without set-user-ID and set-group-ID) and modification times are kept; owners and
+/// extended attributes are not.
+///
+/// # Errors
+/// A file cannot be read, the copy exceeds its bounds, or `to` lies inside `from`. What was copied
+/// until then stays.
+pub async fn copy_directory(from: &Path, to: &Path, bounds: CopyBounds) -> Result<CopyReport> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    blocking::run(move |cancel| copy::copy(&from, &to, bounds, cancel)).await
+}
+
+/// Removes a directory with everything in it. A missing directory is not an error.
+///
+/// Directories without permissions are given some first, and trees of any depth are removed. Links
+/// are removed, never followed.
+///
+/// # Errors
+/// Something cannot be removed, such as a mount point. The call can be repeated.
+pub async fn remove_directory(path: &Path) -> Result<()> {
+    let path = path.to_owned();
+    blocking::run(move |_| removal::remove(&path)).await
+}
+
+/// Copies the file `name` of `directory` to the new file `to`, and returns its size.
+///
+/// # Errors
+/// `name` is not a regular file (a link to one is refused), or it has more than `most` bytes.
+pub async fn take_file(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
+    let (directory, name, to) = (directory.to_owned(), name.to_owned(), to.to_owned());
+    blocking::run(move |_| take(&directory, &name, &to, most)).await
+}
+
+fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
+    let shown = directory.join(name);
+    let failed = |errno| failure("take", &shown, errno);
+    if name.contains('/') {
+        return Err(failed(Errno::INVAL));
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let parent = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(failed)?;
+    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(failed(Errno::NODEV));
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let made = rustix::fs::open(to, flags, Mode::RUSR | Mode::WUSR);
+    let mut made = std::fs::File::from(made.map_err(|errno| failure("create", to, errno))?);
+    // The file may still grow while it is read.
+    let mut file = std::io::Read::take(std::fs::File::from(file), most.saturating_add(1));
+    let copied = std::io::copy(&mut file, &mut made);
+    let copied =
+        copied.map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    if copied > most {
+        return Err(failed(Errno::FBIG));
+    }
+    Ok(copied)
+}
+
+/// An error that names the act, the path and the cause.
+fn failure(act: &str, path: &Path, errno: Errno) -> Error {
+    let (code, kind) = match errno {
+        Errno::NOENT => (Code::ReadFailed, Kind::NotFound),
+        Errno::EXIST => (Code::WriteFailed, Kind::AlreadyExists),
+        Errno::NOTDIR => (Code::ReadFailed, Kind::NotADirectory),
+        Errno::LOOP | Errno::NODEV => (Code::ReadFailed, Kind::SpecialFile),
+        Errno::ACCESS | Errno::PERM => (Code::ReadFailed, Kind::PermissionDenied),
+        Errno::NOSPC | Errno::DQUOT => (Code::WriteFailed, Kind::NoSpace),
+        Errno::FBIG => (Code::TooLarge, Kind::TooLarge),
+        Errno::CANCELED => (Code::ReadFailed, Kind::Cancelled),
+        Errno::INVAL => (Code::InvalidPath, Kind::InvalidPath),
+        _ => (Code::WriteFailed, Kind::Io),
+    };
+    let error = std::io::Error::from(errno);
+    Error::new(code, kind, format!("cannot {act} {}: {error}", path.display())).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_are_taken_but_not_through_links_or_beyond_the_bound() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("file"), "0123456789").unwrap();
+        symlink("file", from.join("link")).unwrap();
+        assert_eq!(take_file(&from, "file", &to, 10).await.unwrap(), 10);
+        assert_eq!(fs::read(&to).unwrap(), b"0123456789");
+        let second = place.path().join("second");
+        for (name, most, kind) in [
+            ("link", 10, Kind::SpecialFile),
+            ("../to", 10, Kind::InvalidPath),
+            ("missing", 10, Kind::NotFound),
+            (".", 10, Kind::SpecialFile),
+            ("file", 9, Kind::TooLarge),
+        ] {
+            let error = take_file(&from, name, &second, most).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{name}: {error}");
+        }
+        symlink(&from, place.path().join("alias")).unwrap();
+        assert!(take_file(&place.path().join("alias"), "file", &second, 10).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn removal_handles_closed_and_deep_directories_and_follows_no_link() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = place.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("kept"), "").unwrap();
+        let root = place.path().join("root");
+        fs::create_dir_all(root.join("closed/inner")).unwrap();
+        fs::write(root.join("closed/inner/file"), "").unwrap();
+        symlink(&outside, root.join("closed/link")).unwrap();
+        symlink(&outside, root.join("link")).unwrap();
+        fs::write(root.join(".ab-removed-0"), "").unwrap();
+        for closed in ["closed/inner", "closed"] {
+            fs::set_permissions(root.join(closed), fs::Permissions::from_mode(0)).unwrap();
+        }
+        // Deeper than a path may be long.
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let mut at = rustix::fs::open(&root, flags, Mode::empty()).unwrap();
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&at, "deeper", Mode::RWXU).unwrap();
+            at = rustix::fs::openat(&at, "deeper", flags, Mode::empty()).unwrap();
+        }
+        drop(at);
+        remove_directory(&root).await.unwrap();
+        assert!(!root.exists());
+        assert!(outside.join("kept").exists());
+        remove_directory(&root).await.unwrap();
+        // A link in place of the directory is removed itself.
+        symlink(&outside, &root).unwrap();
+        remove_directory(&root).await.unwrap();
+        assert!(fs::symlink_metadata(&root).is_err());
+        assert!(outside.join("kept").exists());
+    }
+
+    #[tokio::test]
+    async fn copies_keep_contents_links_and_modes_and_skip_special_files() {
+        let place = tempfile::tempdir().unwrap();
+        let (from, to) = (place.path().join("from"), place.path().join("to"));
+        fs::create_dir_all(from.join("sub")).unwrap();
+        fs::write(from.join("sub/program"), "#!/bin/sh\n").unwrap();
+        let mode = fs::Permissions::from_mode(0o4755);
+        fs::set_permissions(from.join("sub/program"), mode).unwrap();
+        fs::set_permissions(from.join("sub"), fs::Permissions::from_mode(0o555)).unwrap();
+        symlink("/no/such/target", from.join("dangling")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(from.join("socket")).unwrap();
+        let bounds = CopyBounds { entries: 100, bytes: 1000 };
+        let report = copy_directory(&from, &to, bounds).await.unwrap();
+        assert_eq!((report.files, report.bytes, report.skipped), (1, 10, 1));
+        assert_eq!(fs::read(to.join("sub/program")).unwrap(), b"#!/bin/sh\n");
+        let made = fs::metadata(to.join("sub/program")).unwrap();
+        assert_eq!(made.permissions().mode() & 0o7777, 0o755);
+        let original = fs::metadata(from.join("sub/program")).unwrap();
+        assert_eq!(made.modified().unwrap(), original.modified().unwrap());
+        assert_eq!(fs::read_link(to.join("dangling")).unwrap(), Path::new("/no/such/target"));
+        assert!(!to.join("socket").exists());
+        // The copy is independent of the original.
+        fs::write(to.join("sub/program"), "changed").unwrap();
+        assert_eq!(fs::read(from.join("sub/program")).unwrap(), b"#!/bin/sh\n");
+    }
+
+    #[tokio::test]
+    async fn copies_are_bounded_and_never_contain_themselves() {
+        let place = tempfile::tempdir().unwrap();
+        let from = place.path().join("from");
+        fs::create_dir(&from).unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(from.join(name), "0123456789").unwrap();
+        }
+        for (name, bounds, kind) in [
+            ("entries", CopyBounds { entries: 2, bytes: 1000 }, Kind::TooLarge),
+            ("bytes", CopyBounds { entries: 10, bytes: 25 }, Kind::TooLarge),
+        ] {
+            let error = copy_directory(&from, &place.path().join(name), bounds).await.unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+        let bounds = CopyBounds::default();
+        let error = copy_directory(&from, &from.join("inside"), bounds).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidPath, "{error}");
+        let (missing, other) = (place.path().join("missing"), place.path().join("other"));
+        let error = copy_directory(&missing, &other, bounds).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "{error}");
+        let error = copy_directory(&from, &place.path().join("bytes"), bounds).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::AlreadyExists, "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! A copy of a directory by handles, with shared blocks where the file system has them.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use ab_core::{Error, Result};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::failure;
+use crate::blocking::Cancel;
+
+/// Directories inside each other; each of them keeps two handles open.
+const MAX_DEPTH: usize = 128;
+
+/// The most that a copy may contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyBounds {
+    /// Files, directories and links together.
+    pub entries: u64,
+    /// Bytes of all files, whether they are shared with the original or not.
+    pub bytes: u64,
+}
+
+impl Default for CopyBounds {
+    fn default() -> Self {
+        Self { entries: 1_000_000, bytes: 64 * 1024 * 1024 * 1024 }
+    }
+}
+
+/// What a copy contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyReport {
+    pub files: u64,
+    pub directories: u64,
+    pub links: u64,
+    pub bytes: u64,
+    /// Files that share their blocks with the original.
+    pub shared: u64,
+    /// Devices, sockets and FIFOs that were left out.
+    pub skipped: u64,
+}
+
+pub(super) fn copy(
+    from: &Path,
+    to: &Path,
+    bounds: CopyBounds,
+    cancel: &Cancel,
+) -> Result<CopyReport> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let source = rustix::fs::open(from, flags, Mode::empty());
+    let source = source.map_err(|errno| failure("copy", from, errno))?;
+    let stat = rustix::fs::fstat(&source).map_err(|errno| failure("copy", from, errno))?;
+    rustix::fs::mkdir(to, Mode::RWXU).map_err(|errno| failure("create", to, errno))?;
+    let flags = flags | OFlags::NOFOLLOW;
+    let made = rustix::fs::open(to, flags, Mode::empty());
+    let made = made.map_err(|errno| failure("create", to, errno))?;
+    let own = rustix::fs::fstat(&made).map_err(|errno| failure("create", to, errno))?;
+    let mut copying = Copying {
+        report: CopyReport::default(),
+        bounds,
+        own: (own.st_dev, own.st_ino),
+        clones: true,
+        path: from.to_owned(),
+        cancel,
+    };
+    copying.contents(&source, &made, 0)?;
+    finish(&made, &stat, Mode::RWXU).map_err(|errno| failure("create", to, errno))?;
+    Ok(copying.report)
+}
+
+struct Copying<'a> {
+    report: CopyReport,
+    bounds: CopyBounds,
+    /// The directory that is being made, which must not be copied.
+    own: (u64, u64),
+    /// False once the file system refused to share blocks.
+    clones: bool,
+    /// What is being copied, for errors.
+    path: PathBuf,
+    cancel: &'a Cancel,
+}
+
+impl Copying<'_> {
+    fn failed(&self, errno: Errno) -> Error {
+        failure("copy", &self.path, errno)
+    }
+
+    fn contents(&mut self, from: &OwnedFd, to: &OwnedFd, depth: usize) -> Result<()> {
+        if depth > MAX_DEPTH {
+            return Err(self.failed(Errno::FBIG));
+        }
+        let entries = Dir::read_from(from).map_err(|errno| self.failed(errno))?;
+        for entry in entries {
+            let entry = entry.map_err(|errno| self.failed(errno))?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.path.push(Path::new(std::ffi::OsStr::new(&*name.to_string_lossy())));
+            self.entry(from, to, name, depth)?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr, depth: usize) -> Result<()> {
+        if self.cancel.is_set() {
+            return Err(self.failed(Errno::CANCELED));
+        }
+        let count = self.report.files + self.report.directories + self.report.links;
+        if count >= self.bounds.entries {
+            return Err(self.failed(Errno::FBIG));
+        }
+        let stat = rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW);
+        let stat = stat.map_err(|errno| self.failed(errno))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => self.file(from, to, name).map_err(|errno| self.failed(errno)),
+            FileType::Directory => self.directory(from, to, name, depth),
+            FileType::Symlink => {
+                self.report.links += 1;
+                let target = rustix::fs::readlinkat(from, name, Vec::new());
+                let linked = target.and_then(|target| rustix::fs::symlinkat(target, to, name));
+                linked.map_err(|errno| self.failed(errno))
+            }
+            _ => {
+                self.report.skipped += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn directory(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr, depth: usize) -> Result<()> {
+        self.report.directories += 1;
+        let opened = || -> Result<(OwnedFd, Stat, OwnedFd), Errno> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let source = rustix::fs::openat(from, name, flags, Mode::empty())?;
+            let stat = rustix::fs::fstat(&source)?;
+            if (stat.st_dev, stat.st_ino) == self.own {
+                return Err(Errno::INVAL);
+            }
+            rustix::fs::mkdirat(to, name, Mode::RWXU)?;
+            let made = rustix::fs::openat(to, name, flags, Mode::empty())?;
+            Ok((source, stat, made))
+        };
+        let (source, stat, made) = opened().map_err(|errno| self.failed(errno))?;
+        self.contents(&source, &made, depth + 1)?;
+        finish(&made, &stat, Mode::RWXU).map_err(|errno| self.failed(errno))
+    }
+
+    fn file(&mut self, from: &OwnedFd, to: &OwnedFd, name: &CStr) -> Result<(), Errno> {
+        // The file may have been replaced by a FIFO or a link since it was looked at.
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let source = rustix::fs::openat(from, name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&source)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            self.report.skipped += 1;
+            return Ok(());
+        }
+        let left = self.bounds.bytes - self.report.bytes;
+        if u64::try_from(stat.st_size).unwrap_or_default() > left {
+            return Err(Errno::FBIG);
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(to, name, flags, Mode::RUSR | Mode::WUSR)?;
+        self.report.files += 1;
+        if self.clones && stat.st_size > 0 {
+            match rustix::fs::ioctl_ficlone(&made, &source) {
+                Ok(()) => {
+                    self.report.shared += 1;
+                    self.report.bytes += u64::try_from(stat.st_size).unwrap_or_default();
+                    return finish(&made, &stat, Mode::empty());
+                }
+                // Copying reports the error again where it is a real one.
+                Err(_) => self.clones = false,
+            }
+        }
+        let mut source = File::from(source).take(left.saturating_add(1));
+        let mut made = File::from(made);
+        let copied = std::io::copy(&mut source, &mut made);
+        let copied = copied.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        if copied > left {
+            return Err(Errno::FBIG);
+        }
+        self.report.bytes += copied;
+        finish(&OwnedFd::from(made), &stat, Mode::empty())
+    }
+}
+
+/// Gives a copy the permissions and the modification time of its original.
+fn finish(made: &OwnedFd, original: &Stat, at_least: Mode) -> Result<(), Errno> {
+    const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
+    let mode = Mode::from_raw_mode(original.st_mode) & PERMISSIONS;
+    rustix::fs::fchmod(made, mode | at_least)?;
+    let at = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ };
+    let times = Timestamps {
+        last_access: at(original.st_atime, original.st_atime_nsec),
+        last_modification: at(original.st_mtime, original.st_mtime_nsec),
+    };
+    rustix::fs::futimens(made, &times)
+}
