@@ -54,11 +54,14 @@ impl Package {
 }
 
 /// What the product itself uses.
-const PRODUCT: &[Package] = &[Package::new(
-    "bubblewrap",
-    "bwrap",
-    "it is the strongest sandbox for commands; without it Landlock is used",
-)];
+const PRODUCT: &[Package] = &[
+    Package::new(
+        "bubblewrap",
+        "bwrap",
+        "it is the strongest sandbox for commands; without it Landlock is used",
+    ),
+    Package::new("git", "git", "sessions get their repositories and deliver their changes by it"),
+];
 
 /// What the tests use beside that.
 const TESTS: &[Package] = &[
@@ -83,7 +86,6 @@ const TESTS: &[Package] = &[
     Package::new("openssl", "openssl", "it makes the password of a user of OpenSSH's server"),
     Package::new("rsync", "rsync", "it is run over our SSH server, both ways"),
     Package::new("sshfs", "sshfs", "a workspace is mounted by it"),
-    Package::new("git", "git", "commands use it inside sandboxes"),
     Package::new("curl", "curl", "commands use it inside sandboxes"),
     Package::new("make", "make", "commands use it inside sandboxes"),
     Package::new("procps", "ps", "commands and tests list processes with it"),

@@ -68,6 +68,9 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(failed(Errno::NODEV));
     }
+    if u64::try_from(stat.st_size).is_ok_and(|size| size > most) {
+        return Err(failed(Errno::FBIG));
+    }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let made = rustix::fs::open(to, flags, Mode::RUSR | Mode::WUSR);
     let mut made = std::fs::File::from(made.map_err(|errno| failure("create", to, errno))?);
@@ -144,7 +147,7 @@ mod tests {
         symlink(&outside, root.join("link")).unwrap();
         fs::write(root.join(".ab-removed-0"), "").unwrap();
         for closed in ["closed/inner", "closed"] {
-            fs::set_permissions(root.join(closed), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(root.join(closed), fs::Permissions::from_mode(0o000)).unwrap();
         }
         // Deeper than a path may be long.
         let flags = OFlags::PATH | OFlags::DIRECTORY;

@@ -1,0 +1,186 @@
+//! The directory with everything of this crate, and the only file of it that touches the disk itself.
+//!
+//! ```text
+//! cache/KEY.git    one bare repository for each source      cache/KEY.lock
+//! workspaces/TOKEN/tree, home, outbox, import.git, record   one directory for each workspace
+//! git/config, git/home                                      the configuration of our own git
+//! ```
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_core::{Code, Error, Kind};
+use tokio::time::{Instant, sleep};
+
+use crate::error::{Result, SnapshotError};
+use crate::token::CleanupToken;
+
+/// How often a lock that another task or process holds is asked for again.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+/// Bytes of a small file of ours.
+const MAX_SMALL: u64 = 64 * 1024;
+/// Repositories of any owner may be read: the operator named them.
+const GIT_CONFIG: &str = "[safe]\n\tdirectory = *\n";
+
+#[derive(Clone, Debug)]
+pub(crate) struct Area {
+    root: PathBuf,
+}
+
+/// A held lock; dropping it releases it.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Area {
+    pub(crate) fn open(root: &Path) -> Result<Area> {
+        make_dir_all(root)?;
+        let root = root.canonicalize().map_err(|error| failure("open", root, error))?;
+        // Git's lists of directories have no way to write these characters.
+        let plain = |text: &str| !text.contains(|c: char| c.is_control() || "\":".contains(c));
+        if !root.to_str().is_some_and(plain) {
+            let message = format!("unusable data directory {}", root.display());
+            return Err(SnapshotError::failed(Kind::InvalidPath, message)
+                .with_hint("use a path without colons, quotes and control characters"));
+        }
+        let area = Area { root };
+        for directory in ["cache", "workspaces", "git", "git/home"] {
+            make_dir_all(&area.root.join(directory))?;
+        }
+        write(&area.git_config(), GIT_CONFIG)?;
+        Ok(area)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn git_config(&self) -> PathBuf {
+        self.root.join("git/config")
+    }
+
+    pub(crate) fn git_home(&self) -> PathBuf {
+        self.root.join("git/home")
+    }
+
+    pub(crate) fn cache(&self, key: &str) -> PathBuf {
+        self.root.join("cache").join(format!("{key}.git"))
+    }
+
+    pub(crate) fn workspace(&self, token: &CleanupToken) -> PathBuf {
+        self.root.join("workspaces").join(token.as_str())
+    }
+
+    /// Every workspace that exists, whole or not.
+    pub(crate) fn tokens(&self) -> Result<Vec<CleanupToken>> {
+        let directory = self.root.join("workspaces");
+        let entries =
+            fs::read_dir(&directory).map_err(|error| failure("list", &directory, error))?;
+        let names = entries.flatten().map(|entry| entry.file_name());
+        Ok(names.filter_map(|name| CleanupToken::parse(name.to_str()?).ok()).collect())
+    }
+
+    /// Waits for the lock of a cache. It excludes other tasks and other processes.
+    pub(crate) async fn lock(&self, key: &str, most: Duration) -> Result<Lock> {
+        let path = self.root.join("cache").join(format!("{key}.lock"));
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.map_err(|error| failure("open", &path, error))?;
+        let deadline = Instant::now() + most;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock { _file: file }),
+                Err(TryLockError::Error(error)) => return Err(failure("lock", &path, error)),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    let message = format!("the repository cache {} is in use", path.display());
+                    return Err(SnapshotError::failed(Kind::Timeout, message));
+                }
+                Err(TryLockError::WouldBlock) => sleep(LOCK_INTERVAL).await,
+            }
+        }
+    }
+}
+
+/// Makes a directory that only we can enter; its parent must exist.
+pub(crate) fn make_dir(path: &Path) -> Result<()> {
+    DirBuilder::new().mode(0o700).create(path).map_err(|error| failure("create", path, error))
+}
+
+fn make_dir_all(path: &Path) -> Result<()> {
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
+    made.map_err(|error| failure("create", path, error))
+}
+
+/// Writes a small file; it is whole or not there.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let written = || -> io::Result<()> {
+        let mut file = File::options();
+        let mut file = file.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&new, path)
+    };
+    written().map_err(|error| failure("write", path, error))
+}
+
+/// Appends to a file that exists.
+pub(crate) fn append(path: &Path, text: &str) -> Result<()> {
+    let appended = || File::options().append(true).open(path)?.write_all(text.as_bytes());
+    appended().map_err(|error| failure("write", path, error))
+}
+
+/// The text of a small file; nothing where it does not exist.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failure("read", path, error)),
+    };
+    let mut text = String::new();
+    let read = file.take(MAX_SMALL).read_to_string(&mut text);
+    read.map_err(|error| failure("read", path, error))?;
+    Ok(Some(text))
+}
+
+/// Removes files that begin or end with `part` in a directory of ours, which need not exist.
+pub(crate) fn sweep(directory: &Path, part: &str) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(part) || name.ends_with(part) {
+            // A file that stays is only a file too many.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+pub(crate) fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+pub(crate) fn is_dir(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// The path without links; an error where it does not exist.
+pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
+    path.canonicalize()
+}
+
+fn failure(act: &str, path: &Path, error: io::Error) -> SnapshotError {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => Kind::NotFound,
+        io::ErrorKind::AlreadyExists => Kind::AlreadyExists,
+        io::ErrorKind::PermissionDenied => Kind::PermissionDenied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Kind::NoSpace,
+        _ => Kind::Io,
+    };
+    let message = format!("cannot {act} {}: {error}", path.display());
+    Error::new(Code::WriteFailed, kind, message).with_source(error).into()
+}

@@ -1,0 +1,405 @@
+//! The bare repository that we keep for each source, and which commit of the source a task wants.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_core::Kind;
+
+use crate::area::{self, Area};
+use crate::branch::BranchName;
+use crate::changes::CommitId;
+use crate::clone::GitRequest;
+use crate::error::{Result, SnapshotError, TaskField};
+use crate::git::{Authority, Git, LOCAL_TIME, TRANSFER_TIME, complaint, failure};
+use crate::source::RepoSource;
+
+/// Where a fetched branch is put before its commit is known.
+const INCOMING: &str = "refs/agent-backend/incoming";
+/// One reference keeps each fetched commit.
+const COMMITS: &str = "refs/agent-backend/commits";
+/// Time to ask a source for its references.
+const REFS_TIME: Duration = Duration::from_secs(120);
+/// How long a task waits while another one fetches the same source.
+const LOCK_TIME: Duration = TRANSFER_TIME;
+
+/// A commit in the cache, and the branches that belong to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Base {
+    pub(crate) commit: CommitId,
+    /// The branch that the commit was taken from; absent for a detached HEAD.
+    pub(crate) branch: Option<BranchName>,
+    /// The branch to make. The source does not have it.
+    pub(crate) work: BranchName,
+    pub(crate) cache: PathBuf,
+    /// Something was transferred.
+    pub(crate) fetched: bool,
+}
+
+/// What a source says about the references that a task may mean.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SourceRefs {
+    head: Option<CommitId>,
+    /// The branch that HEAD names.
+    default: Option<String>,
+    branches: BTreeMap<String, CommitId>,
+}
+
+/// Which reference to start from.
+#[derive(Debug, PartialEq, Eq)]
+struct Plan {
+    commit: CommitId,
+    reference: String,
+    branch: Option<BranchName>,
+    work: BranchName,
+}
+
+/// Finds the commit that `request` wants and brings it into the cache unless it is there.
+pub(crate) async fn provide(area: &Area, git: &Git, request: &GitRequest) -> Result<Base> {
+    let source = Source::open(git, &request.source).await?;
+    let refs = source.refs(request).await?;
+    let plan = plan(&refs, request)?;
+    let wanted = request.commit.as_ref().unwrap_or(&plan.commit);
+    let key = request.source.key();
+    let cache = area.cache(&key);
+    let _lock = area.lock(&key, LOCK_TIME).await?;
+    prepare(git, &cache, wanted).await?;
+    let mut base = Base {
+        commit: wanted.clone(),
+        branch: plan.branch,
+        work: plan.work,
+        cache: cache.clone(),
+        fetched: false,
+    };
+    if has(git, &cache, wanted).await? {
+        return Ok(base);
+    }
+    base.fetched = true;
+    let tip = source.fetch(&cache, &plan.reference).await?;
+    if request.commit.is_none() {
+        // The branch may have moved since it was looked up.
+        base.commit = tip;
+        return Ok(base);
+    }
+    if !has(git, &cache, wanted).await? {
+        source.fetch(&cache, wanted.as_str()).await.map_err(|error| {
+            let message = format!("the source has no commit {wanted}: {error}");
+            SnapshotError::field(TaskField::RepoCommit, Kind::NotFound, message)
+        })?;
+    }
+    Ok(base)
+}
+
+/// Makes the bare repository, and clears away what a killed git left in it.
+async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
+    if !area::exists(&cache.join("HEAD")) {
+        let format = format!("--object-format={}", commit.object_format());
+        let init = git.at(&git.home, Authority::Clean);
+        let init = init.args(["init", "--quiet", "--bare", "--template=", &format]);
+        init.args([cache.as_os_str()]).stdout().await?;
+    }
+    area::sweep(&cache.join("objects/pack"), "tmp_");
+    for directory in ["", "refs/agent-backend", "refs/agent-backend/commits"] {
+        area::sweep(&cache.join(directory), ".lock");
+    }
+    Ok(())
+}
+
+/// Whether the cache has a commit. Fetches are transactions, so its history is there as well.
+async fn has(git: &Git, cache: &Path, commit: &CommitId) -> Result<bool> {
+    let run = git.on(cache, Authority::Clean);
+    let found = run.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]).run().await?;
+    Ok(found.code == Some(0))
+}
+
+/// A source that was found to be a repository that we can use.
+struct Source<'a> {
+    git: &'a Git,
+    source: &'a RepoSource,
+    authority: Authority,
+    ssh: Option<std::ffi::OsString>,
+}
+
+impl<'a> Source<'a> {
+    async fn open(git: &'a Git, source: &'a RepoSource) -> Result<Source<'a>> {
+        let (authority, ssh) = match source {
+            RepoSource::Local(path) => {
+                check_local(git, path).await?;
+                (Authority::Clean, None)
+            }
+            RepoSource::Remote(_) => (Authority::Operator, git.ssh_command().await?),
+        };
+        Ok(Source { git, source, authority, ssh })
+    }
+
+    async fn refs(&self, request: &GitRequest) -> Result<SourceRefs> {
+        let mut names = vec!["HEAD".to_owned()];
+        let branches = [request.branch.as_ref(), request.target.as_ref(), Some(&request.work)];
+        names.extend(branches.into_iter().flatten().map(BranchName::reference));
+        let mut refs = parse_refs(&self.list(&names).await?);
+        let Some(default) = refs.default.clone() else {
+            return match refs.head.is_none() && refs.branches.is_empty() {
+                true => Err(self.nothing().await),
+                false => Ok(refs),
+            };
+        };
+        if !refs.branches.contains_key(&default)
+            && let Some(head) = &refs.head
+        {
+            refs.branches.insert(default, head.clone());
+        }
+        Ok(refs)
+    }
+
+    async fn list(&self, names: &[String]) -> Result<String> {
+        let run = self.git.at(&self.git.home, self.authority).timeout(REFS_TIME);
+        let run = with_ssh(run, self.ssh.as_ref()).args(["ls-remote", "--symref", "--quiet", "--"]);
+        let output = run.args([self.source.argument()]).args(names).run().await?;
+        if output.code == Some(0) {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let message = format!("cannot read {}: {}", self.source, complaint(&output.stderr));
+        Err(SnapshotError::field(TaskField::RepoUrl, Kind::Unavailable, message))
+    }
+
+    /// Why none of the wanted references exist.
+    async fn nothing(&self) -> SnapshotError {
+        match self.list(&[]).await {
+            Ok(refs) if refs.is_empty() => {
+                let message = format!("the repository {} is empty", self.source);
+                SnapshotError::field(TaskField::RepoUrl, Kind::Invalid, message)
+                    .with_hint("make a first commit")
+            }
+            Ok(_) => {
+                let message = "the default branch does not exist, and no other was found";
+                SnapshotError::field(TaskField::RepoBranch, Kind::NotFound, message)
+                    .with_hint("name an existing branch")
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Transfers a reference or a commit into the cache.
+    async fn fetch(&self, cache: &Path, wanted: &str) -> Result<CommitId> {
+        let run = self.git.on(cache, self.authority).timeout(TRANSFER_TIME);
+        let run = with_ssh(run, self.ssh.as_ref());
+        let run = run.args(FETCH).args(["--"]).args([self.source.argument()]);
+        let output = run.args([format!("+{wanted}:{INCOMING}")]).run().await?;
+        if output.code != Some(0) {
+            let message = format!("cannot fetch {}: {}", self.source, complaint(&output.stderr));
+            return Err(SnapshotError::field(TaskField::RepoUrl, Kind::Failed, message));
+        }
+        let clean = || self.git.on(cache, Authority::Clean);
+        let printed = clean().args(["rev-parse", "--verify", INCOMING]).stdout().await?;
+        let commit = CommitId::read(printed.trim()).ok_or_else(|| failure("rev-parse", &output))?;
+        let keep = format!("{COMMITS}/{commit}");
+        clean().args(["update-ref", keep.as_str(), commit.as_str()]).stdout().await?;
+        Ok(commit)
+    }
+}
+
+/// How every fetch is made: one reference, nothing else of the repository changes.
+pub(crate) const FETCH: &[&str] = &[
+    "fetch",
+    "--quiet",
+    "--no-tags",
+    "--no-recurse-submodules",
+    "--no-auto-maintenance",
+    "--no-write-fetch-head",
+    "--no-write-commit-graph",
+    "--no-prune",
+    "--refmap=",
+];
+
+pub(crate) fn with_ssh<'a>(
+    run: crate::git::GitRun<'a>,
+    ssh: Option<&std::ffi::OsString>,
+) -> crate::git::GitRun<'a> {
+    match ssh {
+        Some(ssh) => run.env("GIT_SSH_COMMAND", ssh),
+        None => run,
+    }
+}
+
+/// Refuses directories that are not the top of a complete repository.
+async fn check_local(git: &Git, path: &Path) -> Result<()> {
+    let refused = |kind, message: String| SnapshotError::field(TaskField::RepoUrl, kind, message);
+    let shown = path.display();
+    let real = area::canonical(path)
+        .map_err(|error| refused(Kind::NotFound, format!("cannot open {shown}: {error}")))?;
+    let at = || git.at(&real, Authority::Clean).timeout(LOCAL_TIME);
+    let ask =
+        ["rev-parse", "--is-bare-repository", "--is-shallow-repository", "--absolute-git-dir"];
+    if !area::is_dir(&real) {
+        return Err(refused(Kind::NotADirectory, format!("{shown} is not a directory")));
+    }
+    let output = at().args(ask).run().await?;
+    if output.code != Some(0) {
+        let reason = complaint(&output.stderr);
+        return Err(refused(Kind::Invalid, format!("{shown} is not a git repository: {reason}"))
+            .with_hint("run git init there, or name another directory"));
+    }
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut lines = printed.lines();
+    let (bare, shallow) = (lines.next() == Some("true"), lines.next() == Some("true"));
+    let top = match bare {
+        true => lines.next().unwrap_or_default().to_owned(),
+        false => {
+            let top = at().args(["rev-parse", "--show-toplevel"]).stdout().await;
+            top.map_err(|_| refused(Kind::Invalid, format!("{shown} is inside a .git directory")))?
+        }
+    };
+    let top = Path::new(top.trim_end_matches('\n'));
+    if area::canonical(top).ok().as_deref() != Some(&real) {
+        let message = format!("{shown} is not the top directory of its repository");
+        return Err(refused(Kind::Invalid, message).with_hint(format!("use {}", top.display())));
+    }
+    if shallow {
+        let message = format!("{shown} is a shallow clone, without its history");
+        return Err(
+            refused(Kind::Unsupported, message).with_hint("run git fetch --unshallow there")
+        );
+    }
+    Ok(())
+}
+
+fn parse_refs(text: &str) -> SourceRefs {
+    let mut refs = SourceRefs::default();
+    for line in text.lines() {
+        let Some((value, name)) = line.split_once('\t') else { continue };
+        if let Some(target) = value.strip_prefix("ref: ") {
+            if name == "HEAD" {
+                refs.default = target.strip_prefix("refs/heads/").map(str::to_owned);
+            }
+            continue;
+        }
+        let Some(commit) = CommitId::read(value) else { continue };
+        match name.strip_prefix("refs/heads/") {
+            Some(branch) => {
+                refs.branches.insert(branch.to_owned(), commit);
+            }
+            None if name == "HEAD" => refs.head = Some(commit),
+            None => {}
+        }
+    }
+    refs
+}
+
+/// A branch that exists is the base; one that does not is the branch to make from the target branch
+/// or the default.
+fn plan(refs: &SourceRefs, request: &GitRequest) -> Result<Plan> {
+    let existing = |branch: &BranchName| refs.branches.get(branch.as_str()).cloned();
+    let on = |branch: &BranchName, commit, work: &BranchName| Plan {
+        commit,
+        reference: branch.reference(),
+        branch: Some(branch.clone()),
+        work: work.clone(),
+    };
+    let mut work = &request.work;
+    if let Some(branch) = &request.branch {
+        if let Some(commit) = existing(branch) {
+            return free(refs, on(branch, commit, work));
+        }
+        work = branch;
+    }
+    if let Some(target) = &request.target {
+        let Some(commit) = existing(target) else {
+            let message = format!("the source has no branch {target}");
+            return Err(SnapshotError::field(TaskField::TargetBranch, Kind::NotFound, message));
+        };
+        return free(refs, on(target, commit, work));
+    }
+    if let Some(default) = &refs.default {
+        let default = BranchName::parse(default, TaskField::RepoBranch)?;
+        if let Some(commit) = existing(&default) {
+            return free(refs, on(&default, commit, work));
+        }
+    }
+    match (&request.commit, &refs.head) {
+        (Some(commit), Some(_)) => {
+            let plan = Plan {
+                commit: commit.clone(),
+                reference: "HEAD".into(),
+                branch: None,
+                work: work.clone(),
+            };
+            free(refs, plan)
+        }
+        _ => {
+            let message = "the source has a detached HEAD, so there is no default branch";
+            Err(SnapshotError::field(TaskField::RepoBranch, Kind::Invalid, message)
+                .with_hint("name an existing branch, or repo.commit"))
+        }
+    }
+}
+
+/// Refuses a branch to make that the source has already.
+fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
+    if refs.branches.contains_key(plan.work.as_str()) {
+        let message = format!("the source already has the branch {}", plan.work);
+        return Err(SnapshotError::field(TaskField::RepoBranch, Kind::AlreadyExists, message));
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn branch(name: &str) -> BranchName {
+        BranchName::parse(name, TaskField::RepoBranch).unwrap()
+    }
+
+    fn commit(digit: char) -> CommitId {
+        CommitId::read(&digit.to_string().repeat(40)).unwrap()
+    }
+
+    fn refs() -> SourceRefs {
+        let (a, b, c) = (commit('a'), commit('b'), commit('c'));
+        parse_refs(&format!(
+            "ref: refs/heads/main\tHEAD\n{a}\tHEAD\n{a}\trefs/heads/main\n{b}\trefs/heads/dev\n\
+             {c}\trefs/heads/taken\n{c}\trefs/tags/main\n"
+        ))
+    }
+
+    fn request(branch_name: Option<&str>, target: Option<&str>, work: &str) -> GitRequest {
+        let source = RepoSource::parse("/srv/repo").unwrap();
+        let mut request = GitRequest::new(source, branch(work));
+        request.branch = branch_name.map(branch);
+        request.target = target.map(branch);
+        request
+    }
+
+    #[track_caller]
+    fn check(request: GitRequest, expected: (&str, char, &str)) {
+        let plan = plan(&refs(), &request).unwrap();
+        let (base, digit, work) = expected;
+        assert_eq!(plan.reference, format!("refs/heads/{base}"));
+        assert_eq!((plan.commit, plan.work.as_str()), (commit(digit), work));
+    }
+
+    #[test]
+    fn branch_that_exists_is_the_base_and_one_that_does_not_is_made() {
+        check(request(None, None, "ah/1"), ("main", 'a', "ah/1"));
+        check(request(Some("dev"), None, "ah/1"), ("dev", 'b', "ah/1"));
+        check(request(Some("dev"), Some("main"), "ah/1"), ("dev", 'b', "ah/1"));
+        check(request(Some("new"), None, "ah/1"), ("main", 'a', "new"));
+        check(request(Some("new"), Some("dev"), "ah/1"), ("dev", 'b', "new"));
+        check(request(None, Some("dev"), "ah/1"), ("dev", 'b', "ah/1"));
+    }
+
+    #[test]
+    fn what_cannot_be_planned_names_the_field() {
+        let error = plan(&refs(), &request(Some("new"), Some("none"), "ah/1")).unwrap_err();
+        assert_eq!(error.field, Some(TaskField::TargetBranch));
+        let error = plan(&refs(), &request(None, None, "taken")).unwrap_err();
+        assert_eq!(error.field, Some(TaskField::RepoBranch));
+        let detached = parse_refs(&format!("{}\tHEAD\n", commit('a')));
+        let error = plan(&detached, &request(None, None, "ah/1")).unwrap_err();
+        assert!(error.to_string().contains("detached"), "{error}");
+        let mut at_commit = request(None, None, "ah/1");
+        at_commit.commit = Some(commit('d'));
+        let planned = plan(&detached, &at_commit).unwrap();
+        assert_eq!((planned.reference.as_str(), planned.branch), ("HEAD", None));
+    }
+}

@@ -1,0 +1,126 @@
+//! A session's repository: a working tree of its own with objects that are borrowed from the cache.
+//!
+//! The objects are borrowed by `objects/info/alternates`; the sandbox shows the cache read-only. They are
+//! never hard-linked: an agent that rewrites a linked file would rewrite the cache.
+
+use std::path::Path;
+
+use ab_core::{Code, Error, Kind};
+
+use crate::area;
+use crate::branch::BranchName;
+use crate::cache::Base;
+use crate::changes::CommitId;
+use crate::error::Result;
+use crate::git::{Authority, Git};
+use crate::source::RepoSource;
+
+/// Files that programs leave behind and that nobody wants to have delivered.
+const LITTER: &str = "# Written by agent-backend: files that are not part of a delivery.\n\
+                      .ab-tmp-*\n.DS_Store\n__pycache__/\nnode_modules/\n/.cache/\n/.npm/\n";
+
+/// What a session's repository is made from.
+#[derive(Clone, Debug)]
+pub struct GitRequest {
+    pub source: RepoSource,
+    /// `repo.branch`: the base where it exists, else the branch to make.
+    pub branch: Option<BranchName>,
+    /// `delivery.targetBranch`: the base where `branch` does not exist.
+    pub target: Option<BranchName>,
+    /// `repo.commit`: starts there instead of at the tip of the base.
+    pub commit: Option<CommitId>,
+    /// The branch to make where `branch` does not name it. It must be new in the source.
+    pub work: BranchName,
+    /// Who commits in the session's repository.
+    pub author: GitAuthor,
+}
+
+impl GitRequest {
+    /// The default branch of a source.
+    pub fn new(source: RepoSource, work: BranchName) -> GitRequest {
+        let author = GitAuthor::default();
+        GitRequest { source, branch: None, target: None, commit: None, work, author }
+    }
+}
+
+/// The name and the address in commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitAuthor {
+    name: String,
+    email: String,
+}
+
+impl GitAuthor {
+    /// # Errors
+    /// A part is empty, or contains `<`, `>` or a control character.
+    pub fn new(name: &str, email: &str) -> Result<GitAuthor> {
+        let bad = |text: &str| {
+            text.trim().is_empty() || text.contains(|c: char| c.is_control() || "<>".contains(c))
+        };
+        if bad(name) || bad(email) {
+            let message = format!("invalid author {name:?} {email:?}");
+            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).into());
+        }
+        Ok(GitAuthor { name: name.to_owned(), email: email.to_owned() })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn email(&self) -> &str {
+        &self.email
+    }
+}
+
+impl Default for GitAuthor {
+    fn default() -> Self {
+        Self { name: "agent-backend".to_owned(), email: "agent@localhost".to_owned() }
+    }
+}
+
+/// Makes the repository and its working tree at `tree`, and the configuration of git in `home`.
+pub(crate) async fn make(
+    git: &Git,
+    base: &Base,
+    author: &GitAuthor,
+    tree: &Path,
+    home: &Path,
+) -> Result<()> {
+    let format = format!("--object-format={}", base.commit.object_format());
+    let head = format!("--initial-branch={}", base.work);
+    let init = git.at(&git.home, Authority::Clean);
+    let init = init.args(["init", "--quiet", "--template=", format.as_str(), head.as_str()]);
+    init.args([tree.as_os_str()]).stdout().await?;
+    let dir = tree.join(".git");
+    for directory in ["info", "objects/info"] {
+        if !area::exists(&dir.join(directory)) {
+            area::make_dir(&dir.join(directory))?;
+        }
+    }
+    let objects = base.cache.join("objects");
+    area::write(&dir.join("objects/info/alternates"), &format!("{}\n", objects.display()))?;
+    area::write(&dir.join("info/exclude"), LITTER)?;
+    let user = format!(
+        "[user]\n\tname = {}\n\temail = {}\n",
+        quoted(author.name()),
+        quoted(author.email())
+    );
+    area::append(&dir.join("config"), &format!("[gc]\n\tauto = 0\n{user}"))?;
+    // The owner of the files may look like another user inside a sandbox.
+    let safe = format!("[safe]\n\tdirectory = {}\n", quoted(&tree.display().to_string()));
+    area::write(&home.join(".gitconfig"), &format!("{safe}{user}"))?;
+    let run = || git.at(tree, Authority::Clean).env("GIT_DIR", &dir).env("GIT_WORK_TREE", tree);
+    let mut refs = format!("create {} {}\n", base.work.reference(), base.commit);
+    if let Some(branch) = &base.branch {
+        refs.push_str(&format!("create refs/remotes/origin/{branch} {}\n", base.commit));
+    }
+    run().args(["update-ref", "--stdin"]).input(refs).stdout().await?;
+    run().args(["read-tree", "-m", "-u", base.commit.as_str()]).stdout().await?;
+    Ok(())
+}
+
+/// A value of a git configuration file.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,312 @@
+//! From a session's tree to commits in a repository of ours.
+//!
+//! Inside the sandbox git commits what is uncommitted and writes a bundle. Outside, our process takes
+//! the bundle as data: it imports one reference into a new bare repository, checks every object, and
+//! compares commits there. Nothing that the agent configured is read outside.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_core::Kind;
+use ab_host::directory::{remove_directory, take_file};
+use async_trait::async_trait;
+
+use crate::area;
+use crate::cache::FETCH;
+use crate::changes::{Changes, CommitId, DiffStat};
+use crate::clone::GitAuthor;
+use crate::error::{Result, SnapshotError};
+use crate::git::{Authority, complaint, failure};
+use crate::workspaces::{Workspace, Workspaces};
+
+/// The reference in the bundle.
+const DELIVERY: &str = "refs/agent-backend/delivery";
+/// The same in our repository.
+pub(crate) const IMPORTED: &str = "refs/heads/delivery";
+const BUNDLE: &str = "work.bundle";
+/// Bytes of a bundle.
+const MAX_BUNDLE: u64 = 1024 * 1024 * 1024;
+const MAX_DIFF: usize = 2 * 1024 * 1024;
+const MAX_PATCH: usize = 32 * 1024 * 1024;
+const MAX_STAT: usize = 64 * 1024 * 1024;
+/// Time for one command inside.
+const INSIDE_TIME: Duration = Duration::from_secs(10 * 60);
+const INSIDE_OUTPUT: usize = 64 * 1024;
+/// Bytes of a commit message.
+const MAX_MESSAGE: usize = 16 * 1024;
+
+/// Runs commands inside a session's sandbox, with `tree`, `home`, `outbox` and the read-only
+/// directories of its workspace visible at their own paths.
+#[async_trait]
+pub trait InsideRunner: Send + Sync {
+    /// Runs one command to its end. A status other than 0 is not an error.
+    async fn run(&self, command: InsideCommand) -> ab_core::Result<InsideOutput>;
+}
+
+/// A command for the sandbox: words, never a shell line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InsideCommand {
+    /// The first word is found on the sandbox's path.
+    pub argv: Vec<String>,
+    /// Variables beside those that every command of the session has.
+    pub environment: BTreeMap<String, String>,
+    /// The working directory.
+    pub directory: PathBuf,
+    /// The command is killed after this time.
+    pub timeout: Duration,
+    /// Bytes of standard output that are needed.
+    pub max_output: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InsideOutput {
+    /// Absent when a signal ended the command.
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// What came out of a session's tree.
+#[derive(Clone, Debug)]
+pub enum Collected {
+    /// The files are those of the base.
+    Unchanged,
+    Changed(Box<Changes>),
+}
+
+impl Workspaces {
+    /// Commits what is uncommitted in the session's tree and brings its commits out. May be called
+    /// again after more work.
+    ///
+    /// Where the agent left a repository that git cannot use, the files become one commit on the base.
+    ///
+    /// # Errors
+    /// The workspace is a copy without a base, git fails inside for the files themselves, or the
+    /// bundle is too large or damaged.
+    pub async fn collect(
+        &self,
+        workspace: &Workspace,
+        inside: &dyn InsideRunner,
+        author: &GitAuthor,
+        message: &str,
+    ) -> Result<Collected> {
+        let Some(base) = &workspace.base else {
+            let message = "a copy of a directory has no commit to compare with";
+            return Err(SnapshotError::failed(Kind::Unsupported, message));
+        };
+        // A left-over of an earlier call must not be taken for the new one.
+        remove_directory(&workspace.outbox.join(BUNDLE)).await?;
+        let session = Inside { workspace, base, inside, author, message };
+        let (head, history_lost) = match session.bundle(Repository::Session).await {
+            Ok(head) => (head, None),
+            Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
+        };
+        if head == *base {
+            return Ok(Collected::Unchanged);
+        }
+        let repository = self.import(workspace, base).await?;
+        self.changes(base, repository, history_lost).await
+    }
+
+    /// Takes the bundle and fetches its one reference into a new repository of ours.
+    async fn import(&self, workspace: &Workspace, base: &CommitId) -> Result<PathBuf> {
+        let root = self.area.workspace(&workspace.token);
+        let (repository, bundle) = (root.join("import.git"), root.join("import.bundle"));
+        remove_directory(&repository).await?;
+        remove_directory(&bundle).await?;
+        take_file(&workspace.outbox, BUNDLE, &bundle, MAX_BUNDLE).await?;
+        let init = self.git.at(&root, Authority::Clean);
+        let format = format!("--object-format={}", base.object_format());
+        let init = init.args(["init", "--quiet", "--bare", "--template=", format.as_str()]);
+        init.args([repository.as_os_str()]).stdout().await?;
+        let info = repository.join("objects/info");
+        if !area::exists(&info) {
+            area::make_dir(&info)?;
+        }
+        let lent = workspace.read_only.iter().map(|path| format!("{}\n", path.display()));
+        area::write(&info.join("alternates"), &lent.collect::<String>())?;
+        let ours = || self.git.on(&repository, Authority::Clean);
+        // Objects that the base has need not be checked again.
+        ours().args(["update-ref", "refs/heads/base", base.as_str()]).stdout().await?;
+        let strict = ["-c", "fetch.fsckObjects=true", "-c", "fetch.unpackLimit=1"];
+        let bounded = ["-c", "core.bigFileThreshold=16m", "-c", "pack.windowMemory=64m"];
+        let run = ours().args(strict).args(bounded).args(FETCH).args(["--"]);
+        let run = run.args([bundle.as_os_str()]).args([format!("+{DELIVERY}:{IMPORTED}")]);
+        let output = run.run().await?;
+        remove_directory(&bundle).await?;
+        if output.code != Some(0) {
+            let reason = complaint(&output.stderr);
+            let message = format!("the session's commits were refused: {reason}");
+            return Err(SnapshotError::failed(Kind::Invalid, message));
+        }
+        Ok(repository)
+    }
+
+    async fn changes(
+        &self,
+        base: &CommitId,
+        repository: PathBuf,
+        history_lost: Option<String>,
+    ) -> Result<Collected> {
+        let ours = || self.git.on(&repository, Authority::Clean);
+        let head = ours().args(["rev-parse", "--verify", IMPORTED]).stdout().await?;
+        let Some(head) = CommitId::read(head.trim()) else {
+            return Err(SnapshotError::failed(Kind::Io, "git did not print the imported commit"));
+        };
+        // The agent's attributes must not decide what people see of a change.
+        let nothing = ours().args(["hash-object", "-t", "tree", "--stdin", "-w"]);
+        let nothing = nothing.stdout().await?.trim().to_owned();
+        let diff = |options: &[&str], most: usize| {
+            let run = ours().env("GIT_ATTR_SOURCE", &nothing).max_output(most);
+            let run = run.args(["-c", "core.bigFileThreshold=16m", "-c", "core.quotePath=false"]);
+            let plain = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color"];
+            let run = run.args(plain).args(options);
+            run.args([base.as_str(), head.as_str(), "--"]).run()
+        };
+        let stat = diff(&["-z", "--raw", "--numstat", "--no-renames"], MAX_STAT).await?;
+        if stat.code != Some(0) && !stat.cut {
+            return Err(failure("diff-tree", &stat));
+        }
+        let (stat, files_cut) = (DiffStat::parse(&stat.stdout), stat.cut);
+        if stat.count == 0 {
+            return Ok(Collected::Unchanged);
+        }
+        let text = diff(&["-p", "-M"], MAX_DIFF).await?;
+        let patch = diff(&["-p", "-M", "--binary", "--full-index"], MAX_PATCH).await?;
+        Ok(Collected::Changed(Box::new(Changes {
+            base: base.clone(),
+            head,
+            files: stat.files,
+            files_changed: stat.count,
+            files_cut,
+            lines_added: stat.added,
+            lines_removed: stat.removed,
+            diff: String::from_utf8_lossy(&text.stdout).into_owned(),
+            diff_cut: text.cut,
+            patch: (!patch.cut && patch.code == Some(0)).then_some(patch.stdout),
+            history_lost,
+            repository,
+        })))
+    }
+}
+
+/// Which repository git uses inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repository {
+    /// The session's own, with the agent's commits.
+    Session,
+    /// A new one in the outbox, when the session's own is unusable.
+    Rescue,
+}
+
+/// Git inside a sandbox.
+struct Inside<'a> {
+    workspace: &'a Workspace,
+    base: &'a CommitId,
+    inside: &'a dyn InsideRunner,
+    author: &'a GitAuthor,
+    message: &'a str,
+}
+
+impl Inside<'_> {
+    /// Writes the bundle, unless the last commit is the base, and returns that commit.
+    async fn bundle(&self, repository: Repository) -> Result<CommitId> {
+        let base = self.base.as_str();
+        if repository == Repository::Rescue {
+            let rescue = self.rescue();
+            self.git(Repository::Session, &["init", "--quiet", "--bare", "--template=", &rescue])
+                .await?;
+            self.git(repository, &["update-ref", "--no-deref", "HEAD", base]).await?;
+            self.git(repository, &["read-tree", base]).await?;
+        }
+        let last = self.git(repository, &["rev-parse", "--verify", "HEAD^{commit}"]).await?;
+        let last_tree = self.git(repository, &["rev-parse", "--verify", "HEAD^{tree}"]).await?;
+        self.git(repository, &["add", "--all"]).await?;
+        let tree = self.git(repository, &["write-tree"]).await?;
+        let mut head = last.clone();
+        if tree != last_tree {
+            let message: String = self.message.chars().take(MAX_MESSAGE / 4).collect();
+            let commit = ["commit-tree", "-p", &last, "-m", &message, &tree];
+            head = self.git(repository, &commit).await?;
+            self.git(repository, &["update-ref", "HEAD", &head, &last]).await?;
+        }
+        let Some(commit) = CommitId::read(&head) else {
+            return Err(SnapshotError::failed(Kind::Invalid, "git printed no commit inside"));
+        };
+        if commit != *self.base {
+            self.git(repository, &["update-ref", DELIVERY, &head]).await?;
+            let bundle = self.workspace.outbox.join(BUNDLE).display().to_string();
+            let without = format!("^{base}");
+            self.git(repository, &["bundle", "create", "--quiet", &bundle, DELIVERY, &without])
+                .await?;
+        }
+        Ok(commit)
+    }
+
+    fn rescue(&self) -> String {
+        self.workspace.outbox.join("rescue.git").display().to_string()
+    }
+
+    /// Runs git inside and returns what it printed, without the end of line.
+    async fn git(&self, repository: Repository, words: &[&str]) -> Result<String> {
+        let command = self.command(repository, words);
+        let output = self.inside.run(command).await?;
+        if output.code != Some(0) {
+            let what = words.first().copied().unwrap_or_default();
+            let reason = complaint(&output.stderr);
+            let message = format!("git {what} failed in the sandbox: {reason}");
+            return Err(SnapshotError::failed(Kind::Failed, message));
+        }
+        let printed = String::from_utf8_lossy(&output.stdout);
+        Ok(printed.trim_end_matches('\n').to_owned())
+    }
+
+    fn command(&self, repository: Repository, words: &[&str]) -> InsideCommand {
+        // Settings that only save time or noise: inside, the agent's own settings may run.
+        let settings = [
+            "safe.directory=*",
+            "core.hooksPath=/dev/null",
+            "core.fsmonitor=false",
+            "gc.auto=0",
+            "maintenance.auto=false",
+            "commit.gpgSign=false",
+            "advice.addEmbeddedRepo=false",
+        ];
+        let mut argv = vec!["git".to_owned()];
+        for setting in settings {
+            argv.extend(["-c".to_owned(), setting.to_owned()]);
+        }
+        argv.extend(words.iter().map(|&word| word.to_owned()));
+        let mut environment: BTreeMap<String, String> = BTreeMap::new();
+        let mut set =
+            |name: &str, value: &str| environment.insert(name.to_owned(), value.to_owned());
+        for role in ["AUTHOR", "COMMITTER"] {
+            set(&format!("GIT_{role}_NAME"), self.author.name());
+            set(&format!("GIT_{role}_EMAIL"), self.author.email());
+        }
+        for (name, value) in [
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("LC_ALL", "C"),
+        ] {
+            set(name, value);
+        }
+        let tree: &Path = &self.workspace.tree;
+        if repository == Repository::Rescue {
+            let lent: Vec<String> =
+                self.workspace.read_only.iter().map(|path| path.display().to_string()).collect();
+            set("GIT_DIR", &self.rescue());
+            set("GIT_WORK_TREE", &tree.display().to_string());
+            set("GIT_ALTERNATE_OBJECT_DIRECTORIES", &lent.join(":"));
+        }
+        InsideCommand {
+            argv,
+            environment,
+            directory: tree.to_owned(),
+            timeout: INSIDE_TIME,
+            max_output: INSIDE_OUTPUT,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Errors that name the field of a task that caused them.
+
+use std::fmt;
+
+use ab_core::{Code, Error, Kind};
+
+pub type Result<T, E = SnapshotError> = std::result::Result<T, E>;
+
+/// The field of a task that an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskField {
+    RepoUrl,
+    RepoBranch,
+    RepoCommit,
+    TargetBranch,
+}
+
+impl TaskField {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskField::RepoUrl => "repo.url",
+            TaskField::RepoBranch => "repo.branch",
+            TaskField::RepoCommit => "repo.commit",
+            TaskField::TargetBranch => "delivery.targetBranch",
+        }
+    }
+}
+
+impl fmt::Display for TaskField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failed step of a workspace or a delivery.
+#[derive(Clone, Debug)]
+pub struct SnapshotError {
+    /// Absent when no field of the task is the cause.
+    pub field: Option<TaskField>,
+    pub error: Error,
+}
+
+impl SnapshotError {
+    /// The value of a field is not usable.
+    pub(crate) fn field(field: TaskField, kind: Kind, message: impl Into<String>) -> Self {
+        let error = Error::new(Code::InvalidConfiguration, kind, message);
+        Self { field: Some(field), error }
+    }
+
+    /// A tool or a file operation failed.
+    pub(crate) fn failed(kind: Kind, message: impl Into<String>) -> Self {
+        Self { field: None, error: Error::new(Code::ExecFailed, kind, message) }
+    }
+
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { error: self.error.with_hint(hint), ..self }
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.error.kind()
+    }
+}
+
+impl From<Error> for SnapshotError {
+    fn from(error: Error) -> Self {
+        Self { field: None, error }
+    }
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(field) = self.field {
+            write!(f, "{field}: ")?;
+        }
+        f.write_str(self.error.message())?;
+        match self.error.hint() {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}

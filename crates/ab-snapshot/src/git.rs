@@ -1,0 +1,236 @@
+//! How this process runs git: never with the configuration of a repository that others can write, never
+//! with hooks, and never with a prompt.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_core::Kind;
+use ab_host::tool::{Tool, ToolOutput, ToolRun};
+
+use crate::error::{Result, SnapshotError};
+
+/// Variables of the operator that git uses to reach other hosts: the caller passes those that are set.
+pub const OPERATOR_VARIABLES: &[&str] = &[
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "PATH",
+    "XDG_CONFIG_HOME",
+    "SSH_AUTH_SOCK",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_SSL_CAINFO",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+];
+
+/// Time for commands on local files.
+pub(crate) const LOCAL_TIME: Duration = Duration::from_secs(10 * 60);
+/// Time for commands that transfer a repository.
+pub(crate) const TRANSFER_TIME: Duration = Duration::from_secs(60 * 60);
+/// Bytes of output of ordinary commands.
+const MAX_OUTPUT: usize = 8 * 1024 * 1024;
+/// Characters of git's complaint that an error repeats.
+const QUOTED: usize = 500;
+
+/// Settings of every run. Those of a repository cannot override them.
+const OVERRIDES: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.askPass=",
+    "core.alternateRefsCommand=true",
+    "core.untrackedCache=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "submodule.recurse=false",
+    "fetch.recurseSubmodules=false",
+    "push.recurseSubmodules=no",
+    "push.gpgSign=false",
+    "push.followTags=false",
+    "commit.gpgSign=false",
+    "init.templateDir=",
+    "protocol.ext.allow=never",
+];
+/// Further settings of runs that need nothing of the operator.
+const CLEAN_OVERRIDES: &[&str] = &["core.sshCommand=false", "credential.helper=", "http.proxy="];
+
+/// Git, and the environments it runs in.
+#[derive(Clone, Debug)]
+pub(crate) struct Git {
+    pub(crate) tool: Tool,
+    /// An empty directory of ours.
+    pub(crate) home: PathBuf,
+    /// The only configuration file of clean runs.
+    pub(crate) config: PathBuf,
+    /// The operator's variables.
+    pub(crate) operator: Vec<(OsString, OsString)>,
+}
+
+/// What a run may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Authority {
+    /// Local files, with our configuration only.
+    Clean,
+    /// The network, with the operator's configuration and credentials.
+    Operator,
+}
+
+/// One run of git.
+#[derive(Debug)]
+pub(crate) struct GitRun<'a> {
+    git: &'a Git,
+    run: ToolRun,
+    what: String,
+}
+
+impl Git {
+    /// A run in `directory`; the repository there is the one that git finds.
+    pub(crate) fn at(&self, directory: &Path, authority: Authority) -> GitRun<'_> {
+        let (mut arguments, mut environment) = (Vec::new(), Vec::new());
+        let overrides = match authority {
+            Authority::Clean => CLEAN_OVERRIDES,
+            Authority::Operator => &[],
+        };
+        for setting in OVERRIDES.iter().chain(overrides) {
+            arguments.push("-c".into());
+            arguments.push(setting.into());
+        }
+        match authority {
+            Authority::Clean => {
+                let path = self.operator.iter().find(|(name, _)| name == "PATH");
+                let path = path.map_or_else(|| "/usr/bin:/bin".into(), |(_, path)| path.clone());
+                environment.push(("PATH".into(), path));
+                environment.push(("HOME".into(), self.home.clone().into()));
+                environment.push(("GIT_CONFIG_GLOBAL".into(), self.config.clone().into()));
+                environment.push(("GIT_CONFIG_NOSYSTEM".into(), "1".into()));
+                environment.push(("GIT_ATTR_NOSYSTEM".into(), "1".into()));
+                environment.push(("GIT_ALLOW_PROTOCOL".into(), "file".into()));
+            }
+            Authority::Operator => {
+                environment.extend(self.operator.iter().cloned());
+                environment.push(("GIT_ALLOW_PROTOCOL".into(), "https:http:ssh:git".into()));
+                environment.push(("GCM_INTERACTIVE".into(), "never".into()));
+            }
+        }
+        for (name, value) in [
+            ("LC_ALL", "C"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_NO_REPLACE_OBJECTS", "1"),
+            ("GIT_ADVICE", "0"),
+        ] {
+            environment.push((name.into(), value.into()));
+        }
+        let run = ToolRun {
+            arguments,
+            directory: directory.to_owned(),
+            environment,
+            input: Vec::new(),
+            timeout: LOCAL_TIME,
+            max_output: MAX_OUTPUT,
+        };
+        GitRun { git: self, run, what: String::new() }
+    }
+
+    /// A run on a repository of ours.
+    pub(crate) fn on(&self, repository: &Path, authority: Authority) -> GitRun<'_> {
+        self.at(repository, authority).env("GIT_DIR", repository)
+    }
+
+    /// The operator's own ssh command, or ours, which never asks.
+    pub(crate) async fn ssh_command(&self) -> Result<Option<OsString>> {
+        let own = |name: &OsString| name == "GIT_SSH_COMMAND" || name == "GIT_SSH";
+        if self.operator.iter().any(|(name, _)| own(name)) {
+            return Ok(None);
+        }
+        let run = self.at(&self.home, Authority::Operator);
+        let configured = run.args(["config", "--get", "core.sshCommand"]).run().await?;
+        let ours = || OsString::from("ssh -o BatchMode=yes");
+        Ok((configured.code != Some(0)).then(ours))
+    }
+}
+
+impl GitRun<'_> {
+    pub(crate) fn args<T: Into<OsString>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
+        for argument in args {
+            let argument = argument.into();
+            if self.what.is_empty() {
+                self.what = argument.to_string_lossy().into_owned();
+            }
+            self.run.arguments.push(argument);
+        }
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.run.environment.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
+        self.run.input = input.into();
+        self
+    }
+
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
+        self.run.timeout = timeout;
+        self
+    }
+
+    pub(crate) fn max_output(mut self, bytes: usize) -> Self {
+        self.run.max_output = bytes;
+        self
+    }
+
+    /// Runs git to its end, whatever its status.
+    pub(crate) async fn run(self) -> Result<ToolOutput> {
+        Ok(self.git.tool.run(self.run).await?)
+    }
+
+    /// Runs git and returns what it printed; a status other than 0 is an error.
+    pub(crate) async fn stdout(self) -> Result<String> {
+        let what = self.what.clone();
+        let output = self.run().await?;
+        if output.cut {
+            return Err(SnapshotError::failed(
+                Kind::TooLarge,
+                format!("git {what} printed too much"),
+            ));
+        }
+        if output.code != Some(0) {
+            return Err(failure(&what, &output));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// A run that ended with another status than 0.
+pub(crate) fn failure(what: &str, output: &ToolOutput) -> SnapshotError {
+    let message = format!("git {what} failed: {}", complaint(&output.stderr));
+    SnapshotError::failed(Kind::Failed, message)
+}
+
+/// What git printed on standard error as one line, without passwords in URLs.
+pub(crate) fn complaint(stderr: &str) -> String {
+    let lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    let words = lines.flat_map(str::split_whitespace).map(|word| match word.contains("://") {
+        true => crate::source::redacted(word),
+        false => word.chars().filter(|c| !c.is_control()).collect(),
+    });
+    let text = words.collect::<Vec<String>>().join(" ");
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None if text.is_empty() => "no reason was given".to_owned(),
+        None => text,
+    }
+}

@@ -1,0 +1,86 @@
+//! How many changes of a local source are not committed, found without running anything of the
+//! source and without touching it.
+//!
+//! `git status` in the source would run its filters and its fsmonitor, and write its index. A
+//! repository of ours with a copy of the index looks at the same files instead.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::area;
+use crate::error::Result;
+use crate::git::{Authority, Git};
+
+/// Bytes of the list of changes; a longer list is counted as far as it was read.
+const MAX_LIST: usize = 4 * 1024 * 1024;
+/// Bytes of the source's index.
+const MAX_INDEX: u64 = 1024 * 1024 * 1024;
+const TIME: Duration = Duration::from_secs(60);
+/// Settings of the source that decide whether a file counts as changed.
+const KEPT: &[&str] = &["core.autocrlf", "core.eol", "core.filemode", "core.symlinks"];
+
+/// Changes of a source that a clone does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Uncommitted {
+    pub(crate) changed: u64,
+    pub(crate) untracked: u64,
+}
+
+/// Counts the changes in the working tree of `source`; nothing for a bare repository. `probe` is a new
+/// directory for a while.
+pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Uncommitted> {
+    let ask = || git.at(source, Authority::Clean);
+    let bare = ask().args(["rev-parse", "--is-bare-repository"]).stdout().await?;
+    if bare.trim() == "true" {
+        return Ok(Uncommitted::default());
+    }
+    let paths = ["--git-path", "index", "--git-path", "objects", "--git-path", "info"];
+    let paths = ask().args(["rev-parse"]).args(paths).args(["HEAD"]).stdout().await?;
+    let mut paths = paths.lines();
+    let mut next = || -> PathBuf { source.join(paths.next().unwrap_or_default()) };
+    let (index, objects, info) = (next(), next(), next());
+    let head = paths.next().unwrap_or_default().to_owned();
+    let format = ask().args(["rev-parse", "--show-object-format"]).stdout().await?;
+    let init =
+        git.at(&git.home, Authority::Clean).args(["init", "--quiet", "--bare", "--template="]);
+    let init = init.args([format!("--object-format={}", format.trim())]);
+    init.args([probe.as_os_str()]).stdout().await?;
+    let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if let Some(parent) = index.parent() {
+        ab_host::directory::take_file(parent, &file(&index), &probe.join("index"), MAX_INDEX)
+            .await?;
+    }
+    area::make_dir(&probe.join("info"))?;
+    // Most repositories have one; without it nothing more is ignored.
+    let exclude = probe.join("info/exclude");
+    let _ = ab_host::directory::take_file(&info, "exclude", &exclude, MAX_LIST as u64).await;
+    let alternates = probe.join("objects/info");
+    if !area::exists(&alternates) {
+        area::make_dir(&alternates)?;
+    }
+    area::write(&alternates.join("alternates"), &format!("{}\n", objects.display()))?;
+    let ours = || git.at(source, Authority::Clean).env("GIT_DIR", probe).timeout(TIME);
+    ours().args(["update-ref", "--no-deref", "HEAD", &head]).stdout().await?;
+    let mut settings = Vec::new();
+    for name in KEPT {
+        let value = ask().args(["config", "--get", name]).run().await?;
+        if value.code == Some(0) {
+            let value = String::from_utf8_lossy(&value.stdout).trim().to_owned();
+            settings.extend(["-c".to_owned(), format!("{name}={value}")]);
+        }
+    }
+    let status = ["status", "--porcelain=v1", "-z", "--no-renames", "--ignore-submodules=all"];
+    let run = ours().env("GIT_WORK_TREE", source).max_output(MAX_LIST);
+    let output = run.args(["-c", "core.bare=false"]).args(settings).args(status).run().await?;
+    if output.code != Some(0) && !output.cut {
+        return Err(crate::git::failure("status", &output));
+    }
+    let mut counted = Uncommitted::default();
+    for entry in output.stdout.split(|byte| *byte == 0).filter(|entry| entry.len() > 3) {
+        match entry.starts_with(b"??") {
+            true => counted.untracked += 1,
+            false => counted.changed += 1,
+        }
+    }
+    Ok(counted)
+}

@@ -1,0 +1,103 @@
+//! Cleanup tokens: one string that names everything made for a workspace, before it is made.
+
+use std::fmt;
+
+use ab_core::{Code, Error, Kind};
+
+use crate::error::Result;
+
+/// How a workspace is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Provider {
+    /// A clone that borrows objects from a cached bare repository.
+    Git,
+    /// A copy of a directory, with shared blocks where the file system can do that.
+    Copy,
+}
+
+impl Provider {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Provider::Git => "git",
+            Provider::Copy => "copy",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Random bytes of a token.
+const BYTES: usize = 16;
+
+/// Names the workspace that [`cleanup`](crate::Workspaces::cleanup) removes. The caller stores it
+/// before the workspace is made, so that a crash leaves nothing that cannot be found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CleanupToken {
+    provider: Provider,
+    text: String,
+}
+
+impl CleanupToken {
+    /// A new token. It is also the name of a directory, and hard to guess.
+    pub fn new(provider: Provider) -> Result<CleanupToken> {
+        let mut bytes = [0_u8; BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| {
+            Error::new(Code::ExecError, Kind::Io, format!("cannot get random bytes: {error}"))
+        })?;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(CleanupToken { provider, text: format!("{provider}-{hex}") })
+    }
+
+    /// Reads a stored token.
+    pub fn parse(text: &str) -> Result<CleanupToken> {
+        let provider = [Provider::Git, Provider::Copy].into_iter().find(|provider| {
+            let hex = text.strip_prefix(provider.as_str()).and_then(|rest| rest.strip_prefix('-'));
+            let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            hex.is_some_and(|hex| hex.len() == 2 * BYTES && hex.bytes().all(digit))
+        });
+        match provider {
+            Some(provider) => Ok(CleanupToken { provider, text: text.to_owned() }),
+            None => {
+                let message = format!("invalid cleanup token {text:?}");
+                Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message).into())
+            }
+        }
+    }
+
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for CleanupToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_storage_and_nothing_else_is_one() {
+        for provider in [Provider::Git, Provider::Copy] {
+            let token = CleanupToken::new(provider).unwrap();
+            assert_eq!(CleanupToken::parse(token.as_str()).unwrap(), token);
+            assert_ne!(CleanupToken::new(provider).unwrap(), token);
+        }
+        let hex = "0".repeat(32);
+        for text in ["", "git-", "git-..", "git-0", &format!("zfs-{hex}"), &format!("git-{hex}/..")]
+        {
+            assert!(CleanupToken::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The handle on all workspaces of a data directory.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use ab_core::Kind;
+use ab_host::directory::{CopyBounds, copy_directory, remove_directory};
+use ab_host::tool::Tool;
+
+use crate::area::{self, Area};
+use crate::branch::BranchName;
+use crate::cache;
+use crate::changes::CommitId;
+use crate::clone::{self, GitRequest};
+use crate::error::{Result, SnapshotError, TaskField};
+use crate::git::Git;
+use crate::status;
+use crate::token::{CleanupToken, Provider};
+
+/// Where workspaces are made, and with what.
+#[derive(Clone, Debug)]
+pub struct SnapshotSettings {
+    /// A directory for this crate alone.
+    pub directory: PathBuf,
+    /// The directories in which git is looked for.
+    pub path: Vec<PathBuf>,
+    /// The operator's values of [`OPERATOR_VARIABLES`](crate::OPERATOR_VARIABLES). Only git that reaches
+    /// other hosts gets them.
+    pub operator: Vec<(OsString, OsString)>,
+}
+
+/// Makes, finds and removes workspaces. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Workspaces {
+    pub(crate) area: Area,
+    pub(crate) git: Git,
+}
+
+/// What a workspace is made from.
+#[derive(Clone, Debug)]
+pub enum WorkspaceRequest {
+    Git(GitRequest),
+    /// A copy of a directory of this host.
+    Copy {
+        from: PathBuf,
+        bounds: CopyBounds,
+    },
+}
+
+impl WorkspaceRequest {
+    /// The provider of the token to make for this request.
+    pub fn provider(&self) -> Provider {
+        match self {
+            WorkspaceRequest::Git(_) => Provider::Git,
+            WorkspaceRequest::Copy { .. } => Provider::Copy,
+        }
+    }
+}
+
+/// Files for one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    pub token: CleanupToken,
+    /// The files that the agent works on: the root of the session's sandbox, at this path.
+    pub tree: PathBuf,
+    /// The session's private home, read-write in the sandbox. It lies outside of `tree`.
+    pub home: PathBuf,
+    /// Where [`collect`](Workspaces::collect) has git put its bundle, read-write in the sandbox.
+    pub outbox: PathBuf,
+    /// Directories that must be visible in the sandbox, read-only, at their own paths.
+    pub read_only: Vec<PathBuf>,
+    /// The commit that the tree started from; absent for a copy.
+    pub base: Option<CommitId>,
+    /// The branch that `base` was taken from.
+    pub base_branch: Option<BranchName>,
+    /// The branch that is checked out, and that a delivery makes.
+    pub branch: Option<BranchName>,
+    /// What a person should know. Empty for a workspace that was found again.
+    pub notes: Vec<WorkspaceNote>,
+}
+
+/// Something about a new workspace that a person should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkspaceNote {
+    /// Objects were transferred from the source into the cache.
+    Fetched,
+    /// Changes in the source's working tree are not part of the workspace.
+    Uncommitted { changed: u64, untracked: u64 },
+    /// The changes in the source's working tree could not be counted.
+    UncommittedUnknown { reason: String },
+    /// Devices, sockets and FIFOs are not part of the copy.
+    SpecialFilesSkipped { count: u64 },
+}
+
+impl Workspaces {
+    /// Makes the directories below `settings.directory` and looks for git.
+    pub fn open(settings: SnapshotSettings) -> Result<Workspaces> {
+        let tool = Tool::find("git", &settings.path)?;
+        let area = Area::open(&settings.directory)?;
+        let (home, config) = (area.git_home(), area.git_config());
+        let git = Git { tool, home, config, operator: settings.operator };
+        Ok(Workspaces { area, git })
+    }
+
+    /// Makes the workspace of `token`, which the caller has stored. A workspace that was made
+    /// completely before is returned as it is; the rest of one that was not is removed first.
+    ///
+    /// # Errors
+    /// The source cannot be used; the error names the task's field. What was made stays until
+    /// [`cleanup`](Self::cleanup).
+    pub async fn prepare(
+        &self,
+        token: &CleanupToken,
+        request: &WorkspaceRequest,
+    ) -> Result<Workspace> {
+        if token.provider() != request.provider() {
+            let message = format!("the cleanup token {token} is for another provider");
+            return Err(SnapshotError::failed(Kind::Invalid, message));
+        }
+        if let Some(workspace) = self.find(token)? {
+            return Ok(workspace);
+        }
+        self.cleanup(token).await?;
+        let root = self.area.workspace(token);
+        area::make_dir(&root)?;
+        let mut workspace = self.empty(token);
+        area::make_dir(&workspace.home)?;
+        area::make_dir(&workspace.outbox)?;
+        match request {
+            WorkspaceRequest::Git(request) => self.clone_into(&mut workspace, request).await?,
+            WorkspaceRequest::Copy { from, bounds } => {
+                self.copy_into(&mut workspace, from, *bounds).await?;
+            }
+        }
+        area::write(&root.join(RECORD), &record(&workspace))?;
+        Ok(workspace)
+    }
+
+    /// The workspace of `token`, if it was made completely and not removed.
+    pub fn find(&self, token: &CleanupToken) -> Result<Option<Workspace>> {
+        let Some(text) = area::read(&self.area.workspace(token).join(RECORD))? else {
+            return Ok(None);
+        };
+        let mut workspace = self.empty(token);
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(' ') else { continue };
+            let branch = || BranchName::parse(value, TaskField::RepoBranch).map(Some);
+            match key {
+                "base" => workspace.base = CommitId::read(value),
+                "base-branch" => workspace.base_branch = branch()?,
+                "branch" => workspace.branch = branch()?,
+                "read-only" => workspace.read_only.push(PathBuf::from(value)),
+                _ => {}
+            }
+        }
+        Ok(Some(workspace))
+    }
+
+    /// Removes everything that was made for `token`, also by another process and when it was only
+    /// half made. The session's processes must have ended.
+    pub async fn cleanup(&self, token: &CleanupToken) -> Result<()> {
+        let root = self.area.workspace(token);
+        // Without its record a workspace that is half removed is not found again.
+        Ok(remove_directory(&root.join(RECORD)).await.and(remove_directory(&root).await)?)
+    }
+
+    /// The tokens of all workspaces that exist, whole or not.
+    pub fn tokens(&self) -> Result<Vec<CleanupToken>> {
+        self.area.tokens()
+    }
+
+    fn empty(&self, token: &CleanupToken) -> Workspace {
+        let root = self.area.workspace(token);
+        Workspace {
+            token: token.clone(),
+            tree: root.join("tree"),
+            home: root.join("home"),
+            outbox: root.join("outbox"),
+            read_only: Vec::new(),
+            base: None,
+            base_branch: None,
+            branch: None,
+            notes: Vec::new(),
+        }
+    }
+
+    async fn clone_into(&self, workspace: &mut Workspace, request: &GitRequest) -> Result<()> {
+        if let Some(path) = request.source.local() {
+            self.refuse_own(path, TaskField::RepoUrl)?;
+        }
+        let base = cache::provide(&self.area, &self.git, request).await?;
+        let (tree, home) = (&workspace.tree, &workspace.home);
+        clone::make(&self.git, &base, &request.author, tree, home).await?;
+        if base.fetched {
+            workspace.notes.push(WorkspaceNote::Fetched);
+        }
+        if let Some(source) = request.source.local() {
+            let probe = self.area.workspace(&workspace.token).join("probe");
+            workspace.notes.extend(match status::count(&self.git, source, &probe).await {
+                Ok(status::Uncommitted { changed: 0, untracked: 0 }) => None,
+                Ok(status::Uncommitted { changed, untracked }) => {
+                    Some(WorkspaceNote::Uncommitted { changed, untracked })
+                }
+                Err(error) => Some(WorkspaceNote::UncommittedUnknown { reason: error.to_string() }),
+            });
+            remove_directory(&probe).await?;
+        }
+        workspace.read_only = vec![base.cache.join("objects")];
+        workspace.base = Some(base.commit);
+        workspace.base_branch = base.branch;
+        workspace.branch = Some(base.work);
+        Ok(())
+    }
+
+    async fn copy_into(
+        &self,
+        workspace: &mut Workspace,
+        from: &Path,
+        bounds: CopyBounds,
+    ) -> Result<()> {
+        self.refuse_own(from, TaskField::RepoUrl)?;
+        let report = copy_directory(from, &workspace.tree, bounds).await?;
+        if report.skipped > 0 {
+            workspace.notes.push(WorkspaceNote::SpecialFilesSkipped { count: report.skipped });
+        }
+        Ok(())
+    }
+
+    /// A source must neither contain our directory nor lie in it: other sessions are there.
+    fn refuse_own(&self, path: &Path, field: TaskField) -> Result<()> {
+        let real = area::canonical(path).map_err(|error| {
+            let message = format!("cannot open {}: {error}", path.display());
+            SnapshotError::field(field, Kind::NotFound, message)
+        })?;
+        if self.area.root().starts_with(&real) || real.starts_with(self.area.root()) {
+            let message = format!("{} and the data directory overlap", path.display());
+            return Err(SnapshotError::field(field, Kind::Denied, message));
+        }
+        Ok(())
+    }
+}
+
+/// The file that says that a workspace is complete.
+const RECORD: &str = "record";
+
+fn record(workspace: &Workspace) -> String {
+    let mut lines = Vec::new();
+    lines.extend(workspace.base.iter().map(|it| format!("base {it}")));
+    lines.extend(workspace.base_branch.iter().map(|it| format!("base-branch {it}")));
+    lines.extend(workspace.branch.iter().map(|it| format!("branch {it}")));
+    lines.extend(workspace.read_only.iter().map(|it| format!("read-only {}", it.display())));
+    lines.join("\n") + "\n"
+}

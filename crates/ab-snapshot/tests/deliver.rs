@@ -1,0 +1,156 @@
+//! From an agent's changes to a branch and a patch.
+
+use std::fs;
+
+use ab_core::Kind;
+use ab_snapshot::{Collected, RepoSource};
+
+use crate::ground::{Ground, Sandbox, branch, canary, fingerprint};
+
+#[tokio::test]
+async fn changes_become_a_branch_and_a_patch_that_applies() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    let script = "echo third >>README.md && git commit -qam 'By the agent' && \
+                  printf 'a\\nb\\n' >'new file.txt' && rm src/main.rs && printf '\\0\\1' >data.bin && \
+                  mkdir node_modules && echo litter >node_modules/x";
+    sandbox.shell(script).await;
+    let changes = ground.changes(&sandbox).await;
+    assert_eq!((changes.files_changed, changes.lines_added, changes.lines_removed), (4, 3, 1));
+    let paths: Vec<&str> = changes.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["README.md", "data.bin", "new file.txt", "src/main.rs"]);
+    assert!(changes.diff.contains("+third\n") && !changes.diff_cut);
+    assert_eq!((&changes.history_lost, changes.files_cut), (&None, false));
+    let before = fingerprint(&ground.source.join("src"));
+    let index = fingerprint(&ground.source.join(".git"))[&ground.source.join(".git/index")].clone();
+    let to = ground.repo();
+    let deliver = || {
+        ground.workspaces.deliver(
+            &workspace.token,
+            &changes,
+            &to,
+            workspace.branch.as_ref().unwrap(),
+        )
+    };
+    let delivered = deliver().await.unwrap();
+    assert_eq!((delivered.branch, delivered.already_there), (branch("ah/work"), false));
+    assert_eq!(ground.git(&["rev-parse", "ah/work"]), changes.head.as_str());
+    let log = ground.git(&["log", "--format=%an: %s", "main..ah/work"]);
+    assert_eq!(log, "Agent: Do the task\nagent-backend: By the agent");
+    assert_eq!(ground.git(&["for-each-ref", "refs/agent-backend"]), "");
+    assert_eq!(ground.git(&["fsck", "--full", "--strict"]), "");
+    assert_eq!(fingerprint(&ground.source.join("src")), before);
+    assert_eq!(fingerprint(&ground.source.join(".git"))[&ground.source.join(".git/index")], index);
+    assert_eq!(ground.git(&["status", "--porcelain"]), "");
+    // A delivery that was interrupted can be repeated.
+    assert!(deliver().await.unwrap().already_there);
+    // The patch says the same.
+    let patch = ground.path("work.patch");
+    fs::write(&patch, changes.patch.as_ref().unwrap()).unwrap();
+    ground.git(&["apply", "--index", patch.to_str().unwrap()]);
+    assert_eq!(ground.git(&["write-tree"]), ground.git(&["rev-parse", "ah/work^{tree}"]));
+}
+
+#[tokio::test]
+async fn more_work_after_a_delivery_is_collected_again() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    sandbox.shell("echo 1 >one").await;
+    let first = ground.changes(&sandbox).await;
+    sandbox.shell("test -z \"$(git status --porcelain)\" && echo 2 >two").await;
+    let second = ground.changes(&sandbox).await;
+    assert_eq!((first.files_changed, second.files_changed), (1, 2));
+    assert_ne!(first.head, second.head);
+}
+
+#[tokio::test]
+async fn nothing_changed_is_said() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    assert!(matches!(ground.collect(&sandbox).await, Collected::Unchanged));
+    let script = "echo x >x && git add x && git commit -qm x && git rm -q x && git commit -qm back";
+    sandbox.shell(script).await;
+    assert!(matches!(ground.collect(&sandbox).await, Collected::Unchanged));
+}
+
+#[tokio::test]
+async fn existing_branches_are_never_changed() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    sandbox.shell("echo x >x").await;
+    let changes = ground.changes(&sandbox).await;
+    let refs = ground.git(&["for-each-ref"]);
+    // `main` could be fast-forwarded; `dev` is another history; `main/x` cannot be beside `main`.
+    for (name, kind) in
+        [("main", Kind::AlreadyExists), ("dev", Kind::AlreadyExists), ("main/x", Kind::Failed)]
+    {
+        let (to, name) = (ground.repo(), branch(name));
+        let delivered = ground.workspaces.deliver(&workspace.token, &changes, &to, &name);
+        assert_eq!(delivered.await.unwrap_err().kind(), kind, "{name}");
+        assert_eq!(ground.git(&["for-each-ref"]), refs);
+    }
+}
+
+#[tokio::test]
+async fn delivery_runs_nothing_of_the_target_repository() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    sandbox.shell("echo x >x").await;
+    let changes = ground.changes(&sandbox).await;
+    let (program, mark) = canary(&ground, "target");
+    let program = program.to_str().unwrap();
+    for hook in ["reference-transaction", "post-checkout", "update", "post-update", "pre-receive"] {
+        fs::create_dir_all(ground.source.join(".git/hooks")).unwrap();
+        fs::copy(program, ground.source.join(".git/hooks").join(hook)).unwrap();
+    }
+    let lender = ground.path("lender.git");
+    fs::create_dir_all(lender.join("objects")).unwrap();
+    fs::write(
+        ground.source.join(".git/objects/info/alternates"),
+        format!("{}\n", lender.join("objects").display()),
+    )
+    .unwrap();
+    let rewrite = format!("url.ext::{program} %S.insteadOf");
+    let data = ground.path("data");
+    for (name, value) in [
+        ("core.fsmonitor", program),
+        ("core.alternateRefsCommand", program),
+        ("core.sshCommand", program),
+        ("gc.auto", "1"),
+        ("fetch.prune", "true"),
+        ("credential.helper", program),
+        ("protocol.ext.allow", "always"),
+        (rewrite.as_str(), "nothing-like-it"),
+    ] {
+        let config = ground.source.join(".git/config");
+        ground.git_in(&data, &["config", "--file", config.to_str().unwrap(), name, value]);
+    }
+    let to = ground.repo();
+    ground.workspaces.deliver(&workspace.token, &changes, &to, &branch("ah/work")).await.unwrap();
+    assert!(!mark.exists(), "something of the target ran");
+    let head = fs::read_to_string(ground.source.join(".git/refs/heads/ah/work")).unwrap();
+    assert_eq!(head.trim(), changes.head.as_str());
+}
+
+#[tokio::test]
+async fn target_that_redirects_our_path_gets_an_error() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    sandbox.shell("echo x >x").await;
+    let changes = ground.changes(&sandbox).await;
+    let (program, mark) = canary(&ground, "redirect");
+    let rewrite = format!("url.ext::{} %S .insteadOf", program.display());
+    ground.git(&["config", &rewrite, ground.path("data").to_str().unwrap()]);
+    ground.git(&["config", "protocol.ext.allow", "always"]);
+    let to = RepoSource::parse(ground.source.to_str().unwrap()).unwrap();
+    let work = branch("ah/work");
+    let delivered = ground.workspaces.deliver(&workspace.token, &changes, &to, &work);
+    assert!(delivered.await.is_err());
+    assert!(!mark.exists(), "the redirection ran");
+}

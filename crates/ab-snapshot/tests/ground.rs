@@ -1,0 +1,248 @@
+//! A source repository, a data directory, and a sandbox on a workspace.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use ab_core::driver::Driver;
+use ab_core::process::{self, Access, Channel, ExecRequest, HostDirectory};
+use ab_core::{Isolation, Result};
+use ab_host::{ExecSettings, Local, LocalOptions};
+use ab_snapshot::{
+    BranchName, Changes, CleanupToken, Collected, GitAuthor, GitRequest, InsideCommand,
+    InsideOutput, InsideRunner, Provider, RepoSource, SnapshotSettings, TaskField, Workspace,
+    WorkspaceRequest, Workspaces,
+};
+use ab_testkit::commands::{of, rest};
+use async_trait::async_trait;
+
+pub(crate) struct Ground {
+    place: tempfile::TempDir,
+    pub(crate) source: PathBuf,
+    pub(crate) workspaces: Workspaces,
+}
+
+pub(crate) fn branch(name: &str) -> BranchName {
+    BranchName::parse(name, TaskField::RepoBranch).unwrap()
+}
+
+fn search_path() -> Vec<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect()
+}
+
+impl Ground {
+    /// A source with two commits on `main` and one more on `dev`.
+    pub(crate) fn new() -> Ground {
+        let ground = Ground::empty();
+        ground.git(&["init", "-q", "-b", "main", "."]);
+        ground.write("README.md", "first\n");
+        ground.write("src/main.rs", "fn main() {}\n");
+        ground.commit("first");
+        ground.git(&["checkout", "-q", "-b", "dev"]);
+        ground.write("dev.txt", "dev\n");
+        ground.commit("on dev");
+        ground.git(&["checkout", "-q", "main"]);
+        ground.write("README.md", "first\nsecond\n");
+        ground.commit("second");
+        ground
+    }
+
+    /// A source directory without a repository.
+    pub(crate) fn empty() -> Ground {
+        let place = tempfile::tempdir().unwrap();
+        let source = place.path().canonicalize().unwrap().join("source");
+        fs::create_dir(&source).unwrap();
+        fs::create_dir(place.path().join("home")).unwrap();
+        let path = std::env::var_os("PATH").unwrap();
+        let home = place.path().join("home").into_os_string();
+        let settings = SnapshotSettings {
+            directory: place.path().join("data"),
+            path: search_path(),
+            operator: vec![("PATH".into(), path), ("HOME".into(), home)],
+        };
+        let workspaces = Workspaces::open(settings).unwrap();
+        Ground { place, source, workspaces }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.path().canonicalize().unwrap().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.source.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        self.git_in(&self.source, arguments)
+    }
+
+    /// Git as the operator runs it.
+    pub(crate) fn git_in(&self, directory: &Path, arguments: &[&str]) -> String {
+        let output = Command::new("git")
+            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"])
+            .args(arguments)
+            .current_dir(directory)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", self.path("home"))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "git {arguments:?}: {stderr}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    pub(crate) fn commit(&self, message: &str) {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", message]);
+    }
+
+    pub(crate) fn repo(&self) -> RepoSource {
+        RepoSource::parse(self.source.to_str().unwrap()).unwrap()
+    }
+
+    pub(crate) fn request(&self) -> GitRequest {
+        GitRequest::new(self.repo(), branch("ah/work"))
+    }
+
+    pub(crate) async fn try_prepare(
+        &self,
+        request: GitRequest,
+    ) -> Result<Workspace, ab_snapshot::SnapshotError> {
+        let token = CleanupToken::new(Provider::Git).unwrap();
+        self.workspaces.prepare(&token, &WorkspaceRequest::Git(request)).await
+    }
+
+    pub(crate) async fn prepare(&self, request: GitRequest) -> Workspace {
+        self.try_prepare(request).await.unwrap()
+    }
+
+    pub(crate) async fn collect(&self, sandbox: &Sandbox) -> Collected {
+        self.try_collect(sandbox).await.unwrap()
+    }
+
+    pub(crate) async fn try_collect(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<Collected, ab_snapshot::SnapshotError> {
+        let author = GitAuthor::new("Agent", "agent@example.org").unwrap();
+        self.workspaces.collect(&sandbox.workspace, sandbox, &author, "Do the task").await
+    }
+
+    pub(crate) async fn changes(&self, sandbox: &Sandbox) -> Box<Changes> {
+        match self.collect(sandbox).await {
+            Collected::Changed(changes) => changes,
+            Collected::Unchanged => panic!("nothing was changed"),
+        }
+    }
+}
+
+/// A session's sandbox as the executor makes it: the tree, the home, the outbox, and the cache.
+pub(crate) struct Sandbox {
+    driver: Local,
+    pub(crate) workspace: Workspace,
+    _temporary: tempfile::TempDir,
+}
+
+impl Sandbox {
+    /// Nothing where the host has no bwrap.
+    pub(crate) async fn open(workspace: &Workspace) -> Option<Sandbox> {
+        let temporary = tempfile::tempdir().unwrap();
+        let exec = ExecSettings {
+            isolation: Isolation::Bwrap,
+            temporary: temporary.path().to_owned(),
+            ..ExecSettings::default()
+        };
+        let options = LocalOptions { exec, ..LocalOptions::default() };
+        let driver = Local::open(&workspace.tree, options).unwrap();
+        if let Err(error) = driver.effective_policy().await {
+            ab_testkit::host::cannot_run("a session's sandbox", error.message());
+            return None;
+        }
+        Some(Sandbox { driver, workspace: workspace.clone(), _temporary: temporary })
+    }
+
+    /// What an agent does.
+    pub(crate) async fn shell(&self, script: &str) -> String {
+        let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let output = self.run(self.command(argv)).await.unwrap();
+        assert_eq!(output.code, Some(0), "{script}: {}", output.stderr);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn command(&self, argv: Vec<String>) -> InsideCommand {
+        InsideCommand {
+            argv,
+            environment: BTreeMap::new(),
+            directory: self.workspace.tree.clone(),
+            timeout: Duration::from_secs(120),
+            max_output: 1024 * 1024,
+        }
+    }
+}
+
+#[async_trait]
+impl InsideRunner for Sandbox {
+    async fn run(&self, command: InsideCommand) -> Result<InsideOutput> {
+        let bind = |path: &PathBuf, access| HostDirectory {
+            path: path.to_str().unwrap().to_owned(),
+            access,
+        };
+        let mut request = ExecRequest::new(process::Command::Argv(command.argv));
+        request.env = command.environment;
+        let home = self.workspace.home.to_str().unwrap().to_owned();
+        request.env.insert("HOME".to_owned(), home);
+        request.limits.wall = Some(command.timeout);
+        let writable = [&self.workspace.home, &self.workspace.outbox];
+        request.restrictions.binds =
+            writable.into_iter().map(|path| bind(path, Access::ReadWrite)).collect();
+        let lent = self.workspace.read_only.iter().map(|path| bind(path, Access::ReadOnly));
+        request.restrictions.binds.extend(lent);
+        let mut process = self.driver.exec(request).await?;
+        let (pieces, exit) = rest(&mut process).await;
+        Ok(InsideOutput {
+            code: exit.code,
+            stdout: of(&pieces, Channel::Stdout),
+            stderr: exit.stderr_tail,
+        })
+    }
+}
+
+/// Every file below a directory with its content, mode and modification time.
+pub(crate) fn fingerprint(root: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let stat = path.symlink_metadata().unwrap();
+            let content = match stat.file_type() {
+                kind if kind.is_dir() => {
+                    directories.push(path.clone());
+                    Vec::new()
+                }
+                kind if kind.is_symlink() => {
+                    fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+                }
+                _ => fs::read(&path).unwrap(),
+            };
+            let mode = stat.permissions().mode();
+            found.insert(path, (mode, stat.mtime(), stat.mtime_nsec(), content));
+        }
+    }
+    found
+}
+
+/// A program that leaves a file when it runs.
+pub(crate) fn canary(ground: &Ground, name: &str) -> (PathBuf, PathBuf) {
+    let (program, mark) = (ground.path(&format!("{name}.sh")), ground.path(&format!("{name}.ran")));
+    fs::write(&program, format!("#!/bin/sh\necho ran >>{}\nexit 0\n", mark.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    (program, mark)
+}

@@ -1,0 +1,243 @@
+//! Hostile sources and hostile agents: nothing of theirs runs outside the sandbox.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use ab_core::Kind;
+use ab_snapshot::{Changes, WorkspaceNote};
+
+use crate::ground::{Ground, Sandbox, canary, fingerprint};
+
+#[tokio::test]
+async fn nothing_of_a_hostile_source_runs() {
+    let ground = Ground::new();
+    let (program, mark) = canary(&ground, "source");
+    let program = program.to_str().unwrap();
+    ground.write(".gitattributes", "* filter=evil diff=evil merge=evil\n");
+    ground.write("filtered.txt", "text\n");
+    ground
+        .write(".gitmodules", &format!("[submodule \"x\"]\n\tpath = x\n\turl = ext::{program}\n"));
+    symlink("/etc/passwd", ground.source.join("out")).unwrap();
+    ground.commit("attributes");
+    ground.git(&["config", "core.fsmonitor", program]);
+    for (name, value) in [
+        ("filter.evil.clean", program),
+        ("filter.evil.smudge", program),
+        ("filter.evil.process", program),
+        ("filter.evil.required", "true"),
+        ("diff.evil.textconv", program),
+        ("diff.evil.command", program),
+        ("core.sshCommand", program),
+        ("core.gitProxy", program),
+        ("core.alternateRefsCommand", program),
+        ("uploadpack.packObjectsHook", program),
+        ("credential.helper", program),
+        ("submodule.recurse", "true"),
+        ("protocol.ext.allow", "always"),
+        ("remote.origin.url", "ssh://nowhere/x"),
+        ("remote.origin.promisor", "true"),
+        ("include.path", program),
+    ] {
+        let config = ground.source.join(".git/config");
+        ground.git_in(
+            &ground.path("data"),
+            &["config", "--file", config.to_str().unwrap(), name, value],
+        );
+    }
+    let config = ground.source.join(".git/config");
+    let text = fs::read_to_string(&config).unwrap().replace(&format!("path = {program}\n"), "");
+    fs::write(&config, text).unwrap();
+    fs::create_dir_all(ground.source.join(".git/hooks")).unwrap();
+    for hook in ["post-checkout", "post-index-change", "reference-transaction", "pre-auto-gc"] {
+        fs::copy(program, ground.source.join(".git/hooks").join(hook)).unwrap();
+    }
+    // A file that must be compared by content.
+    ground.write("filtered.txt", "next\n");
+    let _ = fs::remove_file(&mark);
+    let workspace = ground.prepare(ground.request()).await;
+    assert!(!mark.exists(), "something of the source ran");
+    let uncommitted = WorkspaceNote::Uncommitted { changed: 1, untracked: 0 };
+    assert_eq!(workspace.notes, [WorkspaceNote::Fetched, uncommitted]);
+    assert_eq!(fs::read_to_string(workspace.tree.join("filtered.txt")).unwrap(), "text\n");
+    assert!(fs::symlink_metadata(workspace.tree.join("out")).unwrap().is_symlink());
+}
+
+/// What an agent leaves behind, and what is collected from it.
+async fn after(ground: &Ground, script: &str) -> Option<(Sandbox, Box<Changes>)> {
+    let workspace = ground.prepare(ground.request()).await;
+    let sandbox = Sandbox::open(&workspace).await?;
+    sandbox.shell(script).await;
+    let before = fingerprint(&workspace.read_only[0]);
+    let changes = ground.changes(&sandbox).await;
+    assert_eq!(fingerprint(&workspace.read_only[0]), before);
+    Some((sandbox, changes))
+}
+
+#[tokio::test]
+async fn programs_that_the_agent_configures_run_inside_only() {
+    // The program exists at the same path inside and outside, and tells where it ran.
+    let script = "echo work >work.txt; printf '#!/bin/sh\\nls / >>ran.here\\ncat\\n' >evil; chmod +x evil; \
+        p=$PWD/evil; mkdir -p .git/hooks; \
+        for h in pre-commit commit-msg post-commit post-index-change reference-transaction; do \
+        cp evil .git/hooks/$h; done; \
+        git config core.fsmonitor $p; git config filter.f.clean $p; git config filter.f.smudge $p; \
+        git config diff.d.textconv $p; git config diff.d.command $p; git config diff.external $p; \
+        git config core.sshCommand $p; git config gpg.program $p; git config commit.gpgSign true; \
+        git config core.pager $p; git config core.editor $p; git config core.hooksPath $PWD/.git/hooks; \
+        echo '* filter=f diff=d' >.gitattributes; echo filtered >filtered.txt";
+    let ground = Ground::new();
+    let Some((sandbox, changes)) = after(&ground, script).await else { return };
+    // Outside, the clean filter did not run again, and no driver hid the text.
+    assert!(changes.diff.contains("+work\n") && changes.diff.contains("+filtered\n"));
+    let tree = &sandbox.workspace.tree;
+    // The filter ran, inside: its working directory is the tree, and the root is the sandbox's.
+    let ran = fs::read_to_string(tree.join("ran.here")).unwrap_or_default();
+    let outside: Vec<String> = fs::read_dir("/")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(!ran.is_empty());
+    assert!(outside.iter().any(|name| !ran.lines().any(|line| line == name)), "{ran}");
+    let work = crate::ground::branch("ah/work");
+    let token = &sandbox.workspace.token;
+    ground.workspaces.deliver(token, &changes, &ground.repo(), &work).await.unwrap();
+    assert_eq!(ground.git(&["show", "ah/work:work.txt"]), "work");
+}
+
+#[tokio::test]
+async fn attributes_of_the_agent_do_not_hide_its_changes() {
+    let script = "echo '* -diff -text binary' >.gitattributes; echo hidden >hidden.txt";
+    let Some((_, changes)) = after(&Ground::new(), script).await else { return };
+    assert!(changes.diff.contains("+hidden\n"), "{}", changes.diff);
+    assert!(changes.files.iter().all(|file| file.lines.is_some()));
+}
+
+#[tokio::test]
+async fn unusable_repositories_still_deliver_their_files() {
+    let ground = Ground::new();
+    for ruin in [
+        "rm -rf .git",
+        "rm -rf .git && echo 'gitdir: /etc' >.git",
+        "rm -rf .git && ln -s /etc .git",
+        "mv .git /tmp/git && ln -s /tmp/git .git && rm /tmp/git/HEAD",
+        "echo garbage >.git/HEAD",
+        "echo garbage >.git/config",
+        "rm .git/objects/info/alternates",
+        "touch .git/index.lock",
+        "git checkout -q --orphan x && git rm -rqf . && echo first >README.md",
+        "mkdir -p $HOME && printf '[core\\n' >$HOME/.gitconfig",
+    ] {
+        let script = format!("echo work >work.txt; {ruin}");
+        let Some((_, changes)) = after(&ground, &script).await else { return };
+        assert!(changes.diff.contains("+work\n"), "{ruin}: {}", changes.diff);
+    }
+}
+
+#[tokio::test]
+async fn alternates_of_the_agent_lead_to_nothing_outside() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let secret = ground.path("secret.git");
+    fs::create_dir(&secret).unwrap();
+    ground.git_in(&secret, &["init", "-q", "."]);
+    fs::write(secret.join("secret"), "secret\n").unwrap();
+    ground.git_in(&secret, &["add", "secret"]);
+    ground.git_in(&secret, &["commit", "-q", "-m", "secret"]);
+    let commit = ground.git_in(&secret, &["rev-parse", "HEAD"]);
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    // A bundle can only contain what git could read inside.
+    let objects = secret.join(".git/objects");
+    let script = format!(
+        "echo {} >>.git/objects/info/alternates; echo {commit} >.git/refs/heads/ah/work; \
+         echo work >work.txt",
+        objects.display()
+    );
+    sandbox.shell(&script).await;
+    let changes = ground.changes(&sandbox).await;
+    assert!(!changes.diff.contains("secret"), "{}", changes.diff);
+    assert!(changes.history_lost.is_some());
+}
+
+#[tokio::test]
+async fn links_and_odd_names_are_delivered_as_data() {
+    let script = "ln -s /etc/passwd link; ln -s / root; echo a >'-rf'; echo b >'$(touch x)'; \
+                  printf 'c\\n' >'new\nline'; mkdir nested && cd nested && git init -q . && \
+                  echo n >n && git add n && git -c user.name=x -c user.email=x@x commit -qm n";
+    let ground = Ground::new();
+    let Some((sandbox, changes)) = after(&ground, script).await else { return };
+    assert!(changes.diff.contains("+/etc/passwd"));
+    assert!(!changes.diff.contains("root:x:0"), "a link was followed");
+    let nested = changes.files.iter().find(|file| file.path == "nested").unwrap();
+    assert!(nested.nested_repository);
+    let work = crate::ground::branch("ah/work");
+    let token = &sandbox.workspace.token;
+    ground.workspaces.deliver(token, &changes, &ground.repo(), &work).await.unwrap();
+    assert_eq!(ground.git(&["fsck", "--full"]), "");
+}
+
+#[tokio::test]
+async fn bundle_that_is_replaced_by_something_else_is_refused() {
+    let ground = Ground::new();
+    let workspace = ground.prepare(ground.request()).await;
+    let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+    let outbox = workspace.outbox.display().to_string();
+    // The agent's git writes what the agent wants.
+    for (bundle, kind) in [
+        ("ln -s /etc/passwd", Kind::SpecialFile),
+        ("mkdir", Kind::SpecialFile),
+        ("mkfifo", Kind::SpecialFile),
+        ("echo garbage >", Kind::Invalid),
+        ("truncate -s 2G", Kind::TooLarge),
+    ] {
+        let script = format!("echo $$ >work.txt; rm -rf {outbox}/*; {bundle} {outbox}/work.bundle");
+        sandbox.shell(&script).await;
+        let liar = Liar { sandbox: &sandbox };
+        let author = ab_snapshot::GitAuthor::default();
+        let collected = ground.workspaces.collect(&workspace, &liar, &author, "x").await;
+        // The left-over is removed first, and the lie is that a bundle was written.
+        let error = collected.unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "{bundle}: {error}");
+        let forger = Forger { sandbox: &sandbox, script };
+        let collected = ground.workspaces.collect(&workspace, &forger, &author, "x").await;
+        let error = collected.unwrap_err();
+        assert_eq!(error.kind(), kind, "{bundle}: {error}");
+    }
+}
+
+/// A git that says that it wrote a bundle and did not.
+struct Liar<'a> {
+    sandbox: &'a Sandbox,
+}
+
+/// A git that writes something else than a bundle.
+struct Forger<'a> {
+    sandbox: &'a Sandbox,
+    script: String,
+}
+
+#[async_trait::async_trait]
+impl ab_snapshot::InsideRunner for Liar<'_> {
+    async fn run(
+        &self,
+        command: ab_snapshot::InsideCommand,
+    ) -> ab_core::Result<ab_snapshot::InsideOutput> {
+        if command.argv.contains(&"bundle".to_owned()) {
+            return Ok(ab_snapshot::InsideOutput { code: Some(0), ..Default::default() });
+        }
+        self.sandbox.run(command).await
+    }
+}
+
+#[async_trait::async_trait]
+impl ab_snapshot::InsideRunner for Forger<'_> {
+    async fn run(
+        &self,
+        command: ab_snapshot::InsideCommand,
+    ) -> ab_core::Result<ab_snapshot::InsideOutput> {
+        if command.argv.contains(&"bundle".to_owned()) {
+            self.sandbox.shell(&self.script).await;
+            return Ok(ab_snapshot::InsideOutput { code: Some(0), ..Default::default() });
+        }
+        self.sandbox.run(command).await
+    }
+}
