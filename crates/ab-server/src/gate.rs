@@ -4,8 +4,8 @@
 //! A name that anybody can point at us proves nothing (DNS rebinding), so the Host header has to be
 //! an address, `localhost`, or a name that was allowed; only who shows the token may use any name,
 //! since no foreign page knows it. A page may ask us only from our own origin or from one that was
-//! allowed, token or not; that holds for WebSocket upgrades too. Routes are closed to callers
-//! without the token unless they are on the short list of open ones. Who shows a wrong one is slowed
+//! allowed, token or not; that holds for WebSocket upgrades too. A route declares its access where it
+//! is added, and what matches no route is the admin's. Callers that show wrong tokens are slowed
 //! down.
 
 mod guesses;
@@ -19,13 +19,10 @@ pub use token::Token;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, UPGRADE};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Uri};
 
-use crate::problem::Problem;
-
-/// Open to everybody who passes the checks of Host and Origin: the first tells that we are alive,
-/// the second looks at the token itself, since its clients learn of a wrong one after the upgrade.
-const OPEN: [&str; 2] = ["/health", "/ssh"];
+use crate::access::Access;
+use crate::problem::{Problem, ProblemKind};
 
 /// Who may ask.
 #[derive(Clone, Debug, Default)]
@@ -50,38 +47,38 @@ pub(crate) enum Caller {
 }
 
 /// Whom the answer may be shown to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     /// No page asks, or one of ours.
     Own,
-    /// A page of this origin, which was allowed.
-    Foreign(String),
+    /// A page of another origin, which was allowed.
+    Foreign,
 }
 
 impl Gate {
-    pub(crate) fn admit(
+    /// Checks Host and Origin. A preflight carries no token yet, so it may use any name.
+    pub(crate) fn page_of(
         &self,
         caller: Caller,
+        preflight: bool,
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Result<Page, Problem> {
         let host = host(uri, headers)?;
         said_once(headers)?;
-        if caller != Caller::Trusted || self.token.is_none() {
+        let trusted = caller == Caller::Trusted && self.token.is_some();
+        if !preflight && !trusted {
             self.known_host(&host)?;
         }
-        let page = self.page(&host, headers)?;
-        if caller != Caller::Trusted && !OPEN.contains(&uri.path()) {
-            return Err(Problem::unauthorized());
-        }
-        Ok(page)
+        self.page(&host, headers)
     }
 
-    /// For the question that a browser asks before a page's request, which carries no token yet.
-    pub(crate) fn admit_preflight(&self, uri: &Uri, headers: &HeaderMap) -> Result<Page, Problem> {
-        let host = host(uri, headers)?;
-        said_once(headers)?;
-        self.page(&host, headers)
+    /// Whether the caller may use a route of this access.
+    pub(crate) fn admit(&self, caller: Caller, access: Access) -> Result<(), Problem> {
+        match (access, caller) {
+            (Access::Public, _) | (Access::Admin, Caller::Trusted) => Ok(()),
+            (Access::Admin, Caller::Wrong | Caller::Unknown) => Err(Problem::unauthorized()),
+        }
     }
 
     /// Where a page may not show headers of its own, an upgrade may name the token in its query.
@@ -105,14 +102,11 @@ impl Gate {
         if host.is_address() || host.name == "localhost" || self.hosts.iter().any(named) {
             return Ok(());
         }
-        Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "Host not allowed",
-            format!(
-                "this server is not known as '{}'; allow it with --allowed-host, or show the token",
-                ab_core::error::printable(&host.name)
-            ),
-        ))
+        let detail = format!(
+            "this server is not known as '{}'; allow it with --allowed-host, or show the token",
+            ab_core::error::printable(&host.name)
+        );
+        Err(Problem::new(ProblemKind::Forbidden, detail).titled("Host not allowed"))
     }
 
     fn page(&self, host: &Host, headers: &HeaderMap) -> Result<Page, Problem> {
@@ -120,19 +114,16 @@ impl Gate {
         let text = value.to_str().unwrap_or_default();
         let allowed = self.origins.iter().any(|allowed| allowed.is(text));
         if allowed {
-            return Ok(Page::Foreign(text.to_owned()));
+            return Ok(Page::Foreign);
         }
         if origin::is_of_host(text, &host.name, host.port) {
             return Ok(Page::Own);
         }
-        Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "Origin not allowed",
-            format!(
-                "pages of '{}' may not ask; allow them with --allowed-origin",
-                ab_core::error::printable(&String::from_utf8_lossy(value.as_bytes()))
-            ),
-        ))
+        let detail = format!(
+            "pages of '{}' may not ask; allow them with --allowed-origin",
+            ab_core::error::printable(&String::from_utf8_lossy(value.as_bytes()))
+        );
+        Err(Problem::new(ProblemKind::Forbidden, detail).titled("Origin not allowed"))
     }
 }
 
@@ -154,12 +145,12 @@ impl Host {
     }
 }
 
-/// Of two that differ, others on the way may have looked at the other one.
+/// Rejects duplicate headers: a proxy may have validated the other copy.
 fn said_once(headers: &HeaderMap) -> Result<(), Problem> {
     for name in [AUTHORIZATION, ORIGIN] {
         if headers.get_all(&name).iter().nth(1).is_some() {
             let message = format!("the {name} header is there twice");
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "Bad header", message));
+            return Err(Problem::new(ProblemKind::Invalid, message).titled("Bad header"));
         }
     }
     Ok(())
@@ -167,7 +158,7 @@ fn said_once(headers: &HeaderMap) -> Result<(), Problem> {
 
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
     let malformed = |why: &str| {
-        Problem::new(StatusCode::BAD_REQUEST, "Bad Host", format!("the Host header {why}"))
+        Problem::new(ProblemKind::Invalid, format!("the Host header {why}")).titled("Bad Host")
     };
     let mut values = headers.get_all(HOST).iter();
     let value = match (uri.authority(), values.next(), values.next()) {
@@ -221,8 +212,12 @@ mod tests {
     /// The status that a request gets, 200 for one that is let in.
     fn status(gate: &Gate, uri: &str, pairs: &[(&str, &str)]) -> u16 {
         let (uri, headers) = (uri.parse().unwrap(), headers(pairs));
-        match gate.admit(gate.caller(&uri, &headers), &uri, &headers) {
-            Ok(_) => 200,
+        let caller = gate.caller(&uri, &headers);
+        let access =
+            if ["/health", "/ssh"].contains(&uri.path()) { Access::Public } else { Access::Admin };
+        let page = gate.page_of(caller, false, &uri, &headers);
+        match page.and_then(|_| gate.admit(caller, access)) {
+            Ok(()) => 200,
             Err(problem) => problem.status().as_u16(),
         }
     }
@@ -272,7 +267,8 @@ mod tests {
             {
                 let pairs = [host, twice[0], twice[1]];
                 assert_eq!(status(&gate, path, &pairs), 400, "{path} {twice:?}");
-                let asked = gate.admit_preflight(&path.parse().unwrap(), &headers(&pairs));
+                let uri = path.parse().unwrap();
+                let asked = gate.page_of(Caller::Unknown, true, &uri, &headers(&pairs));
                 assert!(asked.is_err(), "{path} {twice:?}");
             }
         }

@@ -1,11 +1,15 @@
 //! Speaks HTTP: one port, one check before every route, every route described.
 //!
-//! [`Port`] owns a listener and what is served on it. A request first meets the [`Gate`], which
+//! [`Port`] owns a listener and the [`App`] that is served on it. A request first meets the [`Gate`], which
 //! knows who may ask at all; then its route, which is registered together with its description.
 //! Nothing here opens files or runs commands: the surfaces hold a [`Backend`](ab_core::Backend).
 
+mod access;
+mod app;
 mod beyond;
 mod connections;
+#[allow(dead_code, reason = "the routes of the control plane are the first that take bodies")]
+mod extract;
 mod gate;
 mod log;
 mod places;
@@ -16,9 +20,9 @@ mod tls;
 mod watched;
 mod wire;
 
+pub use app::App;
 pub use gate::{Gate, Guessing, Origin, Token};
 pub use port::{Bounds, Port, Running};
-pub use routes::openapi;
-pub use routes::workspace::Served;
+pub use routes::{DaemonSurface, openapi};
 pub use tls::{Tls, TlsFailure};
 pub use wire::{Control, EffectivePolicy};

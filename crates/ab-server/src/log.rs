@@ -1,12 +1,13 @@
 //! One line for each request, under an id that the answer carries too.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
@@ -15,17 +16,36 @@ use crate::routes::Peer;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_ID: usize = 128;
 
+/// The id of a request, in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// The id that [`logged`] gave.
+    pub(crate) fn of(extensions: &Extensions) -> RequestId {
+        let missing = || RequestId(HeaderValue::from_static("-"));
+        extensions.get::<RequestId>().cloned().unwrap_or_else(missing)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.to_str().unwrap_or_default())
+    }
+}
+
 /// A WebSocket that is closed with this code as soon as it is there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentAway(pub(crate) u16);
 
 /// The id is the caller's, if it brought a sane one. The query is never written: it may hold a
 /// token.
-pub(crate) async fn logged(request: Request, next: Next) -> Response {
+pub(crate) async fn logged(mut request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let id = brought(request.headers()).unwrap_or_else(made);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let peer = Peer::of(&request);
+    request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     let shown = id.to_str().unwrap_or_default();

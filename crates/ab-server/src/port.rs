@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{EffectivePolicy, Result};
@@ -10,12 +9,11 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
+use crate::app::App;
 use crate::connections::{self, Connections};
-use crate::gate::{Gate, Guessing};
+use crate::gate::Guessing;
 use crate::routes;
-use crate::routes::workspace::Served;
 use crate::tls::Tls;
 
 /// How much the port takes on.
@@ -58,20 +56,14 @@ impl Default for Bounds {
 /// What is served, and to whom.
 #[derive(Debug)]
 pub struct Port {
-    served: Arc<Served>,
-    gate: Arc<Gate>,
+    app: App,
     tls: Option<Tls>,
     bounds: Bounds,
 }
 
 impl Port {
-    pub fn new(served: Served, gate: Gate) -> Port {
-        Port {
-            served: Arc::new(served),
-            gate: Arc::new(gate),
-            tls: None,
-            bounds: Bounds::default(),
-        }
+    pub fn new(app: App) -> Port {
+        Port { app, tls: None, bounds: Bounds::default() }
     }
 
     pub fn with_tls(mut self, tls: Option<Tls>) -> Port {
@@ -88,29 +80,22 @@ impl Port {
     pub fn open(self, listener: TcpListener) -> io::Result<Running> {
         let address = listener.local_addr()?;
         let grace = self.bounds.grace;
-        let closing = CancellationToken::new();
-        let router = routes::all(self.served.clone(), self.gate, self.bounds.guessing);
-        let connections =
-            Connections { router, tls: self.tls, bounds: self.bounds, closing: closing.clone() };
+        let closing = self.app.shutdown().clone();
+        let router = routes::all(self.app.clone(), self.bounds.guessing);
+        let connections = Connections { router, tls: self.tls, bounds: self.bounds, closing };
         let serving = tokio::spawn(connections::serve(connections, listener));
-        let served = self.served.clone();
-        // Where it may wait: the port answers meanwhile.
-        let runtime = Handle::current();
-        let finding_out = tokio::task::spawn_blocking(move || {
-            let found = runtime.block_on(served.find_out()).cloned();
-            if let Err(error) = &found {
-                tracing::warn!(%error, "cannot say what is in force for commands");
-            }
-            found
+        let finding_out = self.app.daemon().ok().cloned().map(|daemon| {
+            // On a thread that may block: the port answers meanwhile.
+            let runtime = Handle::current();
+            tokio::task::spawn_blocking(move || {
+                let found = runtime.block_on(daemon.find_out()).cloned();
+                if let Err(error) = &found {
+                    tracing::warn!(%error, "cannot say what is in force for commands");
+                }
+                found
+            })
         });
-        Ok(Running {
-            address,
-            closing,
-            serving,
-            finding_out: Some(finding_out),
-            served: self.served,
-            grace,
-        })
+        Ok(Running { address, serving, finding_out, app: self.app, grace })
     }
 }
 
@@ -118,10 +103,9 @@ impl Port {
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
-    closing: CancellationToken,
     serving: JoinHandle<()>,
     finding_out: Option<JoinHandle<Result<EffectivePolicy>>>,
-    served: Arc<Served>,
+    app: App,
     grace: Duration,
 }
 
@@ -130,22 +114,25 @@ impl Running {
         self.address
     }
 
-    /// What is in force for commands; the port answers while this is found out.
-    pub async fn in_force(&mut self) -> Result<EffectivePolicy> {
+    /// What is in force for commands of the daemon's workspace, if there is one. The port answers
+    /// while this is found out.
+    pub async fn in_force(&mut self) -> Result<Option<EffectivePolicy>> {
         if let Some(finding_out) = self.finding_out.take()
             && let Ok(found) = finding_out.await
         {
-            return found;
+            return found.map(Some);
         }
-        self.served.find_out().await.cloned()
+        match self.app.daemon() {
+            Ok(daemon) => daemon.find_out().await.cloned().map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Takes no more connections, lets what is being answered come to its end within the grace,
     /// and cuts the rest off.
     pub async fn close(self) {
-        self.closing.cancel();
-        // What cannot say goodbye within the grace has none to say it to.
-        let _ = timeout(self.grace, self.served.close()).await;
+        // Peers that do not close within the grace period are dropped.
+        let _ = timeout(self.grace, self.app.close()).await;
         if let Some(finding_out) = self.finding_out {
             // It ends by itself, and touches nothing that ends here.
             finding_out.abort();

@@ -1,30 +1,38 @@
-//! Every route of the port with its description, behind the one check.
+//! Every route of the port with its description and its access, behind the one check.
 //!
-//! Routes are added with `routes!`, which takes both from the handler; a test sees to it that there
-//! is no other way.
+//! A surface is a module with a function `routes`, merged here with one line. Routes are added with
+//! `routes!`, which takes path and description from the handler; a test fails for any other way.
 
-mod health;
-mod mcp;
-mod ssh;
-pub(crate) mod workspace;
+mod daemon;
+mod description;
 
+pub use daemon::DaemonSurface;
+
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, Router};
-use utoipa::OpenApi;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_http::cors::{AllowOrigin, CorsLayer};
 use utoipa::openapi::OpenApi as Description;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-use crate::gate::{Caller, Gate, Guesses, Guessing, Page};
+use crate::access::AccessTable;
+use crate::app::App;
+use crate::gate::{Caller, Guesses, Guessing, Page};
 use crate::log;
-use crate::problem::{Problem, Refusal};
-use workspace::Served;
+use crate::problem::{ErrorEnvelope, Problem, ProblemDocument, ProblemKind, Refusal, rendered};
+
+/// How long a browser may remember the answer to a preflight.
+const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
 
 #[derive(OpenApi)]
 #[openapi(
@@ -32,6 +40,8 @@ use workspace::Served;
         title = "agent-backend",
         description = "A place for AI agents to work, and control over that work for people"
     ),
+    components(schemas(Refusal, ProblemDocument, ErrorEnvelope)),
+    modifiers(&Schemes),
     tags(
         (name = "port", description = "The port itself"),
         (name = "mcp", description = "The workspace as tools, by the Model Context Protocol"),
@@ -40,56 +50,51 @@ use workspace::Served;
 )]
 struct Api;
 
+/// The ways to show a token.
+struct Schemes;
+
+impl Modify for Schemes {
+    fn modify(&self, description: &mut Description) {
+        let components = description.components.get_or_insert_default();
+        let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        components.add_security_scheme("bearer", bearer);
+        let value = ApiKeyValue::with_description("Authorization", "`ApiKey TOKEN`");
+        components.add_security_scheme("apiKey", SecurityScheme::ApiKey(ApiKey::Header(value)));
+    }
+}
+
 /// What can be asked of the port.
 pub fn openapi() -> Description {
     described().split_for_parts().1
 }
 
-fn described() -> OpenApiRouter<Arc<Served>> {
-    OpenApiRouter::with_openapi(Api::openapi())
-        .routes(routes!(health::show))
-        .routes(routes!(ssh::connect))
-        .routes(routes!(mcp::call, mcp::listen, mcp::end))
-        .routes(routes!(describe))
+/// One line for each surface.
+fn described() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Api::openapi()).merge(daemon::routes()).merge(description::routes())
 }
 
 /// Everything, ready to be served.
-pub(crate) fn all(served: Arc<Served>, gate: Arc<Gate>, guessing: Guessing) -> Router {
-    let (router, _) = described().split_for_parts();
-    let door = Arc::new(Door { gate, guesses: Guesses::new(guessing) });
+pub(crate) fn all(app: App, guessing: Guessing) -> Router {
+    let (router, mut description) = described().split_for_parts();
+    let access = AccessTable::new(&mut description);
+    let door = Arc::new(Door { app: app.clone(), access, guesses: Guesses::new(guessing) });
     router
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
-        .with_state(served)
+        .with_state(app)
         .layer(from_fn_with_state(door, checked))
+        .layer(from_fn(rendered))
         .layer(from_fn(log::logged))
 }
 
-/// What can be asked of this port
-#[utoipa::path(
-    get,
-    path = "/api/v1/openapi.json",
-    tag = "port",
-    responses(
-        (status = OK, description = "The description, in OpenAPI", content_type = "application/json"),
-        (status = BAD_REQUEST, description = "Headers that make no sense", body = Refusal),
-        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
-        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal),
-        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal)
-    )
-)]
-async fn describe() -> Response {
-    Json(openapi()).into_response()
-}
-
 async fn unknown() -> Problem {
-    let message = "there is nothing at this path; see /api/v1/openapi.json";
-    Problem::new(StatusCode::NOT_FOUND, "Not found", message)
+    let detail = "there is nothing at this path; see /api/v1/openapi.json";
+    Problem::new(ProblemKind::NotFound, detail)
 }
 
 async fn not_allowed() -> Problem {
-    let message = "this path has no such method; see /api/v1/openapi.json";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", message)
+    let detail = "this path has no such method; see /api/v1/openapi.json";
+    Problem::new(ProblemKind::MethodNotAllowed, detail)
 }
 
 /// Where a request is from.
@@ -104,70 +109,86 @@ impl Peer {
     }
 }
 
-/// Who may ask, and who tried in vain.
+/// What the check needs to know.
 #[derive(Debug)]
 struct Door {
-    gate: Arc<Gate>,
+    app: App,
+    access: AccessTable,
     guesses: Guesses,
 }
 
-/// The check. Pages that were allowed also get what their browser has to be told.
+/// The check of Host, Origin and credentials. Allowed pages also get the headers that their browser
+/// asks for, with refusals too, so that they can read them.
 async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
-    let gate = &door.gate;
+    let gate = door.app.gate();
     let preflight = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    let caller = match preflight {
-        true => Caller::Unknown,
-        false => gate.caller(request.uri(), request.headers()),
-    };
-    // Whatever it is answered: by a difference it would learn whether it was right.
+    let caller =
+        if preflight { Caller::Unknown } else { gate.caller(request.uri(), request.headers()) };
+    // Counted before the other checks: an answer that differed would tell whether a guess was right.
     if caller == Caller::Wrong
         && let Some(retry_after) = door.guesses.wrong(Peer::of(&request)).await
-        && request.uri().path() != ssh::PATH
+        && request.uri().path() != daemon::SSH_PATH
     {
         return Problem::too_many_guesses(retry_after).into_response();
     }
-    let admitted = match preflight {
-        true => gate.admit_preflight(request.uri(), request.headers()),
-        false => gate.admit(caller, request.uri(), request.headers()),
-    };
-    let page = match admitted {
+    let page = match gate.page_of(caller, preflight, request.uri(), request.headers()) {
         Ok(page) => page,
         Err(problem) => return problem.into_response(),
     };
-    let mut response = match (preflight, &page) {
-        (true, Page::Foreign(_)) => welcome(),
-        (true, Page::Own) | (false, _) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
+    let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let access = door.access.of(template, request.method());
+    let refusal = if preflight { None } else { gate.admit(caller, access).err() };
+    request.extensions_mut().insert(caller);
+    match page {
+        Page::Own => match refusal {
+            Some(problem) => problem.into_response(),
+            None => next.run(request).await,
+        },
+        Page::Foreign => {
+            let mut response = shared(request, next, refusal).await;
+            if preflight {
+                *response.status_mut() = StatusCode::NO_CONTENT;
+            }
+            response
         }
-    };
-    if let Page::Foreign(origin) = page
-        && let Ok(origin) = HeaderValue::from_str(&origin)
-    {
-        let headers = response.headers_mut();
-        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.append(header::VARY, HeaderValue::from_static("origin"));
-        let shown = HeaderValue::from_static("mcp-session-id, x-request-id");
-        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, shown);
     }
-    response
 }
 
-/// What a browser asks before it sends a page's request.
-fn welcome() -> Response {
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
-        (
-            header::ACCESS_CONTROL_ALLOW_HEADERS,
-            "authorization, content-type, last-event-id, mcp-method, mcp-name, \
-             mcp-protocol-version, mcp-session-id, x-request-id, x-root-dir, x-scope-path",
-        ),
-        (header::ACCESS_CONTROL_MAX_AGE, "600"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
+/// Answers a page of another origin, which the gate has allowed.
+async fn shared(request: Request, next: Next, refusal: Option<Problem>) -> Response {
+    let answering = service_fn(move |request: Request| {
+        let (next, refusal) = (next.clone(), refusal.clone());
+        async move {
+            Ok::<_, Infallible>(match refusal {
+                Some(problem) => problem.into_response(),
+                None => next.run(request).await,
+            })
+        }
+    });
+    let cors = CorsLayer::new()
+        .allow_origin(AllowOrigin::mirror_request())
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
+        .allow_headers(ACCEPTED_HEADERS.map(HeaderName::from_static))
+        .expose_headers(["mcp-session-id", "x-request-id"].map(HeaderName::from_static))
+        .max_age(PREFLIGHT_AGE);
+    match cors.layer(answering).oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
     }
-    response
 }
+
+/// Headers that pages of other origins may send.
+const ACCEPTED_HEADERS: [&str; 11] = [
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "x-request-id",
+    "x-root-dir",
+    "x-scope-path",
+];

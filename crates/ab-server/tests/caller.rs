@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use ab_core::{Backend, Memory, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_mcp::HttpSettings;
-use ab_server::{Bounds, Gate, Port, Running, Served, Token};
+use ab_server::{App, Bounds, DaemonSurface, Gate, Port, Running, Token};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -32,25 +32,25 @@ pub(crate) fn guarded() -> Gate {
     Gate { token: Some(Token::new(TOKEN)), ..Gate::default() }
 }
 
-pub(crate) fn serves(backend: &Backend) -> Served {
-    Served::new(
+pub(crate) fn serves(backend: &Backend) -> DaemonSurface {
+    DaemonSurface::new(
         backend.clone(),
         ROOT,
         &HttpSettings { max_body: 1_000_000, ..HttpSettings::default() },
     )
 }
 
-pub(crate) fn serves_scope(backend: &Backend) -> Served {
+pub(crate) fn serves_scope(backend: &Backend) -> DaemonSurface {
     let scope = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
     serves(&scope).in_scope()
 }
 
-pub(crate) async fn open(served: Served, gate: Gate) -> Running {
-    open_with(Port::new(served, gate)).await
+pub(crate) async fn open(served: DaemonSurface, gate: Gate) -> Running {
+    open_with(Port::new(App::new(gate).with_daemon(served))).await
 }
 
-pub(crate) async fn open_within(served: Served, gate: Gate, bounds: Bounds) -> Running {
-    open_with(Port::new(served, gate).with_bounds(bounds)).await
+pub(crate) async fn open_within(served: DaemonSurface, gate: Gate, bounds: Bounds) -> Running {
+    open_with(Port::new(App::new(gate).with_daemon(served)).with_bounds(bounds)).await
 }
 
 pub(crate) async fn open_with(port: Port) -> Running {

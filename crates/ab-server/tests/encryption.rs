@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_server::{Gate, Port, Tls};
+use ab_server::{App, Gate, Port, Tls};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +19,8 @@ async fn connections_are_encrypted_with_the_certificate() {
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let tls = Tls::load(&certificate, &key).unwrap();
-    let port = Port::new(serves(&memory().await), Gate::default()).with_tls(Some(tls));
+    let port = Port::new(App::new(Gate::default()).with_daemon(serves(&memory().await)))
+        .with_tls(Some(tls));
     let port = open_with(port).await;
 
     let mut roots = RootCertStore::empty();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use ab_core::{Assembly, Backend, CommandLimit, MemoryOptions, ScopeOptions};
 use ab_host::{ExecSettings, MissingRoot};
 use ab_mcp::HttpSettings;
-use ab_server::{Bounds, Port, Served, Tls};
+use ab_server::{App, Bounds, DaemonSurface, Port, Tls};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 use clap::{Args, ValueEnum};
 
@@ -215,7 +215,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
     let http = HttpSettings { max_body, conformance_fixtures: daemon.conformance_fixtures };
-    let mut served = Served::new(backend.clone(), root_dir, &http);
+    let mut served = DaemonSurface::new(backend.clone(), root_dir, &http);
     if daemon.scope_path.is_some() {
         served = served.in_scope();
     }
@@ -238,7 +238,10 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     known.guarded = guarded;
     served = served.beside_ssh(known.ssh.is_some());
     let bounds = daemon.listening.bounds();
-    let opened = Port::new(served, gate).with_tls(tls).with_bounds(bounds).open(listener);
+    let opened = Port::new(App::new(gate).with_daemon(served))
+        .with_tls(tls)
+        .with_bounds(bounds)
+        .open(listener);
     let mut opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let beside = beside.serve();
     let told = notice::tell(&daemon, &mut opened, &known).await;

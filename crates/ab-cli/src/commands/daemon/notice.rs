@@ -54,7 +54,7 @@ pub(crate) async fn tell(
     opened: &mut Running,
     known: &Known,
 ) -> Result<(), Failure> {
-    let policy = opened.in_force().await?;
+    let Some(policy) = opened.in_force().await? else { return Ok(()) };
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
     let scheme = if known.encrypted { "https" } else { "http" };

@@ -1,15 +1,13 @@
 //! `GET /health`: alive, and what is served; who is trusted also learns what is in force.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::workspace::Served;
+use crate::app::App;
 use crate::gate::Caller;
-use crate::problem::Refusal;
+use crate::problem::Problem;
 use crate::wire::EffectivePolicy;
 
 /// That the daemon is alive, and what it serves
@@ -45,29 +43,28 @@ struct Transports {
     tag = "port",
     responses(
         (status = OK, body = Health),
-        (status = BAD_REQUEST, description = "Headers that make no sense", body = Refusal),
-        (status = FORBIDDEN, description = "Host or Origin is not allowed", body = Refusal),
-        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal)
+        (status = NOT_FOUND, description = "No workspace is served here")
     )
 )]
 pub(crate) async fn show(
-    State(served): State<Arc<Served>>,
+    State(app): State<App>,
     Extension(caller): Extension<Caller>,
-) -> Json<Health> {
+) -> Result<Json<Health>, Problem> {
+    let daemon = app.daemon()?;
     let trusted = match caller {
         Caller::Trusted => true,
         Caller::Wrong | Caller::Unknown => false,
     };
-    Json(Health {
+    Ok(Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
-        root_dir: trusted.then(|| served.root_dir.clone()),
+        root_dir: trusted.then(|| daemon.root_dir.clone()),
         transports: Transports {
             mcp: true,
-            ssh_ws: served.ssh.is_some(),
-            ssh: served.conventional_ssh,
+            ssh_ws: daemon.ssh.is_some(),
+            ssh: daemon.conventional_ssh,
         },
         // A daemon that has just been started says that it is alive before it knows.
-        effective_policy: trusted.then(|| served.in_force().map(EffectivePolicy::from)),
-    })
+        effective_policy: trusted.then(|| daemon.in_force().map(EffectivePolicy::from)),
+    }))
 }

@@ -5,17 +5,17 @@ use std::fmt;
 use ab_core::{Backend, EffectivePolicy, Error, ScopeOptions};
 use ab_mcp::{Endpoint, HttpSettings};
 use ab_remote::Server;
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderMap, HeaderName};
 use tokio::sync::OnceCell;
 use tokio_util::task::TaskTracker;
 
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemKind};
 
 const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
 const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
 
 /// One workspace, ready to be served.
-pub struct Served {
+pub struct DaemonSurface {
     pub(crate) backend: Backend,
     /// As it was named when the daemon was started.
     pub(crate) root_dir: String,
@@ -31,10 +31,14 @@ pub struct Served {
     in_force: OnceCell<EffectivePolicy>,
 }
 
-impl Served {
-    pub fn new(backend: Backend, root_dir: impl Into<String>, http: &HttpSettings) -> Served {
+impl DaemonSurface {
+    pub fn new(
+        backend: Backend,
+        root_dir: impl Into<String>,
+        http: &HttpSettings,
+    ) -> DaemonSurface {
         let mcp = Endpoint::new(&backend, http);
-        Served {
+        DaemonSurface {
             backend,
             root_dir: root_dir.into(),
             scoped: false,
@@ -57,19 +61,19 @@ impl Served {
     }
 
     /// `backend` is a scope that was chosen for everybody.
-    pub fn in_scope(mut self) -> Served {
+    pub fn in_scope(mut self) -> DaemonSurface {
         self.scoped = true;
         self
     }
 
     /// With SSH over WebSockets.
-    pub fn with_ssh(mut self, ssh: Server) -> Served {
+    pub fn with_ssh(mut self, ssh: Server) -> DaemonSurface {
         self.ssh = Some(ssh);
         self
     }
 
     /// Whether the daemon also serves SSH on a port of its own, which is only told here.
-    pub fn beside_ssh(mut self, beside: bool) -> Served {
+    pub fn beside_ssh(mut self, beside: bool) -> DaemonSurface {
         self.conventional_ssh = beside;
         self
     }
@@ -91,10 +95,11 @@ impl Served {
         if self.scoped {
             let message =
                 "the server was started inside a scope; X-Scope-Path cannot choose another";
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "Scope conflict", message));
+            return Err(Problem::new(ProblemKind::Invalid, message).titled("Scope conflict"));
         }
-        let invalid =
-            |message: String| Problem::new(StatusCode::BAD_REQUEST, "Invalid scope path", message);
+        let invalid = |message: String| {
+            Problem::new(ProblemKind::Invalid, message).titled("Invalid scope path")
+        };
         if scope.split('/').any(|segment| segment == "..") {
             let message = "Scope path must not contain path traversal sequences";
             return Err(invalid(message.to_owned()));
@@ -119,13 +124,13 @@ impl Served {
         }
         let shown = ab_core::error::printable(&named);
         let message = format!("Server is configured for {}, not {shown}", self.root_dir);
-        Err(Problem::new(StatusCode::FORBIDDEN, "Root directory mismatch", message))
+        Err(Problem::new(ProblemKind::Forbidden, message).titled("Root directory mismatch"))
     }
 }
 
-impl fmt::Debug for Served {
+impl fmt::Debug for DaemonSurface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").field("root_dir", &self.root_dir).finish_non_exhaustive()
+        f.debug_struct("DaemonSurface").field("root_dir", &self.root_dir).finish_non_exhaustive()
     }
 }
 
@@ -133,7 +138,7 @@ impl fmt::Debug for Served {
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     let malformed = |why| {
         let message = format!("{name} {why}");
-        Problem::new(StatusCode::BAD_REQUEST, "Bad header", message)
+        Problem::new(ProblemKind::Invalid, message).titled("Bad header")
     };
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

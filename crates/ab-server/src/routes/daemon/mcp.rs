@@ -1,15 +1,13 @@
 //! `/mcp`: the tools of the workspace. What is in a request is the business of `ab-mcp`.
 
-use std::sync::Arc;
-
 use ab_mcp::CallerAddress;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 
-use super::Peer;
-use super::workspace::Served;
+use crate::app::App;
 use crate::problem::Refusal;
+use crate::routes::Peer;
 
 /// Send a message of the protocol
 ///
@@ -32,7 +30,6 @@ use crate::problem::Refusal;
         (status = OK, description = "The answer", content((serde_json::Value = "application/json"), (String = "text/event-stream"))),
         (status = ACCEPTED, description = "Nothing to answer"),
         (status = BAD_REQUEST, description = "No message, or headers that make no sense", body = Refusal),
-        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
         (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session, or the revision has no such method"),
         (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
@@ -40,13 +37,12 @@ use crate::problem::Refusal;
         (status = CONFLICT, description = "A call with this id is not answered yet in this session"),
         (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON"),
-        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed"),
         (status = SERVICE_UNAVAILABLE, description = "No room for another large body, for another large answer, or for another session")
     )
 )]
-pub(crate) async fn call(State(served): State<Arc<Served>>, request: Request) -> Response {
-    answer(&served, request).await
+pub(crate) async fn call(State(app): State<App>, request: Request) -> Response {
+    answer(&app, request).await
 }
 
 /// Listen to a session
@@ -60,18 +56,16 @@ pub(crate) async fn call(State(served): State<Arc<Served>>, request: Request) ->
     responses(
         (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
         (status = BAD_REQUEST, description = "Headers that make no sense, or another scope than that of the session", body = Refusal),
-        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
         (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
         (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
         (status = CONFLICT, description = "Somebody listens to this session already"),
-        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
-pub(crate) async fn listen(State(served): State<Arc<Served>>, request: Request) -> Response {
-    answer(&served, request).await
+pub(crate) async fn listen(State(app): State<App>, request: Request) -> Response {
+    answer(&app, request).await
 }
 
 /// End a session
@@ -83,23 +77,25 @@ pub(crate) async fn listen(State(served): State<Arc<Served>>, request: Request) 
     responses(
         (status = ACCEPTED, description = "It has ended"),
         (status = BAD_REQUEST, description = "Headers that make no sense, or another scope than that of the session", body = Refusal),
-        (status = UNAUTHORIZED, description = "The token is missing or wrong", body = Refusal),
         (status = FORBIDDEN, description = "Host, Origin or root directory do not fit", body = Refusal),
         (status = NOT_FOUND, description = "There is no such session"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no session"),
-        (status = TOO_MANY_REQUESTS, description = "Too many wrong tokens: see Retry-After", body = Refusal),
         (status = INTERNAL_SERVER_ERROR, description = "The server is closing, or failed")
     )
 )]
-pub(crate) async fn end(State(served): State<Arc<Served>>, request: Request) -> Response {
-    answer(&served, request).await
+pub(crate) async fn end(State(app): State<App>, request: Request) -> Response {
+    answer(&app, request).await
 }
 
-async fn answer(served: &Served, mut request: Request) -> Response {
+async fn answer(app: &App, mut request: Request) -> Response {
+    let daemon = match app.daemon() {
+        Ok(daemon) => daemon,
+        Err(problem) => return problem.into_response(),
+    };
     let address = CallerAddress(Peer::of(&request));
     request.extensions_mut().insert(address);
-    match served.view(request.headers()) {
-        Ok(backend) => served.mcp.handle(backend, request).await.map(Body::new),
+    match daemon.view(request.headers()) {
+        Ok(backend) => daemon.mcp.handle(backend, request).await.map(Body::new),
         Err(problem) => problem.into_response(),
     }
 }

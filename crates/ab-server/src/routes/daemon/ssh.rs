@@ -16,7 +16,6 @@ use ab_remote::{Ended, Server};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::SEC_WEBSOCKET_VERSION;
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::OnUpgrade;
@@ -27,14 +26,14 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::workspace::Served;
+use crate::app::App;
 use crate::beyond::Beyond;
 use crate::gate::Caller;
 use crate::log::SentAway;
 use crate::places::Place;
-use crate::problem::{Problem, Refusal};
+use crate::problem::{Problem, ProblemKind, Refusal};
 
-pub(super) const PATH: &str = "/ssh";
+pub(in crate::routes) const PATH: &str = "/ssh";
 
 /// What the close frame of a caller without the token says.
 const UNAUTHORIZED: (u16, &str) = (4001, "Unauthorized");
@@ -67,17 +66,21 @@ const GOODBYE: Duration = Duration::from_secs(1);
     )
 )]
 pub(crate) async fn connect(
-    State(served): State<Arc<Served>>,
+    State(app): State<App>,
     Extension(caller): Extension<Caller>,
     mut request: Request,
 ) -> Response {
-    let Some(ssh) = served.ssh.clone() else {
-        let message = "SSH over WebSockets is not served here";
-        return Problem::new(StatusCode::NOT_FOUND, "Not found", message).into_response();
+    let daemon = match app.daemon() {
+        Ok(daemon) => daemon,
+        Err(problem) => return problem.into_response(),
+    };
+    let Some(ssh) = daemon.ssh.clone() else {
+        let detail = "SSH over WebSockets is not served here";
+        return Problem::new(ProblemKind::NotFound, detail).into_response();
     };
     // Who does not know the token learns nothing about the workspace.
     let view = match caller {
-        Caller::Trusted => match served.view(request.headers()) {
+        Caller::Trusted => match daemon.view(request.headers()) {
             Ok(view) => Some(view),
             Err(problem) => return problem.into_response(),
         },
@@ -95,7 +98,7 @@ pub(crate) async fn connect(
     };
     // A WebSocket counts as a connection until it ends.
     let place = request.extensions_mut().remove::<Place>();
-    tokio::spawn(served.sockets.track_future(async move {
+    tokio::spawn(daemon.sockets.track_future(async move {
         let _place = place;
         // A caller that left meanwhile is not missed.
         let Ok(stream) = upgrade.await else { return };
@@ -113,12 +116,12 @@ pub(crate) async fn connect(
 
 fn not_a_websocket() -> Response {
     let message = "this path is for WebSockets that carry SSH";
-    Problem::new(StatusCode::BAD_REQUEST, "Not a WebSocket", message).into_response()
+    Problem::new(ProblemKind::Invalid, message).titled("Not a WebSocket").into_response()
 }
 
 fn another_version() -> Response {
     let message = "WebSockets of version 13 are spoken here";
-    let problem = Problem::new(StatusCode::UPGRADE_REQUIRED, "Another version", message);
+    let problem = Problem::new(ProblemKind::UpgradeRequired, message).titled("Another version");
     ([(SEC_WEBSOCKET_VERSION, "13")], problem).into_response()
 }
 

@@ -1,0 +1,120 @@
+//! Who may call a route, declared where the route is added and enforced by the gate.
+//!
+//! The declaration travels in the route's description, so that the published description and the
+//! check cannot disagree.
+
+use std::collections::HashMap;
+
+use axum::http::{Method, StatusCode};
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::security::SecurityRequirement;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa_axum::router::UtoipaMethodRouter;
+
+use crate::app::App;
+use crate::problem::Rendering;
+
+/// Who may call a route. A lesser value admits more callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Access {
+    /// Every caller that passes the checks of Host and Origin.
+    Public,
+    /// Callers with the admin's token.
+    Admin,
+}
+
+impl Access {
+    const ALL: [Access; 2] = [Access::Public, Access::Admin];
+
+    /// Declares the access of routes and describes how the gate refuses callers.
+    pub(crate) fn to(self, routes: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
+        let (schemas, mut paths, router) = routes;
+        for (path, item) in &mut paths.paths {
+            for (_, operation) in operations(item) {
+                if let Some(operation) = operation {
+                    operation.security = Some(self.requirements());
+                    self.describe_refusals(path, operation);
+                }
+            }
+        }
+        (schemas, paths, router)
+    }
+
+    fn requirements(self) -> Vec<SecurityRequirement> {
+        let scheme = |name: &str| SecurityRequirement::new(name, std::iter::empty::<String>());
+        match self {
+            Access::Public => vec![SecurityRequirement::default()],
+            Access::Admin => vec![scheme("bearer"), scheme("apiKey")],
+        }
+    }
+
+    fn describe_refusals(self, path: &str, operation: &mut Operation) {
+        let mut refusals = vec![
+            (StatusCode::BAD_REQUEST, "The request or one of its headers is malformed"),
+            (StatusCode::FORBIDDEN, "The Host, the Origin or the caller is not allowed"),
+            (StatusCode::TOO_MANY_REQUESTS, "Too many wrong tokens: see Retry-After"),
+        ];
+        if self != Access::Public {
+            refusals.push((StatusCode::UNAUTHORIZED, "The token is missing or wrong"));
+        }
+        let rendering = Rendering::of(path);
+        for (status, description) in refusals {
+            let schema = Ref::from_schema_name(rendering.schema_name());
+            let content = ContentBuilder::new().schema(Some(schema)).build();
+            let response = ResponseBuilder::new()
+                .description(description)
+                .content(rendering.content_type(), content)
+                .build();
+            let responses = &mut operation.responses.responses;
+            responses.entry(status.as_str().to_owned()).or_insert(RefOr::T(response));
+        }
+    }
+}
+
+/// The access of every route, by path template.
+#[derive(Debug)]
+pub(crate) struct AccessTable(HashMap<String, Vec<(Method, Access)>>);
+
+impl AccessTable {
+    /// Reads what [`Access::to`] declared. A route without a declaration is the admin's.
+    pub(crate) fn new(description: &mut utoipa::openapi::OpenApi) -> AccessTable {
+        let of_item = |item: &mut PathItem| {
+            let declared = |operation: &Operation| {
+                let mut all = Access::ALL.into_iter();
+                all.find(|access| operation.security == Some(access.requirements()))
+                    .unwrap_or(Access::Admin)
+            };
+            operations(item)
+                .into_iter()
+                .filter_map(|(method, operation)| Some((method, declared(operation.as_ref()?))))
+                .collect()
+        };
+        let paths = description.paths.paths.iter_mut();
+        AccessTable(paths.map(|(path, item)| (path.clone(), of_item(item))).collect())
+    }
+
+    /// The access of a route. Where the path has no such method, that of its most open method; where
+    /// no route matched, the admin's.
+    pub(crate) fn of(&self, template: Option<&str>, method: &Method) -> Access {
+        let Some(methods) = template.and_then(|template| self.0.get(template)) else {
+            return Access::Admin;
+        };
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let exact = methods.iter().find(|(known, _)| known == method);
+        let least = || methods.iter().min_by_key(|(_, access)| *access);
+        exact.or_else(least).map_or(Access::Admin, |(_, access)| *access)
+    }
+}
+
+fn operations(item: &mut PathItem) -> [(Method, &mut Option<Operation>); 8] {
+    [
+        (Method::GET, &mut item.get),
+        (Method::PUT, &mut item.put),
+        (Method::POST, &mut item.post),
+        (Method::DELETE, &mut item.delete),
+        (Method::OPTIONS, &mut item.options),
+        (Method::HEAD, &mut item.head),
+        (Method::PATCH, &mut item.patch),
+        (Method::TRACE, &mut item.trace),
+    ]
+}

@@ -1,0 +1,172 @@
+//! What handlers take from a request. A request that does not fit is a [`Problem`].
+
+use std::collections::BTreeMap;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use serde::de::DeserializeOwned;
+
+use crate::problem::{Problem, ProblemKind};
+
+/// A JSON body of at most axum's 2 MiB, unless the route has another limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+/// The parameters of the query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueryParams<T>(pub(crate) T);
+
+/// The parameters of the path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathParams<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if !says_json(request.headers()) {
+            let detail = "the body must be JSON, with the header Content-Type: application/json";
+            return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
+        }
+        let bytes = Bytes::from_request(request, state).await.map_err(|error| refused(&error))?;
+        parse(&bytes).map(JsonBody)
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(params) = Query::from_request_parts(parts, state)
+            .await
+            .map_err(|error| Problem::new(ProblemKind::Invalid, error.body_text()))?;
+        Ok(QueryParams(params))
+    }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Path(params) = Path::from_request_parts(parts, state)
+            .await
+            .map_err(|error| Problem::new(ProblemKind::Invalid, error.body_text()))?;
+        Ok(PathParams(params))
+    }
+}
+
+fn says_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    let (kind, subtype) = essence.split_once('/').unwrap_or_default();
+    let subtype = subtype.to_ascii_lowercase();
+    kind.eq_ignore_ascii_case("application") && (subtype == "json" || subtype.ends_with("+json"))
+}
+
+fn refused(rejection: &BytesRejection) -> Problem {
+    let kind = match rejection.status() {
+        axum::http::StatusCode::PAYLOAD_TOO_LARGE => ProblemKind::TooLarge,
+        _ => ProblemKind::Invalid,
+    };
+    Problem::new(kind, rejection.body_text())
+}
+
+/// Names the field that does not fit.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let (field, why) = (error.path().to_string(), error.into_inner());
+        if why.is_syntax() || why.is_eof() {
+            return Problem::new(ProblemKind::Invalid, format!("invalid JSON: {why}"));
+        }
+        let field = if field == "." { String::new() } else { field };
+        let errors = BTreeMap::from([(field, vec![why.to_string()])]);
+        Problem::new(ProblemKind::Invalid, why.to_string()).with_errors(errors)
+    })?;
+    deserializer
+        .end()
+        .map_err(|why| Problem::new(ProblemKind::Invalid, format!("invalid JSON: {why}")))?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::body::{Body, to_bytes};
+    use axum::middleware::from_fn;
+    use axum::routing::post;
+    use serde::Deserialize;
+    use serde_json::Value;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::problem::rendered;
+
+    #[derive(Deserialize)]
+    struct Order {
+        #[allow(dead_code, reason = "only its type is looked at")]
+        repo: Repo,
+    }
+
+    #[derive(Deserialize)]
+    struct Repo {
+        #[allow(dead_code, reason = "only its type is looked at")]
+        depth: u32,
+    }
+
+    /// The answer of a handler that takes an [`Order`], one that takes bytes, and two parameters.
+    async fn ask(path: &str, content_type: &str, body: impl Into<Body>) -> (u16, String, Value) {
+        let router: Router = Router::new()
+            .route("/api/v1/orders", post(async |JsonBody(Order { .. })| "taken"))
+            .route("/api/v1/bytes", post(async |_: Bytes| "taken"))
+            .route("/api/v1/number/{number}", post(async |PathParams(_): PathParams<u32>| "taken"))
+            .route("/api/v1/query", post(async |QueryParams(Repo { .. })| "taken"))
+            .layer(from_fn(rendered));
+        let request = Request::post(path)
+            .header(header::CONTENT_TYPE, content_type)
+            .body(body.into())
+            .unwrap();
+        let response = router.oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let content_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, content_type, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn requests_that_do_not_fit_are_problems() {
+        const JSON: &str = "application/json; charset=utf-8";
+        let large = vec![b' '; 2 * 1024 * 1024 + 1];
+        for (path, content_type, body, status) in [
+            ("/api/v1/orders", "text/plain", b"{}".to_vec(), 415),
+            ("/api/v1/orders", JSON, b"{".to_vec(), 400),
+            ("/api/v1/orders", JSON, b"{\"repo\":{\"depth\":1}} x".to_vec(), 400),
+            ("/api/v1/orders", JSON, b"{\"repo\":{\"depth\":\"x\"}}".to_vec(), 400),
+            ("/api/v1/orders", JSON, large.clone(), 413),
+            // A handler that uses axum's own extractor.
+            ("/api/v1/bytes", JSON, large, 413),
+            ("/api/v1/number/x", JSON, vec![], 400),
+            ("/api/v1/query?depth=x", JSON, vec![], 400),
+        ] {
+            let (got, content_type, body) = ask(path, content_type, body).await;
+            assert_eq!(
+                (got, content_type.as_str()),
+                (status, "application/problem+json"),
+                "{path}"
+            );
+            assert_eq!(body["status"], status, "{path}: {body}");
+        }
+        let (status, ..) = ask("/api/v1/orders", JSON, "{\"repo\":{\"depth\":1}}").await;
+        assert_eq!(status, 200);
+    }
+
+    #[tokio::test]
+    async fn a_field_that_does_not_fit_is_named() {
+        let body = "{\"repo\":{\"depth\":\"x\"}}";
+        let (_, _, problem) = ask("/api/v1/orders", "application/json", body).await;
+        assert!(problem["errors"]["repo.depth"][0].is_string(), "{problem}");
+    }
+}

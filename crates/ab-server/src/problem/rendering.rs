@@ -1,0 +1,272 @@
+//! The body of a problem, in the form that clients of a path expect.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{Parts, Problem, ProblemKind};
+use crate::log::RequestId;
+
+/// Bytes of the text of a foreign error that become the detail of a problem.
+const LONGEST_FOREIGN_TEXT: usize = 4 * 1024;
+
+/// How problems of a path are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rendering {
+    /// `error` and `message`: the daemon's, and that of every path without another one.
+    Refusal,
+    /// RFC 9457, with types of this product.
+    Document,
+    /// RFC 9457, with the types that clients of the agent gateway know.
+    GatewayDocument,
+    /// `error` with a code, and `meta` with the id of the request: spaces and runs.
+    Envelope,
+}
+
+/// Prefixes of paths. The longest that fits decides.
+const PREFIXES: [(&str, Rendering); 6] = [
+    ("/api/v1", Rendering::Document),
+    ("/v1", Rendering::GatewayDocument),
+    ("/v1/spaces", Rendering::Envelope),
+    ("/v1/runs", Rendering::Envelope),
+    ("/v1/approvals", Rendering::Envelope),
+    ("/v1/policies", Rendering::Envelope),
+];
+
+impl Rendering {
+    pub(crate) fn of(path: &str) -> Rendering {
+        let fits = |prefix: &str| {
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let fitting = PREFIXES.iter().filter(|(prefix, _)| fits(prefix));
+        let longest = fitting.max_by_key(|(prefix, _)| prefix.len());
+        longest.map_or(Rendering::Refusal, |(_, rendering)| *rendering)
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Rendering::Refusal | Rendering::Envelope => "application/json",
+            Rendering::Document | Rendering::GatewayDocument => "application/problem+json",
+        }
+    }
+
+    /// The schema of the body in the description of the port.
+    pub(crate) fn schema_name(self) -> &'static str {
+        match self {
+            Rendering::Refusal => "Refusal",
+            Rendering::Document | Rendering::GatewayDocument => "ProblemDocument",
+            Rendering::Envelope => "ErrorEnvelope",
+        }
+    }
+
+    fn body(self, problem: Parts, request_id: String) -> Response {
+        match self {
+            Rendering::Refusal => {
+                let Parts { title, detail, .. } = problem;
+                Json(Refusal { error: title.into_owned(), message: detail }).into_response()
+            }
+            Rendering::Document => document("urn:agent-backend:error:", problem),
+            Rendering::GatewayDocument => document("urn:sandbox-agent:error:", problem),
+            Rendering::Envelope => {
+                let mut details = problem.members;
+                if !problem.errors.is_empty() {
+                    details.insert("errors".to_owned(), Value::from_iter(problem.errors));
+                }
+                let code = problem.code.to_ascii_uppercase();
+                let error = EnvelopeError { code, message: problem.detail, details };
+                Json(ErrorEnvelope { error, meta: EnvelopeMeta { request_id } }).into_response()
+            }
+        }
+    }
+}
+
+fn document(types: &str, problem: Parts) -> Response {
+    let document = ProblemDocument {
+        type_: format!("{types}{}", problem.code),
+        title: problem.title.into_owned(),
+        status: problem.kind.status().as_u16(),
+        detail: problem.detail,
+        errors: problem.errors,
+        members: problem.members,
+    };
+    Json(document).into_response()
+}
+
+/// Why a request was not let through
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct Refusal {
+    /// Which refusal this is, always in the same words
+    #[schema(example = "Unauthorized")]
+    error: String,
+    /// What to do about it
+    #[schema(example = "Invalid or missing authentication token")]
+    message: String,
+}
+
+/// Why a request failed, by RFC 9457
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ProblemDocument {
+    /// A URN that ends with the code of the problem
+    #[serde(rename = "type")]
+    #[schema(example = "urn:agent-backend:error:validation")]
+    type_: String,
+    #[schema(example = "Invalid request")]
+    title: String,
+    /// The HTTP status
+    #[schema(example = 400)]
+    status: u16,
+    #[schema(example = "repo.url must be provided when repo.mode=git")]
+    detail: String,
+    /// What is wrong, by the path of the field
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    errors: BTreeMap<String, Vec<String>>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    members: Map<String, Value>,
+}
+
+/// Why a request about spaces, runs, approvals or policies failed
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorEnvelope {
+    error: EnvelopeError,
+    meta: EnvelopeMeta,
+}
+
+/// The error itself
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct EnvelopeError {
+    #[schema(example = "SPACE_NOT_FOUND")]
+    code: String,
+    message: String,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[schema(value_type = Object)]
+    details: Map<String, Value>,
+}
+
+/// About the answer
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct EnvelopeMeta {
+    #[serde(rename = "requestId")]
+    request_id: String,
+}
+
+/// Writes the bodies of problems, and names the character set of the control plane's JSON.
+pub(crate) async fn rendered(request: Request, next: Next) -> Response {
+    let rendering = Rendering::of(request.uri().path());
+    let request_id = RequestId::of(request.extensions());
+    let mut response = next.run(request).await;
+    let problem = match response.extensions_mut().remove::<Problem>() {
+        Some(problem) => Some(problem),
+        None => foreign(rendering, &mut response).await,
+    };
+    if let Some(Problem(parts)) = problem {
+        let body = rendering.body(*parts, request_id.to_string());
+        *response.body_mut() = body.into_body();
+        let headers = response.headers_mut();
+        headers.remove(header::CONTENT_LENGTH);
+        let content_type = HeaderValue::from_static(rendering.content_type());
+        headers.insert(header::CONTENT_TYPE, content_type);
+    }
+    if rendering == Rendering::Document && has_type(response.headers(), "application/json") {
+        let with_charset = HeaderValue::from_static("application/json; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, with_charset);
+    }
+    response
+}
+
+/// Makes a problem of an error that a library answered in plain text, such as axum's own body limit.
+/// The daemon's clients know the answers of its libraries; those stay.
+async fn foreign(rendering: Rendering, response: &mut Response) -> Option<Problem> {
+    let plain = !response.headers().contains_key(header::CONTENT_TYPE)
+        || has_type(response.headers(), "text/plain; charset=utf-8");
+    if rendering == Rendering::Refusal || !plain {
+        return None;
+    }
+    let kind = ProblemKind::of_status(response.status())?;
+    let body = std::mem::replace(response.body_mut(), Body::empty());
+    let text = to_bytes(body, LONGEST_FOREIGN_TEXT).await.unwrap_or_default();
+    let detail = match String::from_utf8_lossy(&text) {
+        text if text.is_empty() => kind.row().2.to_owned(),
+        text => text.into_owned(),
+    };
+    Some(Problem::new(kind, detail))
+}
+
+fn has_type(headers: &HeaderMap, expect: &str) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value == expect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_prefix_decides() {
+        for (path, expect) in [
+            ("/health", Rendering::Refusal),
+            ("/mcp", Rendering::Refusal),
+            ("/nowhere", Rendering::Refusal),
+            ("/api/v1", Rendering::Document),
+            ("/api/v1/sessions/1", Rendering::Document),
+            ("/api/v10", Rendering::Refusal),
+            ("/v1", Rendering::GatewayDocument),
+            ("/v1/acp/x", Rendering::GatewayDocument),
+            ("/v1/spaces", Rendering::Envelope),
+            ("/v1/spaces/1/runs", Rendering::Envelope),
+            ("/v1/spacesuit", Rendering::GatewayDocument),
+            ("/v1/runs/1", Rendering::Envelope),
+            ("/v1/approvals", Rendering::Envelope),
+            ("/v1/policies/x", Rendering::Envelope),
+        ] {
+            assert_eq!(Rendering::of(path), expect, "{path}");
+        }
+    }
+
+    async fn body(path: &str, problem: Problem) -> Value {
+        let Problem(parts) = problem;
+        let response = Rendering::of(path).body(*parts, "req-1".to_owned());
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_rendering_has_the_members_that_its_clients_read() {
+        let problem = || {
+            let errors = [("repo.url".to_owned(), vec!["is required".to_owned()])];
+            Problem::new(ProblemKind::Invalid, "repo.url must be provided")
+                .with_errors(errors.into_iter().collect())
+        };
+        let document = |types: &str| {
+            serde_json::json!({
+                "type": format!("urn:{types}:error:validation"),
+                "title": "Invalid request",
+                "status": 400,
+                "detail": "repo.url must be provided",
+                "errors": { "repo.url": ["is required"] },
+            })
+        };
+        assert_eq!(body("/api/v1/tasks", problem()).await, document("agent-backend"));
+        assert_eq!(body("/v1/acp", problem()).await, document("sandbox-agent"));
+        let envelope = serde_json::json!({
+            "error": {
+                "code": "VALIDATION",
+                "message": "repo.url must be provided",
+                "details": { "errors": { "repo.url": ["is required"] } },
+            },
+            "meta": { "requestId": "req-1" },
+        });
+        assert_eq!(body("/v1/spaces", problem()).await, envelope);
+        let missing = Problem::new(ProblemKind::NotFound, "no such space").coded("space_not_found");
+        assert_eq!(body("/v1/spaces/x", missing).await["error"]["code"], "SPACE_NOT_FOUND");
+        let refusal = serde_json::json!({ "error": "Invalid request", "message": "repo.url must be provided" });
+        assert_eq!(body("/mcp", problem()).await, refusal);
+    }
+}

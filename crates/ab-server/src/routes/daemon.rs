@@ -1,0 +1,23 @@
+//! The daemon: one workspace at `/health`, `/mcp` and `/ssh`.
+
+mod health;
+mod mcp;
+mod ssh;
+mod workspace;
+
+pub(super) use ssh::PATH as SSH_PATH;
+pub use workspace::DaemonSurface;
+
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::Access;
+use crate::app::App;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default()
+        .routes(Access::Public.to(routes!(health::show)))
+        // Its clients learn of a wrong token after the upgrade, so it checks the token itself.
+        .routes(Access::Public.to(routes!(ssh::connect)))
+        .routes(Access::Admin.to(routes!(mcp::call, mcp::listen, mcp::end)))
+}

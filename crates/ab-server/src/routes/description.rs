@@ -1,0 +1,26 @@
+//! `GET /api/v1/openapi.json`: the description of the whole port.
+
+use axum::Json;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::Access;
+use crate::app::App;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default().routes(Access::Admin.to(routes!(describe)))
+}
+
+/// What can be asked of this port
+#[utoipa::path(
+    get,
+    path = "/api/v1/openapi.json",
+    tag = "port",
+    responses(
+        (status = OK, description = "The description, in OpenAPI", content_type = "application/json")
+    )
+)]
+async fn describe() -> Json<OpenApi> {
+    Json(super::openapi())
+}
