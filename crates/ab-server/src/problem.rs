@@ -140,7 +140,8 @@ impl From<Kind> for ProblemKind {
             | Kind::NotEmpty
             | Kind::Conflict
             | Kind::NotADirectory
-            | Kind::IsADirectory => ProblemKind::Conflict,
+            | Kind::IsADirectory
+            | Kind::Pending => ProblemKind::Conflict,
             Kind::InvalidPath
             | Kind::Invalid
             | Kind::SpecialFile
