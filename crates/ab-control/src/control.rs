@@ -1,0 +1,375 @@
+//! The handle of the control plane: what the HTTP layer calls.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ab_api::{
+    Approval, ApprovalId, DecidedBy, Decision, Event, EventKind, LogLevel, LogSource, Session,
+    SessionId, SessionStatus, Task, Time,
+};
+use ab_executor::{CleanupToken, Executor};
+use ab_store::{
+    Created, Follow, IdempotencyKey, NewSession, Scope, SessionRecord, Store, StoreError,
+};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::driver::{Command, Driver};
+use crate::machine::{self, Illegal, Input, State};
+use crate::settings::Settings;
+
+/// How many commands wait for one driver.
+const COMMANDS: usize = 16;
+
+/// Creates, controls and watches sessions. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Control {
+    plane: Arc<Plane>,
+}
+
+/// What the handle and the drivers share.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    pub(crate) store: Store,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) settings: Settings,
+    /// Room for running sessions.
+    pub(crate) room: Arc<Semaphore>,
+    pub(crate) shutdown: CancellationToken,
+    drivers: Mutex<HashMap<SessionId, mpsc::Sender<Command>>>,
+    tasks: TaskTracker,
+}
+
+/// A key that a client sends, so that a repeated request makes no second session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestKey {
+    /// Whose key it is.
+    pub scope: String,
+    pub key: String,
+    /// The body of the request.
+    pub request: Vec<u8>,
+}
+
+/// Why the control plane did not do what it was asked to.
+#[derive(Debug, Clone)]
+pub enum ControlError {
+    /// There is no such session or approval.
+    NotFound,
+    /// The session has ended and takes no more commands.
+    Ended(SessionStatus),
+    /// The command does not fit the session's status.
+    Illegal(Illegal),
+    /// The server is about to end.
+    ShuttingDown,
+    /// The store failed, or refused: a reused key, an approval that was decided before.
+    Store(StoreError),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound => f.write_str("not found"),
+            Self::Ended(status) => write!(f, "the session has ended: it is {status}"),
+            Self::Illegal(illegal) => illegal.fmt(f),
+            Self::ShuttingDown => f.write_str("the server is shutting down"),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+impl From<StoreError> for ControlError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotFound => Self::NotFound,
+            StoreError::Closed => Self::ShuttingDown,
+            error => Self::Store(error),
+        }
+    }
+}
+
+impl Control {
+    /// Takes up every session that has not ended, removes what ended sessions left behind, and is ready for new ones.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn start(
+        store: Store,
+        executor: Arc<dyn Executor>,
+        settings: Settings,
+    ) -> Result<Self, StoreError> {
+        let plane = Arc::new(Plane {
+            room: Arc::new(Semaphore::new(settings.max_running)),
+            store,
+            executor,
+            settings,
+            shutdown: CancellationToken::new(),
+            drivers: Mutex::default(),
+            tasks: TaskTracker::new(),
+        });
+        let control = Self { plane };
+        for record in control.plane.store.live_sessions().await? {
+            control.take_up(record).await?;
+        }
+        let plane = Arc::clone(&control.plane);
+        control.plane.tasks.spawn(async move { plane.collect_leftovers().await });
+        Ok(control)
+    }
+
+    /// Makes a session for a task. A repeated request with the same key gives the session of the first.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyReused`] in [`ControlError::Store`] if the key came with another request.
+    pub async fn create(
+        &self,
+        task: Task,
+        key: Option<RequestKey>,
+    ) -> Result<SessionId, ControlError> {
+        if self.plane.shutdown.is_cancelled() {
+            return Err(ControlError::ShuttingDown);
+        }
+        let id = SessionId::generate();
+        let session = Session::queued(id, task, Time::now());
+        let state = State::new(session.keep_open);
+        let (activity, reason, message) = (None, None, None);
+        let status = EventKind::Status { status: session.status, activity, reason, message };
+        let idempotency = key.map(|RequestKey { scope, key, request }| IdempotencyKey {
+            scope,
+            key,
+            request,
+            answer: id.to_string(),
+        });
+        let new = NewSession {
+            record: SessionRecord { session: session.clone(), progress: state.progress() },
+            events: vec![Event { kind: status, ts: session.created_at }],
+            idempotency,
+        };
+        match self.plane.store.create_session(new).await? {
+            Created::Now => {
+                self.spawn(session, state, false);
+                Ok(id)
+            }
+            Created::Before { answer } => answer.parse().map_err(|error: ab_api::IdError| {
+                let problem = error.to_string();
+                ControlError::Store(StoreError::Corrupt { what: "answer", problem })
+            }),
+        }
+    }
+
+    /// Asks the session to end; its agent gets time to wrap up. Harmless if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::NotFound`], and errors of the store.
+    pub async fn stop(&self, id: SessionId) -> Result<Session, ControlError> {
+        self.command(id, Input::Stop, None).await
+    }
+
+    /// Ends the session at once and removes its workspace. Harmless if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::NotFound`], and errors of the store.
+    pub async fn cancel(&self, id: SessionId) -> Result<Session, ControlError> {
+        let session = self.command(id, Input::Cancel, None).await?;
+        if session.status.is_terminal() {
+            self.plane.cleanup(id).await?;
+        }
+        Ok(session)
+    }
+
+    /// Freezes the session.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Illegal`] if its status does not allow it; [`ControlError::Ended`].
+    pub async fn pause(&self, id: SessionId) -> Result<Session, ControlError> {
+        self.command(id, Input::Pause, None).await
+    }
+
+    /// Lets a paused session go on.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Illegal`] if its status does not allow it; [`ControlError::Ended`].
+    pub async fn resume(&self, id: SessionId) -> Result<Session, ControlError> {
+        self.command(id, Input::Resume, None).await
+    }
+
+    /// Queues a prompt.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Illegal`] while the result is delivered; [`ControlError::Ended`].
+    pub async fn prompt(&self, id: SessionId, prompt: String) -> Result<Session, ControlError> {
+        self.command(id, Input::Prompt, Some(prompt)).await
+    }
+
+    /// Delivers the result of an idle session and completes it.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::Illegal`] if the session is not idle; [`ControlError::Ended`].
+    pub async fn finish(&self, id: SessionId) -> Result<Session, ControlError> {
+        self.command(id, Input::Finish, None).await
+    }
+
+    /// Decides an approval. The agent that waits for it gets the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Decided`] in [`ControlError::Store`] if it is no longer pending.
+    pub async fn decide(
+        &self,
+        id: ApprovalId,
+        decision: Decision,
+        by: DecidedBy,
+    ) -> Result<Approval, ControlError> {
+        Ok(self.plane.store.decide(id, decision, by).await?)
+    }
+
+    /// Follows the events of a session, or of all, after a cursor.
+    pub fn subscribe(&self, scope: Scope, after: u64) -> Follow {
+        self.plane.store.follow(scope, after)
+    }
+
+    /// The store, for lists and history.
+    pub fn store(&self) -> &Store {
+        &self.plane.store
+    }
+
+    /// The executor that runs the sessions.
+    pub fn executor(&self) -> &Arc<dyn Executor> {
+        &self.plane.executor
+    }
+
+    /// Ends all drivers and the processes of their sessions. The sessions go on when the server starts again.
+    pub async fn shutdown(&self) {
+        self.plane.shutdown.cancel();
+        self.plane.tasks.close();
+        self.plane.tasks.wait().await;
+    }
+
+    async fn command(
+        &self,
+        id: SessionId,
+        input: Input,
+        prompt: Option<String>,
+    ) -> Result<Session, ControlError> {
+        let driver = self.plane.drivers().get(&id).cloned();
+        if let Some(driver) = driver {
+            let (reply, answer) = oneshot::channel();
+            if driver.send(Command { input, prompt, reply }).await.is_ok()
+                && let Ok(answer) = answer.await
+            {
+                return answer;
+            }
+        }
+        // No driver: the session has ended, is unknown, or the server is shutting down.
+        let session = self.plane.store.session(id).await?;
+        match input {
+            _ if !session.status.is_terminal() => Err(ControlError::ShuttingDown),
+            Input::Stop | Input::Cancel => Ok(session),
+            _ => Err(ControlError::Ended(session.status)),
+        }
+    }
+
+    /// Continues a session that an earlier process of the server left.
+    async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
+        let SessionRecord { mut session, progress } = record;
+        let restored = State::restore(session.status, &progress, session.keep_open);
+        let (state, input) = match restored {
+            Some(state) => (state, Input::Restarted),
+            // The row contradicts itself: end the session rather than guess.
+            None => {
+                let reason = ab_api::EndReason::Interrupted;
+                (State::new(session.keep_open), Input::Failed(reason))
+            }
+        };
+        let Ok((next, kinds)) = machine::apply(&state, input) else { return Ok(()) };
+        self.plane.store.expire_approvals(session.id, "the server restarted".to_owned()).await?;
+        let now = Time::now();
+        let mut events = Vec::new();
+        if next != state {
+            let message = "The server restarted. A prompt that the agent may have is not repeated.";
+            let kind = EventKind::Log {
+                level: LogLevel::Warn,
+                message: message.to_owned(),
+                source: LogSource::Session,
+                tool_execution_id: None,
+            };
+            events.push(Event { kind, ts: now });
+        }
+        events.extend(kinds.into_iter().map(|kind| Event { kind, ts: now }));
+        session.status = next.status();
+        session.activity = next.activity();
+        session.updated_at = now;
+        let record = SessionRecord { session: session.clone(), progress: next.progress() };
+        self.plane.store.save_session(record, events).await?;
+        self.spawn(session, next, true);
+        Ok(())
+    }
+
+    fn spawn(&self, session: Session, state: State, is_taken_up: bool) {
+        let (sender, commands) = mpsc::channel(COMMANDS);
+        let id = session.id;
+        self.plane.drivers().insert(id, sender);
+        let plane = Arc::clone(&self.plane);
+        let driver = Driver::new(Arc::clone(&plane), session, state, commands);
+        self.plane.tasks.spawn(async move {
+            driver.run(is_taken_up).await;
+            plane.drivers().remove(&id);
+        });
+    }
+}
+
+impl Plane {
+    /// Removes what was made for a session.
+    pub(crate) async fn cleanup(&self, id: SessionId) -> Result<(), StoreError> {
+        for cleanup in self.store.cleanups(Some(id)).await? {
+            let token = CleanupToken(cleanup.token.clone());
+            match self.executor.cleanup(&token).await {
+                Ok(()) => self.store.remove_cleanup(cleanup.token).await?,
+                // The token stays, and the next start tries again.
+                Err(error) => tracing::warn!(session = %id, %error, "cannot clean up"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the workspace of a session with this final status is removed at its end. Work that was not delivered
+    /// is kept until the session is deleted.
+    pub(crate) fn removes_workspace(status: SessionStatus) -> bool {
+        matches!(status, SessionStatus::Completed | SessionStatus::Cancelled)
+    }
+
+    /// Removes what a crash left between the end of a session and its cleanup.
+    async fn collect_leftovers(&self) {
+        if let Err(error) = self.try_collect_leftovers().await {
+            tracing::warn!(%error, "cannot collect leftovers");
+        }
+    }
+
+    async fn try_collect_leftovers(&self) -> Result<(), StoreError> {
+        for cleanup in self.store.cleanups(None).await? {
+            let is_over = match self.store.session_record(cleanup.session).await {
+                Ok(record) => Self::removes_workspace(record.session.status),
+                Err(StoreError::NotFound) => true,
+                Err(error) => return Err(error),
+            };
+            if is_over {
+                self.cleanup(cleanup.session).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drivers(&self) -> MutexGuard<'_, HashMap<SessionId, mpsc::Sender<Command>>> {
+        self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

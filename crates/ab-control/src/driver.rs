@@ -1,0 +1,466 @@
+//! One task per session: it owns the state, stores every change with its events, and performs what the machine wants.
+
+mod effect;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_api::{
+    Approval, ApprovalId, ApprovalStatus, Choice, Event, EventKind, LogLevel, LogSource, Session,
+    SessionStatus, Time,
+};
+use ab_executor::{Job, Question, QuestionId, Report, TurnOutcome};
+use ab_store::{SessionRecord, StoreError};
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::Instant;
+
+use self::effect::{Doing, Done};
+use crate::control::{ControlError, Plane};
+use crate::machine::{self, Effect, Input, Phase, State, Work};
+
+/// How many reports wait for the driver. A full queue slows the agent down.
+const REPORTS: usize = 256;
+/// How many reported events are stored together.
+const BATCH: usize = 64;
+/// How long the processes of a session may take to end when the server shuts down.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+const AGENT_GONE: &str = "the agent ended without a word";
+
+/// Something that a person asks for.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) input: Input,
+    /// The text of [`Input::Prompt`].
+    pub(crate) prompt: Option<String>,
+    pub(crate) reply: oneshot::Sender<Result<Session, ControlError>>,
+}
+
+pub(crate) struct Driver {
+    plane: Arc<Plane>,
+    session: Session,
+    state: State,
+    commands: mpsc::Receiver<Command>,
+    /// Reports of the launched agent.
+    reports: Option<mpsc::Receiver<Report>>,
+    /// Questions whose approvals are not decided.
+    answers: FuturesUnordered<BoxFuture<'static, (QuestionId, Result<Approval, StoreError>)>>,
+    /// The session's place among those that run.
+    permit: Option<OwnedSemaphorePermit>,
+    idle_since: Option<Instant>,
+}
+
+/// What woke the driver.
+enum Wake {
+    Shutdown,
+    Report(Option<Report>),
+    Done(Done),
+    Answer(QuestionId, Result<Approval, StoreError>),
+    Command(Option<Command>),
+    IdleTimeout,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        plane: Arc<Plane>,
+        session: Session,
+        state: State,
+        commands: mpsc::Receiver<Command>,
+    ) -> Self {
+        let (reports, permit, idle_since) = (None, None, None);
+        let answers = FuturesUnordered::new();
+        Self { plane, session, state, commands, reports, answers, permit, idle_since }
+    }
+
+    /// Drives the session to its end, or until the server shuts down.
+    pub(crate) async fn run(mut self, is_taken_up: bool) {
+        let id = self.session.id;
+        if is_taken_up {
+            // Processes of the previous server must not work beside the new ones.
+            self.end_processes(Duration::ZERO).await;
+            if self.state.phase != Phase::Queued {
+                // A session that was running goes on even where there is no room left.
+                self.permit = Arc::clone(&self.plane.room).try_acquire_owned().ok();
+            }
+        }
+        match self.drive().await {
+            Ok(()) => {}
+            Err(error) => {
+                // Without the store no change can be made. The session is taken up when the server starts again.
+                tracing::error!(session = %id, %error, "the session cannot go on");
+                self.end_processes(Duration::ZERO).await;
+            }
+        }
+        if let Some(ending) = self.state.ended()
+            && Plane::removes_workspace(ending.status)
+            && let Err(error) = self.plane.cleanup(id).await
+        {
+            tracing::warn!(session = %id, %error, "cannot clean up");
+        }
+    }
+
+    async fn drive(&mut self) -> Result<(), StoreError> {
+        let mut doing: Option<Doing> = None;
+        while self.state.ended().is_none() {
+            if let Some(effect) = machine::wants(&self.state)
+                && doing.as_ref().is_none_or(|doing| !doing.is(effect, self.state.generation))
+            {
+                // Dropping the old effect first cancels it.
+                drop(doing.take());
+                doing = Some(self.begin(effect).await?);
+            }
+            match self.wait(&mut doing).await {
+                Wake::Shutdown => {
+                    drop(doing);
+                    self.end_processes(SHUTDOWN_GRACE).await;
+                    return Ok(());
+                }
+                Wake::Report(Some(report)) => self.take_reports(report).await?,
+                Wake::Report(None) => {
+                    self.reports = None;
+                    // While the agent is launched, the launch itself says what went wrong.
+                    if self.state.attached {
+                        self.fail(ab_api::EndReason::Agent, AGENT_GONE).await?;
+                    }
+                }
+                Wake::Done(done) => {
+                    doing = None;
+                    self.finish(done).await?;
+                }
+                Wake::Answer(question, approval) => self.answer(&question, approval?).await,
+                Wake::Command(Some(command)) => self.obey(command).await?,
+                Wake::Command(None) => return Ok(()),
+                Wake::IdleTimeout => self.commit(Input::Finish, Vec::new()).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports come before commands: a person decides on the newest state.
+    async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
+        let is_idle =
+            self.state.phase == Phase::Running(Work::Idle) && machine::wants(&self.state).is_none();
+        self.idle_since = if is_idle { self.idle_since.or(Some(Instant::now())) } else { None };
+        let deadline = self.idle_since.map(|since| since + self.plane.settings.idle_timeout);
+        let reports = OptionFuture::from(self.reports.as_mut().map(mpsc::Receiver::recv));
+        tokio::select! {
+            biased;
+            () = self.plane.shutdown.cancelled() => Wake::Shutdown,
+            Some(report) = reports => Wake::Report(report),
+            Some(done) = OptionFuture::from(doing.as_mut().map(Doing::done)) => Wake::Done(done),
+            Some((question, approval)) = self.answers.next() => Wake::Answer(question, approval),
+            command = self.commands.recv() => Wake::Command(command),
+            Some(()) = OptionFuture::from(deadline.map(tokio::time::sleep_until)) => {
+                Wake::IdleTimeout
+            }
+        }
+    }
+
+    fn job(&self) -> Job {
+        Job { session: self.session.clone(), generation: self.state.generation }
+    }
+
+    /// Starts an effect. A prompt is recorded as given before it is given.
+    async fn begin(&mut self, effect: Effect) -> Result<Doing, StoreError> {
+        if let Effect::Prompt(number) = effect {
+            let prompt = self.plane.store.prompt(self.session.id, number).await?;
+            let event = EventKind::Prompt { number, prompt: prompt.clone() };
+            self.commit(Input::TurnStarted, vec![event]).await?;
+            return Ok(Doing::prompt(Arc::clone(&self.plane), self.job(), number, prompt));
+        }
+        if matches!(effect, Effect::Launch | Effect::Reload) {
+            let (sender, reports) = mpsc::channel(REPORTS);
+            self.reports = Some(reports);
+            return Ok(Doing::launch(Arc::clone(&self.plane), self.job(), effect, sender));
+        }
+        if matches!(effect, Effect::Stop | Effect::Kill) {
+            let reason = "the session ended".to_owned();
+            self.plane.store.expire_approvals(self.session.id, reason).await?;
+            self.plane.store.remove_session_tokens(self.session.id).await?;
+        }
+        Ok(Doing::other(Arc::clone(&self.plane), self.job(), effect))
+    }
+
+    async fn finish(&mut self, done: Done) -> Result<(), StoreError> {
+        match done {
+            Done::Placed(permit) => {
+                self.permit = Some(permit);
+                self.session.workspace.host = Some(self.plane.executor.listing().id);
+                self.commit(Input::Placed, Vec::new()).await
+            }
+            Done::Provisioned(made) => {
+                self.session.workspace.snapshot_provider = Some(made.provider);
+                self.session.workspace.mount_path = Some(made.mount_path);
+                self.session.vcs.base_commit = made.base_commit;
+                let notes = made.notes.into_iter().map(|note| log(LogLevel::Info, note));
+                self.commit(Input::Provisioned, notes.collect()).await
+            }
+            Done::Launched(launched) => {
+                let note =
+                    launched.agent.map(|agent| log(LogLevel::Info, format!("Started {agent}.")));
+                self.commit(Input::Launched, note.into_iter().collect()).await?;
+                self.check_agent().await
+            }
+            Done::Resumed => {
+                self.commit(Input::Resumed, Vec::new()).await?;
+                self.check_agent().await
+            }
+            Done::Prompted => Ok(()),
+            Done::Paused => self.commit(Input::Paused, Vec::new()).await,
+            Done::Delivered(delivered) => {
+                let changes = delivered.changes;
+                self.session.changes = Some(changes);
+                let stat = EventKind::DiffStat {
+                    files_changed: changes.files_changed,
+                    lines_added: changes.lines_added,
+                    lines_removed: changes.lines_removed,
+                };
+                let mode = self.session.delivery.mode;
+                let delivery = EventKind::Delivery { mode, result: delivered.result };
+                self.commit(Input::Delivered, vec![stat, delivery]).await
+            }
+            Done::Closed { notes } => {
+                self.reports = None;
+                self.commit(Input::Closed, notes).await
+            }
+            Done::Failed { reason, detail } => self.fail(reason, &detail).await,
+        }
+    }
+
+    /// Stores reports. Events that wait together are stored together.
+    async fn take_reports(&mut self, first: Report) -> Result<(), StoreError> {
+        let mut events = Vec::new();
+        let mut next = Some(first);
+        while let Some(report) = next.take() {
+            match report {
+                Report::Event(kind) => {
+                    self.note_changes(&kind);
+                    events.push(Event::now(kind));
+                    if events.len() < BATCH {
+                        next = self.reports.as_mut().and_then(|reports| reports.try_recv().ok());
+                    }
+                }
+                report => {
+                    self.append(std::mem::take(&mut events)).await?;
+                    return self.take_other(report).await;
+                }
+            }
+        }
+        self.append(events).await
+    }
+
+    async fn take_other(&mut self, report: Report) -> Result<(), StoreError> {
+        match report {
+            Report::Event(kind) => self.append(vec![Event::now(kind)]).await,
+            Report::Question(question) => self.ask(question).await,
+            Report::TurnEnded(TurnOutcome::Done) => self.commit(Input::TurnEnded, Vec::new()).await,
+            Report::TurnEnded(TurnOutcome::Failed { detail }) => {
+                self.fail(ab_api::EndReason::Agent, &detail).await
+            }
+            Report::Exited { detail } => {
+                self.reports = None;
+                self.fail(ab_api::EndReason::Agent, &detail).await
+            }
+        }
+    }
+
+    /// An event that is too large for the store is replaced by a line that says so.
+    async fn append(&mut self, events: Vec<Event>) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        match self.plane.store.append(self.session.id, events.clone()).await {
+            Err(StoreError::TooLarge { .. }) => {}
+            outcome => return outcome,
+        }
+        for event in events {
+            let name = event.kind.name();
+            match self.plane.store.append(self.session.id, vec![event]).await {
+                Err(error @ StoreError::TooLarge { .. }) => {
+                    let note =
+                        log(LogLevel::Warn, format!("An event {name:?} is left out: {error}."));
+                    self.plane.store.append(self.session.id, vec![Event::now(note)]).await?;
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    fn note_changes(&mut self, kind: &EventKind) {
+        if let EventKind::DiffStat { files_changed, lines_added, lines_removed } = *kind {
+            let changes = ab_api::Changes { files_changed, lines_added, lines_removed };
+            self.session.changes = Some(changes);
+        }
+    }
+
+    async fn ask(&mut self, question: Question) -> Result<(), StoreError> {
+        let now = Time::now();
+        let id = ApprovalId::generate();
+        let approval = Approval {
+            id,
+            session_id: self.session.id,
+            status: ApprovalStatus::Pending,
+            subject: question.subject,
+            created_at: now,
+            expires_at: Some(now.plus(self.plane.settings.approval_timeout)),
+            decided_at: None,
+            decided_by: None,
+            reason: None,
+        };
+        self.plane.store.ask(approval).await?;
+        let store = self.plane.store.clone();
+        let timeout = self.plane.settings.approval_timeout;
+        self.answers.push(Box::pin(async move {
+            let decided = match tokio::time::timeout(timeout, store.decided(id)).await {
+                Ok(decided) => decided,
+                Err(_) => match store.expire_overdue(Time::now()).await {
+                    Ok(_) => store.decided(id).await,
+                    Err(error) => Err(error),
+                },
+            };
+            (question.id, decided)
+        }));
+        Ok(())
+    }
+
+    async fn answer(&mut self, question: &QuestionId, approval: Approval) {
+        let choice = match approval.status {
+            ApprovalStatus::Approved => Choice::Approve,
+            ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired => {
+                Choice::Deny
+            }
+        };
+        if let Err(error) = self.plane.executor.answer(&self.job(), question, choice).await {
+            tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
+        }
+    }
+
+    async fn obey(&mut self, command: Command) -> Result<(), StoreError> {
+        let Command { input, prompt, reply } = command;
+        let outcome = match machine::apply(&self.state, input) {
+            Err(illegal) => Err(ControlError::Illegal(illegal)),
+            Ok((next, kinds)) => {
+                let stored = match prompt {
+                    Some(prompt) => self.store_prompt(next, kinds, prompt).await,
+                    None => self.store(next, kinds, Vec::new()).await,
+                };
+                match stored {
+                    Ok(()) => Ok(self.session.clone()),
+                    Err(error) => {
+                        // A caller that no longer waits needs no answer.
+                        let _ = reply.send(Err(error.clone().into()));
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        let _ = reply.send(outcome);
+        Ok(())
+    }
+
+    /// An agent may end right after its launch, before the launch is known to have succeeded.
+    async fn check_agent(&mut self) -> Result<(), StoreError> {
+        if self.reports.is_some() {
+            return Ok(());
+        }
+        self.fail(ab_api::EndReason::Agent, AGENT_GONE).await
+    }
+
+    async fn fail(&mut self, reason: ab_api::EndReason, detail: &str) -> Result<(), StoreError> {
+        if self.session.end_detail.is_none() {
+            self.session.end_detail = Some(detail.to_owned());
+        }
+        self.commit(Input::Failed(reason), Vec::new()).await
+    }
+
+    /// Applies an input of the session's own. One that came too late to fit is ignored.
+    async fn commit(&mut self, input: Input, events: Vec<EventKind>) -> Result<(), StoreError> {
+        match machine::apply(&self.state, input) {
+            Ok((next, kinds)) => self.store(next, kinds, events).await,
+            Err(illegal) => {
+                tracing::debug!(session = %self.session.id, %illegal, "a late report is ignored");
+                Ok(())
+            }
+        }
+    }
+
+    async fn store(
+        &mut self,
+        next: State,
+        kinds: Vec<EventKind>,
+        before: Vec<EventKind>,
+    ) -> Result<(), StoreError> {
+        if next == self.state && before.is_empty() {
+            return Ok(());
+        }
+        let (record, events) = self.changed(next, kinds, before);
+        self.plane.store.save_session(record.clone(), events).await?;
+        self.state = next;
+        self.session = record.session;
+        Ok(())
+    }
+
+    async fn store_prompt(
+        &mut self,
+        next: State,
+        kinds: Vec<EventKind>,
+        prompt: String,
+    ) -> Result<(), StoreError> {
+        let (record, events) = self.changed(next, kinds, Vec::new());
+        self.plane.store.add_prompt(record.clone(), prompt, events).await?;
+        self.state = next;
+        self.session = record.session;
+        Ok(())
+    }
+
+    /// The session in the state `next`, and the events of the change. The status comes last: it may end the stream.
+    fn changed(
+        &self,
+        next: State,
+        kinds: Vec<EventKind>,
+        before: Vec<EventKind>,
+    ) -> (SessionRecord, Vec<Event>) {
+        let now = Time::now();
+        let mut session = self.session.clone();
+        session.status = next.status();
+        session.activity = next.activity();
+        session.updated_at = now;
+        if session.status == SessionStatus::Running {
+            session.started_at.get_or_insert(now);
+        }
+        if let Some(ending) = next.ended() {
+            session.end_reason = Some(ending.reason);
+            session.ended_at = Some(now);
+            if ending.status != SessionStatus::Failed {
+                session.end_detail = None;
+            }
+        }
+        let mut events: Vec<Event> =
+            before.into_iter().map(|kind| Event { kind, ts: now }).collect();
+        for mut kind in kinds {
+            if let EventKind::Status { status, message, .. } = &mut kind
+                && status.is_terminal()
+            {
+                message.clone_from(&session.end_detail);
+            }
+            events.push(Event { kind, ts: now });
+        }
+        (SessionRecord { session, progress: next.progress() }, events)
+    }
+
+    async fn end_processes(&mut self, grace: Duration) {
+        let id = self.session.id;
+        if let Err(error) = self.plane.executor.terminate(id, grace).await {
+            tracing::warn!(session = %id, %error, "cannot end the session's processes");
+        }
+    }
+}
+
+/// A line of the control plane in the session's stream.
+fn log(level: LogLevel, message: String) -> EventKind {
+    EventKind::Log { level, message, source: LogSource::Session, tool_execution_id: None }
+}

@@ -1,0 +1,154 @@
+//! Effects under way: what the executor is doing for one session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_api::{EndReason, EventKind, LogLevel};
+use ab_executor::{Delivered, ExecutorError, Job, LaunchMode, Launched, Provisioned, Reports};
+use ab_store::Cleanup;
+use futures_util::future::BoxFuture;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::log;
+use crate::control::Plane;
+use crate::machine::Effect;
+use crate::token::new_token;
+
+/// The name under which the final diff is stored.
+const DIFF: &str = "diff";
+
+/// An effect that is being performed. Dropping it cancels it.
+pub(super) struct Doing {
+    effect: Effect,
+    generation: u32,
+    work: BoxFuture<'static, Done>,
+}
+
+/// What became of an effect.
+pub(super) enum Done {
+    Placed(OwnedSemaphorePermit),
+    Provisioned(Provisioned),
+    Launched(Launched),
+    Resumed,
+    Prompted,
+    Paused,
+    Delivered(Delivered),
+    Closed { notes: Vec<EventKind> },
+    Failed { reason: EndReason, detail: String },
+}
+
+impl From<ExecutorError> for Done {
+    fn from(error: ExecutorError) -> Self {
+        Self::Failed { reason: error.reason, detail: error.detail }
+    }
+}
+
+impl Doing {
+    /// Whether this is `effect` in this attempt.
+    pub(super) fn is(&self, effect: Effect, generation: u32) -> bool {
+        self.effect == effect && self.generation == generation
+    }
+
+    /// Waits for the end. Can be dropped and called again.
+    pub(super) async fn done(&mut self) -> Done {
+        (&mut self.work).await
+    }
+
+    pub(super) fn prompt(plane: Arc<Plane>, job: Job, number: u32, prompt: String) -> Self {
+        let generation = job.generation;
+        let work = Box::pin(async move {
+            match plane.executor.prompt(&job, number, &prompt).await {
+                Ok(()) => Done::Prompted,
+                Err(error) => error.into(),
+            }
+        });
+        Self { effect: Effect::Prompt(number), generation, work }
+    }
+
+    pub(super) fn launch(plane: Arc<Plane>, job: Job, effect: Effect, reports: Reports) -> Self {
+        let generation = job.generation;
+        let work = Box::pin(async move { launch(&plane, &job, effect, reports).await });
+        Self { effect, generation, work }
+    }
+
+    pub(super) fn other(plane: Arc<Plane>, job: Job, effect: Effect) -> Self {
+        let generation = job.generation;
+        let work = Box::pin(async move { perform(&plane, &job, effect).await });
+        Self { effect, generation, work }
+    }
+}
+
+async fn launch(plane: &Plane, job: &Job, effect: Effect, reports: Reports) -> Done {
+    let token = match new_token() {
+        Ok(token) => token,
+        Err(error) => return failed(EndReason::Launch, error.to_string()),
+    };
+    if let Err(error) = plane.store.add_session_token(job.session.id, token.expose()).await {
+        return failed(EndReason::Launch, error.to_string());
+    }
+    let is_reload = effect == Effect::Reload;
+    let mode = if is_reload { LaunchMode::Reload { token } } else { LaunchMode::New { token } };
+    match plane.executor.launch(job, mode, reports).await {
+        Ok(_) if is_reload => Done::Resumed,
+        Ok(launched) => Done::Launched(launched),
+        Err(error) if is_reload => failed(EndReason::Interrupted, error.detail),
+        Err(error) => error.into(),
+    }
+}
+
+async fn perform(plane: &Plane, job: &Job, effect: Effect) -> Done {
+    let outcome = match effect {
+        Effect::Place => match Arc::clone(&plane.room).acquire_owned().await {
+            Ok(permit) => Ok(Done::Placed(permit)),
+            Err(error) => Ok(failed(EndReason::ExecutorLost, error.to_string())),
+        },
+        Effect::Provision => provision(plane, job).await,
+        Effect::Deliver => plane.executor.deliver(job).await.map(Done::Delivered),
+        Effect::Pause => plane.executor.pause(job).await.map(|()| Done::Paused),
+        Effect::Resume => plane.executor.resume(job).await.map(|()| Done::Resumed),
+        Effect::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
+        Effect::Kill => Ok(close(plane, job, Duration::ZERO).await),
+        // These have constructors of their own.
+        Effect::Launch | Effect::Reload | Effect::Prompt(_) => Ok(Done::Prompted),
+    };
+    outcome.unwrap_or_else(Done::from)
+}
+
+/// The cleanup token is stored before the executor makes anything.
+async fn provision(plane: &Plane, job: &Job) -> Result<Done, ExecutorError> {
+    let cleanup = Cleanup {
+        token: plane.executor.cleanup_token(job).0,
+        session: job.session.id,
+        executor: plane.executor.listing().id,
+    };
+    if let Err(error) = plane.store.add_cleanup(cleanup).await {
+        return Ok(failed(EndReason::Provision, error.to_string()));
+    }
+    plane.executor.provision(job).await.map(Done::Provisioned)
+}
+
+/// Ends the processes and keeps the diff. The session ends in any case: what went wrong is noted.
+async fn close(plane: &Plane, job: &Job, grace: Duration) -> Done {
+    let mut notes = Vec::new();
+    if let Err(error) = plane.executor.terminate(job.session.id, grace).await {
+        notes.push(log(LogLevel::Error, format!("Processes may be left: {error}")));
+    }
+    // Without a workspace there is nothing to compare.
+    if job.session.workspace.mount_path.is_some() {
+        let kept = match plane.executor.diff(job).await {
+            Ok(diff) => match plane.store.put_artifact(job.session.id, DIFF, diff).await {
+                Ok(()) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+            Err(error) => Err(error.detail),
+        };
+        if let Err(problem) = kept {
+            notes.push(log(LogLevel::Warn, format!("The diff is not kept: {problem}")));
+        }
+    }
+    Done::Closed { notes }
+}
+
+fn failed(reason: EndReason, detail: String) -> Done {
+    Done::Failed { reason, detail }
+}

@@ -1,0 +1,27 @@
+//! Bounds and times of the control plane.
+
+use std::time::Duration;
+
+/// Settings with their defaults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// How many sessions run at the same time. Others stay queued.
+    pub max_running: usize,
+    /// How long a stopped agent may take to wrap up.
+    pub stop_grace: Duration,
+    /// How long a session that is kept open waits for a prompt before its result is delivered.
+    pub idle_timeout: Duration,
+    /// How long a question waits for a decision before it expires.
+    pub approval_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_running: 16,
+            stop_grace: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(30 * 60),
+            approval_timeout: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}

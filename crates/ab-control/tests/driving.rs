@@ -1,0 +1,217 @@
+//! Drivers: a session from its task to its end.
+
+use ab_api::{
+    ApprovalStatus, Choice, DecidedBy, Decision, EndReason, PageRequest, SessionId, SessionStatus,
+};
+use ab_control::{ControlError, RequestKey, Settings};
+use ab_store::{ApprovalFilter, StoreError};
+
+use crate::fake::{Fake, Fault, Point, Script, scene, start, task};
+
+#[tokio::test]
+async fn a_task_becomes_a_delivered_session() {
+    let scene = scene(Fake::new(Script::Work)).await;
+    let id = scene.create(false).await;
+    let session = scene.end(id).await;
+    assert_eq!(session.status, SessionStatus::Completed);
+    assert_eq!(session.end_reason, Some(EndReason::Done));
+    assert_eq!(session.workspace.host.as_deref(), Some("fake"));
+    assert!(session.started_at.is_some() && session.ended_at.is_some());
+    scene.executor.called("cleanup").await;
+    let calls = scene.executor.calls();
+    let expect = ["provision", "launch", "prompt 1 fix", "deliver", "terminate", "cleanup"];
+    assert_eq!(calls, expect);
+    let story = scene.story(id).await;
+    let expect = [
+        "queued",
+        "provisioning",
+        "log",
+        "log",
+        "running",
+        "prompt",
+        "thought",
+        "running",
+        "diffStat",
+        "delivery",
+        "completed",
+    ];
+    assert_eq!(story, expect);
+    assert_eq!(scene.control.store().artifact(id, "diff").await.expect("kept"), "a diff");
+    scene.control.shutdown().await;
+    assert_eq!(scene.control.store().cleanups(None).await.expect("list"), []);
+}
+
+#[tokio::test]
+async fn failures_end_the_session_with_their_reason() {
+    let table = [
+        (Point::Provision, EndReason::Provision),
+        (Point::Launch, EndReason::Launch),
+        (Point::Prompt, EndReason::Agent),
+        (Point::Deliver, EndReason::Delivery),
+    ];
+    for (point, reason) in table {
+        let fault = Some((point, Fault::Fail));
+        let scene = scene(Fake { fault, ..Fake::new(Script::Work) }).await;
+        let id = scene.create(false).await;
+        let session = scene.end(id).await;
+        assert_eq!(session.status, SessionStatus::Failed, "{point:?}");
+        assert_eq!(session.end_reason, Some(reason), "{point:?}");
+        assert_eq!(session.end_detail, Some(format!("{point:?} failed")));
+        scene.control.shutdown().await;
+        // The work is kept until the session is deleted.
+        assert_eq!(scene.control.store().cleanups(Some(id)).await.expect("list").len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_crashed_agent_fails_its_session() {
+    let scene = scene(Fake::new(Script::Crash)).await;
+    let id = scene.create(false).await;
+    let session = scene.end(id).await;
+    assert_eq!(
+        (session.status, session.end_reason),
+        (SessionStatus::Failed, Some(EndReason::Agent))
+    );
+    assert_eq!(session.end_detail.as_deref(), Some("exit code 3"));
+}
+
+#[tokio::test]
+async fn a_question_waits_for_its_decision() {
+    for (choice, expect) in
+        [(Choice::Approve, "answer q1 Approve"), (Choice::Deny, "answer q1 Deny")]
+    {
+        let scene = scene(Fake::new(Script::Ask)).await;
+        let id = scene.create(false).await;
+        scene.event(id, "approvalRequested").await;
+        let filter = ApprovalFilter { status: Some(ApprovalStatus::Pending), session: Some(id) };
+        let store = scene.control.store();
+        let (open, _) = store.approvals(filter, PageRequest::default()).await.expect("list");
+        let by = DecidedBy { kind: "person".to_owned(), name: "ana".to_owned(), via: None };
+        let decision = Decision { decision: choice, reason: None };
+        scene.control.decide(open[0].id, decision.clone(), by.clone()).await.expect("decide");
+        let again = scene.control.decide(open[0].id, decision, by).await.expect_err("decided");
+        assert!(matches!(again, ControlError::Store(StoreError::Decided(_))), "{again}");
+        assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
+        assert!(scene.executor.calls().iter().any(|call| call == expect));
+    }
+}
+
+#[tokio::test]
+async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
+    for (is_stop, expect) in [(true, SessionStatus::Stopped), (false, SessionStatus::Cancelled)] {
+        let scene = scene(Fake::new(Script::Ask)).await;
+        let id = scene.create(false).await;
+        scene.event(id, "approvalRequested").await;
+        for _ in 0..2 {
+            if is_stop {
+                scene.control.stop(id).await.expect("stop");
+            } else {
+                scene.control.cancel(id).await.expect("cancel");
+            }
+        }
+        let session = scene.end(id).await;
+        assert_eq!(session.status, expect);
+        // The last event is the status: the question expired before.
+        let story = scene.story(id).await;
+        let end = [String::from("approvalDecided"), expect.to_string()];
+        assert_eq!(story[story.len() - 2..], end);
+        scene.control.cancel(id).await.expect("cancel an ended session");
+        let cleanups = scene.control.store().cleanups(Some(id)).await.expect("list");
+        assert_eq!(cleanups, [], "a cancel removes the workspace");
+        let error = scene.control.prompt(id, "more".to_owned()).await.expect_err("ended");
+        assert!(matches!(error, ControlError::Ended(status) if status == expect), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn every_point_can_be_cancelled() {
+    for point in [Point::Provision, Point::Launch, Point::Prompt, Point::Deliver] {
+        let fault = Some((point, Fault::Hang));
+        let scene = scene(Fake { fault, ..Fake::new(Script::Work) }).await;
+        let id = scene.create(false).await;
+        let call = match point {
+            Point::Prompt => "prompt 1 fix".to_owned(),
+            point => format!("{point:?}").to_lowercase(),
+        };
+        scene.executor.called(&call).await;
+        scene.control.cancel(id).await.expect("cancel");
+        assert_eq!(scene.end(id).await.status, SessionStatus::Cancelled, "{point:?}");
+        scene.executor.called("cleanup").await;
+        scene.control.shutdown().await;
+        assert_eq!(scene.control.store().cleanups(None).await.expect("list"), []);
+    }
+}
+
+#[tokio::test]
+async fn a_kept_session_takes_prompts_until_it_is_finished() {
+    let scene = scene(Fake::new(Script::Work)).await;
+    let id = scene.create(true).await;
+    scene.event(id, r#""activity":"idle""#).await;
+    scene.control.prompt(id, "again".to_owned()).await.expect("prompt");
+    scene.executor.called("prompt 2 again").await;
+    // The turn's end is not known yet, so finishing may come too early once or twice.
+    while let Err(error) = scene.control.finish(id).await {
+        assert!(matches!(error, ControlError::Illegal(_)), "{error}");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(scene.end(id).await.status, SessionStatus::Completed);
+}
+
+#[tokio::test]
+async fn a_paused_session_goes_on() {
+    let scene = scene(Fake::new(Script::Silence)).await;
+    let id = scene.create(false).await;
+    scene.event(id, "thought").await;
+    scene.control.pause(id).await.expect("pause");
+    scene.event(id, r#""status":"paused""#).await;
+    scene.control.resume(id).await.expect("resume");
+    scene.executor.called("resume").await;
+    scene.control.cancel(id).await.expect("cancel");
+    let error = loop {
+        match scene.control.resume(id).await {
+            Err(error @ ControlError::Ended(_)) => break error,
+            Err(ControlError::Illegal(_)) => tokio::task::yield_now().await,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(error.to_string(), "the session has ended: it is cancelled");
+}
+
+#[tokio::test]
+async fn sessions_beyond_the_limit_stay_queued() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let settings = Settings { max_running: 1, ..Settings::default() };
+    let scene = start(dir, Fake::new(Script::Silence), settings).await;
+    let first = scene.create(false).await;
+    scene.event(first, "thought").await;
+    let second = scene.create(false).await;
+    let third = scene.create(false).await;
+    let status = async |id| scene.control.store().session(id).await.expect("read").status;
+    assert_eq!(status(second).await, SessionStatus::Queued);
+    scene.control.stop(third).await.expect("stop");
+    assert_eq!(scene.end(third).await.status, SessionStatus::Cancelled);
+    scene.control.cancel(first).await.expect("cancel");
+    scene.event(second, "thought").await;
+    assert_eq!(status(first).await, SessionStatus::Cancelled);
+}
+
+#[tokio::test]
+async fn a_repeated_request_gives_the_same_session() {
+    let scene = scene(Fake::new(Script::Work)).await;
+    let key = |request: &str| {
+        let (scope, key) = ("ana".to_owned(), "k".to_owned());
+        Some(RequestKey { scope, key, request: request.as_bytes().to_vec() })
+    };
+    let first = scene.control.create(task(false), key("a")).await.expect("create");
+    let again = scene.control.create(task(false), key("a")).await.expect("the same");
+    assert_eq!(first, again);
+    let error = scene.control.create(task(false), key("b")).await.expect_err("another");
+    assert!(matches!(error, ControlError::Store(StoreError::KeyReused)), "{error}");
+}
+
+#[tokio::test]
+async fn unknown_sessions_are_not_found() {
+    let scene = scene(Fake::new(Script::Work)).await;
+    let error = scene.control.stop(SessionId::generate()).await.expect_err("unknown");
+    assert!(matches!(error, ControlError::NotFound), "{error}");
+}

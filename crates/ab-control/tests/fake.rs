@@ -1,0 +1,289 @@
+//! An executor by script, and a control plane on a store of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ab_api::{
+    ApprovalSubject, Choice, DeliveryResult, EndReason, EventKind, ExecutorHealth, ExecutorListing,
+    NewTask, Offers, Overlay, Provider, Session, SessionId, Task,
+};
+use ab_control::{Control, Settings};
+use ab_executor::{
+    CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
+    Question, QuestionId, Report, Reports, TurnOutcome,
+};
+use ab_store::{DataDir, Scope, Store};
+use async_trait::async_trait;
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+/// A method of the executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Point {
+    Provision,
+    Launch,
+    Prompt,
+    Deliver,
+    Terminate,
+    Cleanup,
+}
+
+/// What the executor does at a point instead of succeeding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Fail,
+    /// Never returns: the server is killed here.
+    Hang,
+}
+
+/// What the agent does with a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Script {
+    Work,
+    Ask,
+    Crash,
+    Silence,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fake {
+    pub(crate) script: Script,
+    pub(crate) fault: Option<(Point, Fault)>,
+    pub(crate) can_reload: bool,
+    /// Every call, in order.
+    pub(crate) calls: Arc<Mutex<Vec<String>>>,
+    pub(crate) reports: Mutex<Option<Reports>>,
+    /// How many calls there were: tests wait for it.
+    pub(crate) progress: watch::Sender<usize>,
+}
+
+impl Fake {
+    pub(crate) fn new(script: Script) -> Self {
+        Self {
+            script,
+            fault: None,
+            can_reload: true,
+            calls: Arc::default(),
+            reports: Mutex::default(),
+            progress: watch::Sender::new(0),
+        }
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.calls.lock().expect("calls").clone()
+    }
+
+    /// Waits until a call with this text was made.
+    pub(crate) async fn called(&self, text: &str) {
+        let mut progress = self.progress.subscribe();
+        let is_called = |_: &usize| self.calls().iter().any(|call| call == text);
+        progress.wait_for(is_called).await.expect("the executor exists");
+    }
+
+    fn note(&self, call: impl Into<String>) {
+        self.calls.lock().expect("calls").push(call.into());
+        self.progress.send_modify(|count| *count += 1);
+    }
+
+    async fn reach(&self, point: Point) -> Result<(), ExecutorError> {
+        match self.fault {
+            Some((at, Fault::Fail)) if at == point => Err(ExecutorError {
+                reason: match point {
+                    Point::Provision => EndReason::Provision,
+                    Point::Launch => EndReason::Launch,
+                    Point::Deliver => EndReason::Delivery,
+                    _ => EndReason::Agent,
+                },
+                detail: format!("{point:?} failed"),
+            }),
+            Some((at, Fault::Hang)) if at == point => std::future::pending().await,
+            _ => Ok(()),
+        }
+    }
+
+    fn reports(&self) -> Reports {
+        self.reports.lock().expect("reports").clone().expect("launched")
+    }
+}
+
+pub(crate) fn thought(text: &str) -> EventKind {
+    EventKind::Thought { thought: text.to_owned() }
+}
+
+#[async_trait]
+impl Executor for Fake {
+    fn listing(&self) -> ExecutorListing {
+        ExecutorListing {
+            id: "fake".to_owned(),
+            os: "linux".to_owned(),
+            arch: "x86_64".to_owned(),
+            snapshot_capabilities: vec![Provider::Copy],
+            health: ExecutorHealth::Ok,
+            overlay: Overlay::default(),
+            controller: "server".to_owned(),
+        }
+    }
+
+    fn cleanup_token(&self, job: &Job) -> CleanupToken {
+        CleanupToken(format!("fake:{}", job.session.id))
+    }
+
+    async fn provision(&self, _: &Job) -> Result<Provisioned, ExecutorError> {
+        self.note("provision");
+        self.reach(Point::Provision).await?;
+        Ok(Provisioned {
+            provider: Provider::Copy,
+            mount_path: "/x".to_owned(),
+            base_commit: None,
+            notes: vec!["2 uncommitted changes were left out".to_owned()],
+        })
+    }
+
+    async fn launch(
+        &self,
+        _: &Job,
+        mode: LaunchMode,
+        reports: Reports,
+    ) -> Result<Launched, ExecutorError> {
+        let is_reload = matches!(mode, LaunchMode::Reload { .. });
+        self.note(if is_reload { "reload" } else { "launch" });
+        self.reach(Point::Launch).await?;
+        if is_reload && !self.can_reload {
+            let detail = "the agent cannot load a conversation".to_owned();
+            return Err(ExecutorError { reason: EndReason::Launch, detail });
+        }
+        *self.reports.lock().expect("reports") = Some(reports);
+        Ok(Launched { agent: Some("fake 1.0".to_owned()) })
+    }
+
+    async fn prompt(&self, _: &Job, number: u32, prompt: &str) -> Result<(), ExecutorError> {
+        self.note(format!("prompt {number} {prompt}"));
+        self.reach(Point::Prompt).await?;
+        let reports = self.reports();
+        let send = async |report| reports.send(report).await.expect("the driver listens");
+        send(Report::Event(thought("hm"))).await;
+        match self.script {
+            Script::Work => send(Report::TurnEnded(TurnOutcome::Done)).await,
+            Script::Ask => {
+                let title = "Run ls".to_owned();
+                let subject = ApprovalSubject { title, ..ApprovalSubject::default() };
+                let id = QuestionId("q1".to_owned());
+                send(Report::Question(Question { id, subject })).await;
+            }
+            Script::Crash => send(Report::Exited { detail: "exit code 3".to_owned() }).await,
+            Script::Silence => {}
+        }
+        Ok(())
+    }
+
+    async fn answer(
+        &self,
+        _: &Job,
+        question: &QuestionId,
+        choice: Choice,
+    ) -> Result<(), ExecutorError> {
+        self.note(format!("answer {} {choice:?}", question.0));
+        let reports = self.reports();
+        reports.send(Report::TurnEnded(TurnOutcome::Done)).await.expect("the driver listens");
+        Ok(())
+    }
+
+    async fn pause(&self, _: &Job) -> Result<(), ExecutorError> {
+        self.note("pause");
+        Ok(())
+    }
+
+    async fn resume(&self, _: &Job) -> Result<(), ExecutorError> {
+        self.note("resume");
+        Ok(())
+    }
+
+    async fn deliver(&self, _: &Job) -> Result<Delivered, ExecutorError> {
+        self.note("deliver");
+        self.reach(Point::Deliver).await?;
+        let result = DeliveryResult { changed: true, ..DeliveryResult::default() };
+        Ok(Delivered { result, ..Delivered::default() })
+    }
+
+    async fn diff(&self, _: &Job) -> Result<String, ExecutorError> {
+        Ok("a diff".to_owned())
+    }
+
+    async fn terminate(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
+        self.note("terminate");
+        self.reach(Point::Terminate).await
+    }
+
+    async fn cleanup(&self, _: &CleanupToken) -> Result<(), ExecutorError> {
+        self.note("cleanup");
+        self.reach(Point::Cleanup).await
+    }
+}
+
+pub(crate) struct Scene {
+    pub(crate) dir: TempDir,
+    pub(crate) control: Control,
+    pub(crate) executor: Arc<Fake>,
+}
+
+pub(crate) async fn scene(executor: Fake) -> Scene {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    start(dir, executor, Settings::default()).await
+}
+
+pub(crate) async fn start(dir: TempDir, executor: Fake, settings: Settings) -> Scene {
+    let data = DataDir::open(dir.path().join("data")).expect("lock");
+    let store = Store::open(data).await.expect("open");
+    let executor = Arc::new(executor);
+    let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
+    let control = Control::start(store, shared, settings).await.expect("start");
+    Scene { dir, control, executor }
+}
+
+impl Scene {
+    /// Ends the control plane where it is, and starts another one on the same data.
+    pub(crate) async fn restart(self, executor: Fake) -> Scene {
+        let Scene { dir, control, executor: old } = self;
+        control.shutdown().await;
+        control.store().close().await;
+        drop((control, old));
+        start(dir, executor, Settings::default()).await
+    }
+
+    pub(crate) async fn create(&self, keep_open: bool) -> SessionId {
+        self.control.create(task(keep_open), None).await.expect("create")
+    }
+
+    /// Waits for the end of a session.
+    pub(crate) async fn end(&self, id: SessionId) -> Session {
+        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        while !follow.next().await.expect("an event").is_last() {}
+        self.control.store().session(id).await.expect("read")
+    }
+
+    /// Waits for an event whose JSON contains `text`.
+    pub(crate) async fn event(&self, id: SessionId, text: &str) {
+        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        while !follow.next().await.expect("an event").json.contains(text) {}
+    }
+
+    /// The types of all events of a session; statuses by their names.
+    pub(crate) async fn story(&self, id: SessionId) -> Vec<String> {
+        let records =
+            self.control.store().records(Scope::Session(id), 0, 1000).await.expect("read");
+        let name = |record: &ab_store::Record| match record.event().expect("an event").kind {
+            EventKind::Status { status, .. } => status.to_string(),
+            kind => kind.name().to_owned(),
+        };
+        records.iter().map(|record| name(record)).collect()
+    }
+}
+
+pub(crate) fn task(keep_open: bool) -> Task {
+    let body = format!(
+        r#"{{"prompt":"fix","repo":{{"url":"https://h/x"}},"agent":{{"type":"a"}},"keepOpen":{keep_open}}}"#
+    );
+    let agents = BTreeMap::from([("a".to_owned(), Vec::new())]);
+    NewTask::check(body.as_bytes(), &Offers { agents, ..Offers::default() }).expect("a task")
+}

@@ -1,0 +1,199 @@
+//! Properties of the machine.
+
+use ab_api::{EndReason, EventKind, SessionStatus};
+use ab_control::machine::{Effect, Input, Phase, State, Work, apply, representative_states, wants};
+use proptest::prelude::*;
+
+fn any_input() -> impl Strategy<Value = Input> {
+    prop_oneof![
+        proptest::sample::select(Input::ALL.to_vec()),
+        proptest::sample::select(vec![EndReason::Provision, EndReason::Delivery, EndReason::Agent])
+            .prop_map(Input::Failed),
+    ]
+}
+
+/// The input with which an executor answers an effect.
+fn success(effect: Effect) -> Input {
+    match effect {
+        Effect::Place => Input::Placed,
+        Effect::Provision => Input::Provisioned,
+        Effect::Launch => Input::Launched,
+        Effect::Reload | Effect::Resume => Input::Resumed,
+        Effect::Prompt(_) => Input::TurnStarted,
+        Effect::Deliver => Input::Delivered,
+        Effect::Pause => Input::Paused,
+        Effect::Stop | Effect::Kill => Input::Closed,
+    }
+}
+
+/// Applies `inputs` and skips the illegal ones. Gives every state on the way.
+fn walk(keep_open: bool, inputs: &[Input]) -> Vec<State> {
+    let mut states = vec![State::new(keep_open)];
+    for &input in inputs {
+        let last = states[states.len() - 1];
+        if let Ok((next, _)) = apply(&last, input) {
+            states.push(next);
+        }
+    }
+    states
+}
+
+proptest! {
+    #[test]
+    fn terminal_states_absorb(keep_open: bool, inputs in prop::collection::vec(any_input(), 0..60)) {
+        let states = walk(keep_open, &inputs);
+        for pair in states.windows(2) {
+            if pair[0].status().is_terminal() {
+                prop_assert_eq!(pair[0], pair[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn stop_and_cancel_are_always_legal_and_harmless_twice(
+        keep_open: bool,
+        inputs in prop::collection::vec(any_input(), 0..40),
+    ) {
+        for state in walk(keep_open, &inputs) {
+            for input in [Input::Stop, Input::Cancel] {
+                let (once, _) = apply(&state, input).expect("always legal");
+                let (twice, events) = apply(&once, input).expect("always legal");
+                prop_assert_eq!(once, twice);
+                prop_assert_eq!(events, vec![]);
+                prop_assert!(once.status().is_terminal() || wants(&once).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_given_at_most_once(
+        keep_open: bool,
+        inputs in prop::collection::vec(any_input(), 0..60),
+    ) {
+        let mut given = 0;
+        for pair in walk(keep_open, &inputs).windows(2) {
+            let (before, after) = (pair[0], pair[1]);
+            prop_assert!(after.turn == before.turn || after.turn == before.turn + 1);
+            prop_assert!(after.turn <= after.prompts);
+            if after.turn > before.turn {
+                prop_assert_eq!(wants(&before), Some(Effect::Prompt(after.turn)));
+                given += 1;
+                prop_assert_eq!(after.turn, given);
+            }
+        }
+    }
+
+    #[test]
+    fn every_state_is_stored_whole(
+        keep_open: bool,
+        inputs in prop::collection::vec(any_input(), 0..60),
+    ) {
+        for state in walk(keep_open, &inputs) {
+            let restored = State::restore(state.status(), &state.progress(), keep_open);
+            prop_assert_eq!(restored, Some(state));
+        }
+    }
+
+    #[test]
+    fn events_tell_every_change_of_status(
+        keep_open: bool,
+        inputs in prop::collection::vec(any_input(), 0..60),
+    ) {
+        let mut state = State::new(keep_open);
+        for input in inputs {
+            let Ok((next, events)) = apply(&state, input) else { continue };
+            let told: Vec<_> = events
+                .iter()
+                .map(|event| match event {
+                    EventKind::Status { status, .. } => *status,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            let is_same = next.status() == state.status() && next.activity() == state.activity();
+            prop_assert_eq!(told, if is_same { vec![] } else { vec![next.status()] });
+            state = next;
+        }
+    }
+
+    #[test]
+    fn the_way_to_the_end_is_short(keep_open: bool, inputs in prop::collection::vec(any_input(), 0..40)) {
+        for state in walk(keep_open, &inputs) {
+            // An executor that does everything it is asked for, and an agent that ends its turns.
+            let mut now = apply(&state, Input::Stop).expect("always legal").0;
+            for _ in 0..3 {
+                if let Some(effect) = wants(&now) {
+                    now = apply(&now, success(effect)).expect("what is wanted is legal").0;
+                }
+            }
+            prop_assert!(now.status().is_terminal(), "{:?} to {:?}", state, now);
+        }
+    }
+
+    #[test]
+    fn a_restart_leaves_no_agent_and_repeats_no_turn(
+        keep_open: bool,
+        inputs in prop::collection::vec(any_input(), 0..60),
+    ) {
+        for state in walk(keep_open, &inputs) {
+            let (after, _) = apply(&state, Input::Restarted).expect("always legal");
+            prop_assert_eq!(after.turn, state.turn);
+            prop_assert!(!after.attached || after.ended().is_some() || after.phase == Phase::Queued);
+            prop_assert!(!matches!(after.phase, Phase::Running(Work::Idle | Work::Turn)));
+        }
+    }
+}
+
+#[test]
+fn what_is_wanted_is_legal() {
+    for state in representative_states() {
+        if let Some(effect) = wants(&state) {
+            apply(&state, success(effect)).expect("the success of a wanted effect");
+            if !matches!(state.phase, Phase::Closing { .. }) {
+                apply(&state, Input::Failed(EndReason::Agent)).expect("its failure");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plain_session_runs_to_completion() {
+    let mut state = State::new(false);
+    let mut statuses = vec![state.status()];
+    for _ in 0..20 {
+        let input = match wants(&state) {
+            Some(effect) => success(effect),
+            None if state.phase == Phase::Running(Work::Turn) => Input::TurnEnded,
+            None => break,
+        };
+        state = apply(&state, input).expect("legal").0;
+        statuses.push(state.status());
+    }
+    statuses.dedup();
+    let expect = [
+        SessionStatus::Queued,
+        SessionStatus::Provisioning,
+        SessionStatus::Running,
+        SessionStatus::Completed,
+    ];
+    assert_eq!(statuses, expect);
+}
+
+#[test]
+fn ended_sessions_take_no_prompt() {
+    for state in representative_states() {
+        let is_over = state.status().is_terminal();
+        let outcome = apply(&state, Input::Prompt);
+        assert!(!is_over || outcome.is_err(), "{state:?}");
+    }
+}
+
+#[test]
+fn a_cancel_overtakes_a_stop() {
+    let running = State { phase: Phase::Running(Work::Turn), ..State::new(false) };
+    let stopping = apply(&running, Input::Stop).expect("legal").0;
+    assert_eq!(wants(&stopping), Some(Effect::Stop));
+    let cancelled = apply(&stopping, Input::Cancel).expect("legal").0;
+    assert_eq!(wants(&cancelled), Some(Effect::Kill));
+    let ended = apply(&cancelled, Input::Closed).expect("legal").0;
+    assert_eq!(ended.status(), SessionStatus::Cancelled);
+}

@@ -1,0 +1,9 @@
+//! Tests of the control plane: the machine by itself, and the drivers with a scripted executor.
+
+#![allow(clippy::expect_used, reason = "a test ends at the first unexpected result")]
+
+mod document;
+mod driving;
+mod fake;
+mod machine;
+mod restart;

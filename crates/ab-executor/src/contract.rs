@@ -1,0 +1,155 @@
+//! The trait that executors implement.
+
+use std::fmt;
+use std::time::Duration;
+
+use ab_api::{
+    Changes, Choice, DeliveryResult, EndReason, ExecutorListing, Provider, Session, SessionId,
+};
+use async_trait::async_trait;
+
+use crate::report::{QuestionId, Reports};
+
+/// Runs sessions on one machine.
+///
+/// Every method can be called again with the same job after a crash or a lost connection: a repeated effect of one
+/// `(session, generation)` gives the same result and makes nothing twice. Futures may be dropped at any time;
+/// [`terminate`](Executor::terminate) and [`cleanup`](Executor::cleanup) then remove what was begun.
+#[async_trait]
+pub trait Executor: fmt::Debug + Send + Sync {
+    /// What clients see of the executor.
+    fn listing(&self) -> ExecutorListing;
+
+    /// Names everything that [`provision`](Executor::provision) of this job may make. The same session always has
+    /// the same token. The caller stores it first.
+    fn cleanup_token(&self, job: &Job) -> CleanupToken;
+
+    /// Makes the workspace, or finds the one that this session already has.
+    async fn provision(&self, job: &Job) -> Result<Provisioned, ExecutorError>;
+
+    /// Starts the agent in the session's workspace and opens its conversation. From then on the agent's reports go
+    /// to `reports`, until the agent has ended.
+    async fn launch(
+        &self,
+        job: &Job,
+        mode: LaunchMode,
+        reports: Reports,
+    ) -> Result<Launched, ExecutorError>;
+
+    /// Gives the agent a prompt. Returns when the agent has it; the turn's end is reported.
+    async fn prompt(&self, job: &Job, number: u32, prompt: &str) -> Result<(), ExecutorError>;
+
+    /// Answers a question of the agent. Questions that are no longer open are ignored.
+    async fn answer(
+        &self,
+        job: &Job,
+        question: &QuestionId,
+        choice: Choice,
+    ) -> Result<(), ExecutorError>;
+
+    /// Freezes every process of the session.
+    async fn pause(&self, job: &Job) -> Result<(), ExecutorError>;
+
+    /// Lets the frozen processes go on.
+    async fn resume(&self, job: &Job) -> Result<(), ExecutorError>;
+
+    /// Hands the result over as the task asks, also when it was handed over before.
+    async fn deliver(&self, job: &Job) -> Result<Delivered, ExecutorError>;
+
+    /// The change so far as a unified diff.
+    async fn diff(&self, job: &Job) -> Result<String, ExecutorError>;
+
+    /// Asks the agent to end its turn and waits at most `grace`, then ends every process of the session, of any
+    /// generation. Succeeds if there is none.
+    async fn terminate(&self, session: SessionId, grace: Duration) -> Result<(), ExecutorError>;
+
+    /// Removes everything that the token names. Succeeds if there is nothing. Works in another process than the one
+    /// that made it.
+    async fn cleanup(&self, token: &CleanupToken) -> Result<(), ExecutorError>;
+}
+
+/// A session to run, and which attempt this is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    pub session: Session,
+    /// Grows with every attempt to run the session. Effects of an older attempt are refused or ignored.
+    pub generation: u32,
+}
+
+/// What names the resources of a session. Opaque to everyone but its executor.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CleanupToken(pub String);
+
+/// A workspace that is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provisioned {
+    pub provider: Provider,
+    /// The directory on the executor's machine.
+    pub mount_path: String,
+    /// The commit that the work starts from.
+    pub base_commit: Option<String>,
+    /// Things that the user should know, such as uncommitted changes that were left out.
+    pub notes: Vec<String>,
+}
+
+/// Whether the agent starts afresh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaunchMode {
+    /// A new conversation.
+    New { token: SessionToken },
+    /// The conversation that the agent stored before. Fails if the agent cannot load it.
+    Reload { token: SessionToken },
+}
+
+/// The secret by which a session's agent reaches its own endpoint.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionToken(String);
+
+impl SessionToken {
+    /// A token with this text.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The secret itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SessionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionToken(…)")
+    }
+}
+
+/// An agent that takes prompts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Launched {
+    /// The name and version that the agent gave itself.
+    pub agent: Option<String>,
+}
+
+/// A result that was handed over.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Delivered {
+    pub result: DeliveryResult,
+    pub changes: Changes,
+}
+
+/// Why an executor did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorError {
+    /// Why the session ends, if this error ends it.
+    pub reason: EndReason,
+    /// The cause in words, for the session's user.
+    pub detail: String,
+}
+
+impl fmt::Display for ExecutorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for ExecutorError {}

@@ -1,0 +1,41 @@
+//! What an executor tells the control plane while an agent works.
+
+use ab_api::{ApprovalSubject, EventKind};
+use tokio::sync::mpsc;
+
+/// Something that happened to a launched agent, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Report {
+    /// Something to show: text, a tool call, an edit. Chunks of text are joined before they are reported.
+    Event(EventKind),
+    /// The agent waits for a person's decision.
+    Question(Question),
+    /// The agent finished its turn.
+    TurnEnded(TurnOutcome),
+    /// The agent's process ended by itself. Nothing is reported after this.
+    Exited { detail: String },
+}
+
+/// A question of an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// Names the question in [`Executor::answer`](crate::Executor::answer).
+    pub id: QuestionId,
+    pub subject: ApprovalSubject,
+}
+
+/// Names a question of a launched agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct QuestionId(pub String);
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TurnOutcome {
+    /// The agent says that it is done.
+    Done,
+    /// The agent refused, ran out of tokens, or failed.
+    Failed { detail: String },
+}
+
+/// Takes the reports of one launched agent. Bounded: a slow control plane slows the agent down.
+pub type Reports = mpsc::Sender<Report>;
