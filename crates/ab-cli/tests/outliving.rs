@@ -191,17 +191,17 @@ fn killed_at_any_moment(stage: &Stage, starter: &[&str]) {
         format!(": {token}; echo there; (setsid sleep 100000 &); while :; do sleep 100000; done");
     let variable = format!("MARKED={token}");
     let words = [starter, &[BINARY, "exec", "--profile", "off", "--isolation", "bwrap"]].concat();
-    let start = || {
+    let start = |stdout: Stdio| {
         let mut command = stage.command(words[0]);
         command.args(&words[1..]).args(["--env", &variable, "--", &line]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn().unwrap()
     };
     let end = |mut child: Child| {
         child.kill().unwrap();
         child.wait().unwrap();
     };
     let begun = Instant::now();
-    let mut child = start();
+    let mut child = start(Stdio::piped());
     let mut there = [0; 6];
     child.stdout.as_mut().unwrap().read_exact(&mut there).unwrap();
     assert!(marked(&token).len() > 3, "the oracle sees them");
@@ -209,14 +209,15 @@ fn killed_at_any_moment(stage: &Stage, starter: &[&str]) {
     end(child);
     for round in 0..BY_TIME {
         let begun = Instant::now();
-        let child = start();
+        let child = start(Stdio::null());
         while begun.elapsed() < whole * round / (BY_TIME - 5) {
             std::hint::spin_loop();
         }
         end(child);
     }
     for count in (1..=BY_COUNT).flat_map(|count| [count; 5]) {
-        let child = start();
+        // A closed pipe would end what is left at its first word.
+        let child = start(Stdio::null());
         let begun = Instant::now();
         while marked_below(child.id(), &token) < count && begun.elapsed() < PATIENCE {}
         end(child);
