@@ -9,11 +9,12 @@ use std::time::Duration;
 use ab_core::effective::{Isolation, Network};
 use ab_core::process::{Channel, ExecRequest};
 
-use super::Runner;
 use super::scene::{self, Origin, Terms};
 use super::standing::Standing;
 use super::trouble::Unproven;
+use super::{Runner, private};
 use crate::local::Shared;
+use crate::process::incarnation;
 use crate::sandbox::landlock;
 
 /// How long it may take.
@@ -76,10 +77,10 @@ impl Bait {
     }
 
     fn lay_in(place: &Path) -> std::io::Result<Bait> {
-        use std::hash::{BuildHasher, Hasher};
         use std::os::unix::fs::DirBuilderExt;
-        let random = std::hash::RandomState::new().build_hasher().finish();
-        let directory = place.join(format!("agent-backend-canary-{random:016x}"));
+        // A process that is killed leaves its directory behind; the next one removes it.
+        private::sweep(place);
+        let directory = place.join(incarnation::next_name());
         std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
         let (seen, taken) = (directory.join("outside"), directory.join("taken"));
         let bait = Bait { directory, seen, taken };
@@ -217,4 +218,24 @@ fn judge(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_left_by_a_killed_process_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        // No process has a number that large.
+        let dead = incarnation::next_name().replacen(&format!("-{pid}-"), "-4194999-", 1);
+        let dead = place.path().join(dead);
+        std::fs::create_dir(&dead).unwrap();
+        std::fs::write(dead.join("outside"), "outside").unwrap();
+        let bait = Bait::lay_in(place.path()).unwrap();
+        assert!(!dead.exists());
+        let name = bait.directory.file_name().unwrap().to_str().unwrap();
+        assert_eq!(incarnation::maker(name), Some(pid));
+    }
 }

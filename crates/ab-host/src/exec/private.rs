@@ -285,7 +285,7 @@ fn make_writable(directory: &Path) {
 }
 
 /// Removes what processes that were killed together with their watchdog have left in `place`; once.
-fn sweep(place: &Path) {
+pub(super) fn sweep(place: &Path) {
     static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if !SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned()) {
         return;
