@@ -3,11 +3,12 @@
 //! An interrupt stops waiting for the command, but lets a write that has begun come to its end, so
 //! that no half-written file is left behind.
 
+use std::io;
 use std::panic;
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::arguments::Command;
@@ -19,10 +20,12 @@ use crate::terminal::{Terminal, talk};
 
 /// How long work that has begun may take to come to its end.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// How long the first thread for blocking calls may take to start.
+const FIRST_THREAD: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(command: Command) -> Exit {
     let mut terminal = Terminal::new(command.format());
-    match Builder::new_multi_thread().worker_threads(threads()).enable_all().build() {
+    match start_runtime() {
         Ok(runtime) => {
             let minds_interrupts = command.minds_interrupts();
             let exit = runtime.block_on(async {
@@ -41,9 +44,29 @@ pub(crate) fn run(command: Command) -> Exit {
             exit
         }
         Err(error) => {
-            let failure = Failure::input("start the runtime", error);
+            let failure = Failure::input("start the runtime", error)
+                .with_hint("raise the limit of processes: ulimit -u, or pids.max of the group");
             terminal.tell(&failure);
             failure.exit()
+        }
+    }
+}
+
+/// Builds the runtime and starts its first thread for blocking calls.
+///
+/// # Errors
+/// The system refuses another thread. Tokio would queue blocking calls for a thread that ends its
+/// work, and its workers never do: the first such call would wait forever.
+fn start_runtime() -> io::Result<Runtime> {
+    // Tokio panics where not even its first worker can be started.
+    thread::Builder::new().spawn(|| {})?;
+    let runtime = Builder::new_multi_thread().worker_threads(threads()).enable_all().build()?;
+    let first = runtime.spawn_blocking(|| {});
+    match runtime.block_on(async { tokio::time::timeout(FIRST_THREAD, first).await }) {
+        Ok(_) => Ok(runtime),
+        Err(_) => {
+            runtime.shutdown_background();
+            Err(io::Error::new(io::ErrorKind::WouldBlock, "no thread can be started"))
         }
     }
 }

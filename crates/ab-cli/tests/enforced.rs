@@ -95,7 +95,8 @@ fn a_host_that_is_short_of_processes_gives_no_weaker_walls() {
     let stage = Stage::new();
     let strongest = strongest(&stage);
     let (mut ran, mut failed) = (0, 0);
-    for count in (1..=40).step_by(3) {
+    // One by one at first: a single number decides whether the walls or only their proof lack a process.
+    for count in (1..=24).chain((25..=40).step_by(3)) {
         fs::write(group.0.join("pids.max"), count.to_string()).unwrap();
         let enter = format!("echo $$ > {}/cgroup.procs", group.0.display());
         let outcome = after(&stage, &enter);
@@ -157,10 +158,14 @@ fn a_limit_that_no_group_can_be_made_for_is_refused_or_accepted() {
         shell.args(["-m", "/bin/sh", "-c", &line]);
         run(shell, b"")
     };
-    let plain = without_groups("");
-    if plain.code != 0 {
-        return cannot_run("a host without control groups", plain.err.trim());
+    let mut mount = stage.command("unshare");
+    mount.args(["-m", "mount", "-t", "tmpfs", "none", "/sys/fs/cgroup"]);
+    let mounted = run(mount, b"");
+    if mounted.code != 0 {
+        return cannot_run("a host without control groups", mounted.err.trim());
     }
+    let plain = without_groups("");
+    assert_eq!((plain.code, plain.text().as_str()), (0, "ran\n"), "{}", plain.err);
     for (flag, name) in [("--memory 1G", "memory"), ("--processes 99", "processes")] {
         without_groups(flag).expect_error(4, &format!("--accept-unenforced {name}"));
         let accepted = without_groups(&format!("{flag} --accept-unenforced {name}"));
