@@ -172,11 +172,11 @@ pub(crate) struct Limits {
     cpu: Option<Duration>,
 
     /// Memory of all of them: 512M, 2G
-    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    #[arg(long, value_name = "SIZE", value_parser = amount::some_size)]
     memory: Option<u64>,
 
     /// Processes and threads at a time
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     processes: Option<u64>,
 
     /// The largest file it may write
@@ -184,7 +184,7 @@ pub(crate) struct Limits {
     file_size: Option<u64>,
 
     /// Files that a process may have open
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     open_files: Option<u64>,
 
     /// Bytes of each output that are shown; the rest is counted [default: all; 16M with --json]

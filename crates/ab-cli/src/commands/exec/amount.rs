@@ -39,6 +39,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
+/// The same, and more than zero.
+pub(super) fn some_size(text: &str) -> Result<u64, String> {
+    size(text).and_then(|size| match size {
+        0 => Err("a size is more than zero".to_owned()),
+        _ => Ok(size),
+    })
+}
+
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text.split_at(end)
