@@ -98,6 +98,13 @@ impl Tool {
         let Started { running, stdout, stderr: errors, .. } = &mut started;
         while !ended || stdout.is_some() || errors.is_some() {
             tokio::select! {
+                // The deadline comes first, because a flood of output is always ready. Output comes
+                // before the silence, because both may be ready on a busy host.
+                biased;
+                () = &mut deadline => match ended {
+                    true => break,
+                    false => return Err(self.too_slow(run.timeout)),
+                },
                 bytes = read(stdout), if stdout.is_some() => {
                     let room = run.max_output.saturating_sub(output.stdout.len());
                     output.stdout.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -119,7 +126,6 @@ impl Tool {
                     running.kill_rest();
                 }
                 () = &mut feeding, if feeds => feeds = false,
-                () = &mut deadline, if !ended => return Err(self.too_slow(run.timeout)),
                 () = sleep(SILENCE), if ended => {
                     // A process that left the group holds the pipes.
                     blocking::finish(running.kill_strays()).await;
