@@ -40,6 +40,8 @@ pub struct Offers {
     pub providers: Vec<Provider>,
     /// Runtimes beside `local`.
     pub runtimes: Vec<RuntimeType>,
+    /// Whether the executors enforce `runtime.resources`.
+    pub resource_limits: bool,
     /// Whether the caller is on the server's machine, so that `repo.url` may name a local path.
     pub local_repositories: bool,
 }

@@ -12,6 +12,7 @@ fn offers() -> Offers {
         executors: vec!["local".to_owned()],
         providers: vec![Provider::Git, Provider::Copy],
         runtimes: Vec::new(),
+        resource_limits: true,
         local_repositories: true,
     }
 }
@@ -134,6 +135,19 @@ fn what_the_server_lacks_is_unprocessable() {
     check(&preference, &offers()).expect("one available provider is enough");
     let allowed = Offers { runtimes: vec![RuntimeType::Disabled], ..offers() };
     check(&with("runtime.type", json!("disabled")), &allowed).expect("configured");
+}
+
+#[test]
+fn limits_that_no_executor_enforces_are_refused() {
+    let limited = with("runtime.resources", json!({ "cpu": 2, "memoryMiB": 512 }));
+    let task = check(&limited, &offers()).expect("enforced");
+    let limits = task.runtime.resources.expect("limits");
+    assert_eq!((limits.cpu, limits.memory_mib), (Some(2.0), Some(512)));
+    let without = Offers { resource_limits: false, ..offers() };
+    let violations = check(&limited, &without).expect_err("not enforced");
+    assert_eq!(violations.status(), 422);
+    assert_eq!(violations.to_string(), "runtime.resources is not available yet");
+    check(&with("runtime.resources", json!({})), &without).expect("no limit asked for");
 }
 
 #[test]

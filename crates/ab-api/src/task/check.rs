@@ -206,6 +206,9 @@ fn runtime(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> R
     }
     fields.refuse_unavailable("devcontainerPath", found);
     let limits = resources(fields.object("resources", found), found);
+    if limits != Resources::default() && !offers.resource_limits {
+        found.unavailable(fields.path("resources"), "is not available yet");
+    }
     fields.end(found);
     let resources = (limits != Resources::default()).then_some(limits);
     RuntimeChoice { kind, devcontainer_path: None, resources }
