@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{completions, daemon, doctor, exec, fs, mcp, policy, ssh_proxy, version};
+use crate::commands::{agent, completions, daemon, doctor, exec, fs, mcp, policy, ssh_proxy, version};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;
@@ -92,6 +92,7 @@ pub(crate) enum Command {
     Policy(Box<policy::Policy>),
     Mcp(Box<mcp::Mcp>),
     Daemon(Box<daemon::Daemon>),
+    Agent(agent::Agent),
     SshProxy(ssh_proxy::SshProxy),
     Doctor(Box<doctor::Doctor>),
     Version(version::Version),
@@ -108,6 +109,7 @@ impl Command {
             Command::Version(version) => Format::from_flag(version.json),
             Command::Mcp(_)
             | Command::Daemon(_)
+            | Command::Agent(_)
             | Command::SshProxy(_)
             | Command::Completions(_) => Format::Text,
         }
@@ -118,7 +120,11 @@ impl Command {
     /// Whether interrupts are the command's own business: it passes them on.
     pub(crate) fn minds_interrupts(&self) -> bool {
         match self {
-            Command::Exec(_) | Command::Mcp(_) | Command::Daemon(_) | Command::SshProxy(_) => true,
+            Command::Exec(_)
+            | Command::Mcp(_)
+            | Command::Daemon(_)
+            | Command::Agent(_)
+            | Command::SshProxy(_) => true,
             Command::Fs(fs) => fs.minds_interrupts(),
             Command::Policy(_)
             | Command::Doctor(_)

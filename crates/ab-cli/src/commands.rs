@@ -1,5 +1,6 @@
 //! The commands, one file each: what may be typed after the name, and what happens then.
 
+pub(crate) mod agent;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
@@ -22,6 +23,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
         Command::Policy(command) => policy::run(*command, terminal).await,
         Command::Mcp(command) => mcp::run(*command).await,
         Command::Daemon(command) => daemon::run(*command).await,
+        Command::Agent(command) => agent::run(command).await,
         Command::SshProxy(command) => ssh_proxy::run(command).await,
         Command::Doctor(command) => doctor::run(*command, terminal).await,
         Command::Version(command) => version::run(&command, terminal),

@@ -22,6 +22,7 @@ fn help_lists_every_command() {
             "policy       Say which commands may run, and why",
             "mcp          Serve the workspace to an MCP client, over standard input and output",
             "daemon       Serve a workspace over the network, or over standard input and output",
+            "agent        Run the agents that ship with agent-backend",
             "ssh-proxy    Carry SSH to a daemon's WebSocket, as the ProxyCommand of ssh",
             "doctor       Say what this host offers for isolating commands",
             "version      Say which build this is",

@@ -1,0 +1,605 @@
+//! The ACP client: one agent at the other end of a pair of byte streams.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::bounds::{CANCEL_TIMEOUT, INITIALIZE_TIMEOUT, REQUEST_TIMEOUT};
+use crate::failure::AcpError;
+use crate::mcp_server::McpServer;
+use crate::permission::{PermissionQuestion, ReplySlot};
+use crate::profile::{AgentProfile, PROTOCOL_VERSION};
+use crate::rpc::{AUTH_REQUIRED, Arrival, Inbox, Incoming, Route, Rpc, RpcError};
+use crate::update::Update;
+
+const INITIALIZE: &str = "initialize";
+const AUTHENTICATE: &str = "authenticate";
+const SESSION_NEW: &str = "session/new";
+const SESSION_LOAD: &str = "session/load";
+const SESSION_RESUME: &str = "session/resume";
+const SESSION_PROMPT: &str = "session/prompt";
+const SESSION_CANCEL: &str = "session/cancel";
+const SESSION_UPDATE: &str = "session/update";
+const REQUEST_PERMISSION: &str = "session/request_permission";
+
+/// The id that an agent gave a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AcpSessionId(Arc<str>);
+
+impl AcpSessionId {
+    pub fn new(id: &str) -> AcpSessionId {
+        AcpSessionId(id.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AcpSessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    pub initialize_timeout: Duration,
+    pub request_timeout: Duration,
+    /// After this time a cancelled turn ends with an error, whatever the agent does.
+    pub cancel_timeout: Duration,
+    /// The login method to use if the agent asks for a login.
+    pub auth_method: Option<String>,
+}
+
+impl Default for ClientSettings {
+    fn default() -> Self {
+        ClientSettings {
+            initialize_timeout: INITIALIZE_TIMEOUT,
+            request_timeout: REQUEST_TIMEOUT,
+            cancel_timeout: CANCEL_TIMEOUT,
+            auth_method: None,
+        }
+    }
+}
+
+/// What a session works on.
+#[derive(Clone, Debug)]
+pub struct SessionSetup {
+    /// An absolute path, as the agent sees it.
+    pub cwd: String,
+    pub mcp_servers: Vec<McpServer>,
+}
+
+/// A piece of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PromptPart {
+    Text(String),
+    /// A file or another resource that the agent may read.
+    Link {
+        name: String,
+        uri: String,
+    },
+}
+
+/// How a session was reopened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reopened {
+    Resumed,
+    /// By `session/load`. The agent sent the history again, in this many updates, which were dropped.
+    Loaded {
+        replayed: u64,
+    },
+}
+
+/// What happened on the agent's side, in the order of arrival.
+#[derive(Debug)]
+pub enum AgentEvent {
+    Update {
+        session: AcpSessionId,
+        update: Update,
+    },
+    Permission(PermissionQuestion),
+    /// The end of a turn. Each prompt that was accepted has exactly one, behind all its updates.
+    TurnEnded {
+        session: AcpSessionId,
+        result: Result<TurnEnd, AcpError>,
+    },
+    /// A notification that this client does not know.
+    Notification {
+        method: String,
+        params: Value,
+    },
+    /// The beginning of a line on the agent's standard output that is no message.
+    Noise(String),
+}
+
+/// The agent's own account of the end of a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnEnd {
+    pub stop: StopReason,
+    /// Tokens of this turn, where the agent says.
+    pub tokens: Option<TokenCounts>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    EndTurn,
+    MaxTokens,
+    MaxTurnRequests,
+    Refusal,
+    Cancelled,
+    /// A word that this client does not know.
+    Other(String),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    pub total: u64,
+    pub input: u64,
+    pub output: u64,
+}
+
+/// A connection to an agent. Clones are handles of the same connection.
+///
+/// Events must be read while a request waits: a full queue of events stops the connection from
+/// reading. `initialize` and the opening of a session bring few events, which fit into the queue.
+#[derive(Clone, Debug)]
+pub struct AcpClient {
+    rpc: Rpc,
+    state: Arc<State>,
+    settings: Arc<ClientSettings>,
+}
+
+/// The events of a connection.
+#[derive(Debug)]
+pub struct AgentEvents {
+    rpc: Rpc,
+    inbox: Inbox,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    turns: Mutex<HashMap<AcpSessionId, Turn>>,
+    /// Told when a turn gets a deadline.
+    cancelled: Notify,
+    /// Sessions whose history is being sent again.
+    replaying: Mutex<HashSet<AcpSessionId>>,
+    replayed: AtomicU64,
+    questions: Mutex<Vec<(AcpSessionId, Weak<ReplySlot>)>>,
+    profile: OnceLock<AgentProfile>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    /// Of the prompt.
+    request: u64,
+    /// Set when the turn is cancelled.
+    deadline: Option<CancelDeadline>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CancelDeadline {
+    at: Instant,
+    after: Duration,
+}
+
+impl AcpClient {
+    /// Connects to the agent that writes to `input` and reads from `output`. Nothing is sent yet.
+    pub fn connect<R, W>(input: R, output: W, settings: ClientSettings) -> (AcpClient, AgentEvents)
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let state = Arc::new(State::default());
+        let routing = state.clone();
+        let (rpc, inbox) = Rpc::start(input, output, move |arrival, method, params| {
+            routing.route(arrival, method, params)
+        });
+        let events = AgentEvents { rpc: rpc.clone(), inbox, state: state.clone() };
+        (AcpClient { rpc, state, settings: Arc::new(settings) }, events)
+    }
+
+    /// The handshake; it comes first. File system and terminal methods are not advertised.
+    pub async fn initialize(&self) -> Result<&AgentProfile, AcpError> {
+        let params = json!({
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientCapabilities": {
+                "fs": { "readTextFile": false, "writeTextFile": false },
+                "terminal": false,
+            },
+            "clientInfo": {
+                "name": "agent-backend",
+                "title": "agent-backend",
+                "version": env!("CARGO_PKG_VERSION"),
+            },
+        });
+        let answer = self.rpc.request(INITIALIZE, params, self.settings.initialize_timeout).await?;
+        let profile = AgentProfile::parse(&answer)?;
+        Ok(self.state.profile.get_or_init(|| profile))
+    }
+
+    /// What the agent said in [`AcpClient::initialize`].
+    pub fn profile(&self) -> Option<&AgentProfile> {
+        self.state.profile.get()
+    }
+
+    /// Opens a session. If the agent asks for a login, the login method of the settings is used once.
+    pub async fn new_session(&self, setup: &SessionSetup) -> Result<AcpSessionId, AcpError> {
+        let params = self.session_params(setup)?;
+        let answer = self.logged_in(SESSION_NEW, params).await?;
+        match answer["sessionId"].as_str() {
+            Some(id) => Ok(AcpSessionId::new(id)),
+            None => Err(AcpError::BadAnswer {
+                method: SESSION_NEW.into(),
+                reason: "it has no sessionId".to_owned(),
+            }),
+        }
+    }
+
+    /// Reopens a session of an agent that was started again, by `session/resume` where the agent
+    /// offers it, else by `session/load`. The history that the agent sends again is dropped.
+    pub async fn reopen_session(
+        &self,
+        session: &AcpSessionId,
+        setup: &SessionSetup,
+    ) -> Result<Reopened, AcpError> {
+        let mut params = self.session_params(setup)?;
+        params["sessionId"] = session.as_str().into();
+        let profile = self.profile();
+        if profile.is_some_and(|profile| profile.resumes_sessions) {
+            self.logged_in(SESSION_RESUME, params).await?;
+            return Ok(Reopened::Resumed);
+        }
+        if !profile.is_some_and(|profile| profile.loads_sessions) {
+            return Err(AcpError::Unsupported { what: "reopening a session" });
+        }
+        let before = self.state.replayed.load(Ordering::Relaxed);
+        lock(&self.state.replaying).insert(session.clone());
+        let _replay = Replay { state: &self.state, session };
+        self.logged_in(SESSION_LOAD, params).await?;
+        let replayed = self.state.replayed.load(Ordering::Relaxed).saturating_sub(before);
+        Ok(Reopened::Loaded { replayed })
+    }
+
+    /// Starts a turn. When this returns `Ok`, the end comes as [`AgentEvent::TurnEnded`]; a turn has
+    /// no deadline of its own.
+    ///
+    /// # Errors
+    /// [`AcpError::TurnUnderWay`] while the turn before has not ended.
+    pub async fn prompt(
+        &self,
+        session: &AcpSessionId,
+        prompt: &[PromptPart],
+    ) -> Result<(), AcpError> {
+        let parts: Value = prompt.iter().map(PromptPart::to_json).collect();
+        let params = json!({ "sessionId": session.as_str(), "prompt": parts });
+        let request = {
+            let mut turns = lock(&self.state.turns);
+            if turns.contains_key(session) {
+                return Err(AcpError::TurnUnderWay);
+            }
+            let request = self.rpc.expect_in_order()?;
+            turns.insert(session.clone(), Turn { request, deadline: None });
+            request
+        };
+        let mut unsent = Unsent { client: self, session, request, sent: false };
+        let sent = self.rpc.send_request(request, SESSION_PROMPT, params).await;
+        unsent.sent = sent.is_ok();
+        // Where the turn is gone already, the events tell about its end.
+        if unsent.withdraw() { sent } else { Ok(()) }
+    }
+
+    /// Cancels the turn of a session. Its open questions are answered "cancelled". The turn ends with
+    /// [`AgentEvent::TurnEnded`], at the latest after the cancel timeout. Without a turn nothing
+    /// happens.
+    pub async fn cancel(&self, session: &AcpSessionId) -> Result<(), AcpError> {
+        let after = self.settings.cancel_timeout;
+        {
+            let mut turns = lock(&self.state.turns);
+            let Some(turn) = turns.get_mut(session) else { return Ok(()) };
+            turn.deadline.get_or_insert(CancelDeadline { at: Instant::now() + after, after });
+        }
+        self.state.cancelled.notify_one();
+        self.state.cancel_questions(session);
+        let params = json!({ "sessionId": session.as_str() });
+        let notified = self.rpc.notify(SESSION_CANCEL, params);
+        match tokio::time::timeout(after, notified).await {
+            Ok(notified) => notified,
+            Err(_) => Err(AcpError::Timeout { method: SESSION_CANCEL.into(), after }),
+        }
+    }
+
+    /// Ends the connection and waits until its tasks have ended. The events end.
+    pub async fn close(&self) {
+        self.rpc.close().await;
+    }
+
+    /// Waits until the connection has ended; the reason.
+    pub async fn ended(&self) -> AcpError {
+        self.rpc.ended().await
+    }
+
+    fn session_params(&self, setup: &SessionSetup) -> Result<Value, AcpError> {
+        let takes_http = self.profile().is_some_and(|profile| profile.mcp_http);
+        let is_http = |server: &McpServer| matches!(server, McpServer::Http { .. });
+        if !takes_http && setup.mcp_servers.iter().any(is_http) {
+            return Err(AcpError::Unsupported { what: "MCP servers over HTTP" });
+        }
+        let servers: Value = setup.mcp_servers.iter().map(McpServer::to_json).collect();
+        Ok(json!({ "cwd": setup.cwd, "mcpServers": servers }))
+    }
+
+    /// Sends a request, and once more after a login if the agent asks for one.
+    async fn logged_in(&self, method: &'static str, params: Value) -> Result<Value, AcpError> {
+        let deadline = self.settings.request_timeout;
+        let error = match self.rpc.request(method, params.clone(), deadline).await {
+            Err(AcpError::Refused { error, .. }) if error.code == AUTH_REQUIRED => error,
+            answer => return answer,
+        };
+        let methods = self.profile().map(|it| it.auth_methods.clone()).unwrap_or_default();
+        let chosen = self.settings.auth_method.as_deref();
+        let chosen = chosen.filter(|id| methods.iter().any(|method| method.id == *id));
+        let Some(id) = chosen else {
+            // The code is also used for failures that have nothing to do with a login.
+            return Err(match methods.is_empty() {
+                true => AcpError::Refused { method: method.into(), error },
+                false => AcpError::LoginRequired { methods },
+            });
+        };
+        self.rpc.request(AUTHENTICATE, json!({ "methodId": id }), deadline).await?;
+        self.rpc.request(method, params, deadline).await
+    }
+}
+
+impl AgentEvents {
+    /// The next event; `None` once the connection has ended. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<AgentEvent> {
+        loop {
+            let deadline = self.state.earliest_deadline();
+            let expires = async {
+                match deadline {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                incoming = self.inbox.next() => match incoming {
+                    Some(incoming) => match self.event(incoming) {
+                        Some(event) => return Some(event),
+                        None => continue,
+                    },
+                    None => return self.interrupted_turn(),
+                },
+                () = expires => {
+                    if let Some(event) = self.expired_turn() {
+                        return Some(event);
+                    }
+                }
+                () = self.state.cancelled.notified() => {}
+            }
+        }
+    }
+
+    fn event(&self, incoming: Incoming) -> Option<AgentEvent> {
+        match incoming {
+            Incoming::Noise(line) => Some(AgentEvent::Noise(line)),
+            Incoming::Answer { id, result } => {
+                let session = self.state.end_turn(id)?;
+                let result = result.map_err(|error| self.turn_error(error));
+                Some(AgentEvent::TurnEnded { session, result: result.and_then(TurnEnd::parse) })
+            }
+            Incoming::Request { method: _, params, reply } => {
+                let question = PermissionQuestion::parse(&params, reply)?;
+                self.state.remember_question(&question);
+                Some(AgentEvent::Permission(question))
+            }
+            Incoming::Notification { method, mut params } if method == SESSION_UPDATE => {
+                let Some(session) = params["sessionId"].as_str().map(AcpSessionId::new) else {
+                    return Some(AgentEvent::Notification { method, params });
+                };
+                let update = Update::parse(params["update"].take());
+                Some(AgentEvent::Update { session, update })
+            }
+            Incoming::Notification { method, params } => {
+                Some(AgentEvent::Notification { method, params })
+            }
+        }
+    }
+
+    fn turn_error(&self, error: RpcError) -> AcpError {
+        let profile = self.state.profile.get();
+        let methods = profile.map(|it| it.auth_methods.clone()).unwrap_or_default();
+        if error.code == AUTH_REQUIRED && !methods.is_empty() {
+            return AcpError::LoginRequired { methods };
+        }
+        AcpError::Refused { method: SESSION_PROMPT.into(), error }
+    }
+
+    /// A turn that the end of the connection interrupted, if there is one left.
+    fn interrupted_turn(&self) -> Option<AgentEvent> {
+        let mut turns = lock(&self.state.turns);
+        let session = turns.keys().next().cloned()?;
+        turns.remove(&session);
+        let end = self.rpc.end();
+        let error = end.unwrap_or_else(|| AcpError::closed("the agent closed its output"));
+        Some(AgentEvent::TurnEnded { session, result: Err(error) })
+    }
+
+    /// A turn that was cancelled and did not end in time.
+    fn expired_turn(&self) -> Option<AgentEvent> {
+        let now = Instant::now();
+        let mut turns = lock(&self.state.turns);
+        let (session, turn) = turns.iter().find(|(_, turn)| turn.has_expired(now))?;
+        let (session, request) = (session.clone(), turn.request);
+        let after = turn.deadline.map(|deadline| deadline.after).unwrap_or_default();
+        turns.remove(&session);
+        self.rpc.forget(request);
+        let error = AcpError::Timeout { method: SESSION_CANCEL.into(), after };
+        Some(AgentEvent::TurnEnded { session, result: Err(error) })
+    }
+}
+
+impl Turn {
+    fn has_expired(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline.at <= now)
+    }
+}
+
+impl State {
+    /// Called by the reading task for every request and notification.
+    fn route(&self, arrival: Arrival, method: &str, params: &Value) -> Route {
+        match (arrival, method) {
+            (Arrival::Request, REQUEST_PERMISSION) => Route::Queue,
+            (Arrival::Request, _) => Route::Refuse,
+            (Arrival::Notification, SESSION_UPDATE) => {
+                let replaying = lock(&self.replaying);
+                let id = params["sessionId"].as_str().unwrap_or_default();
+                if replaying.is_empty() || !replaying.contains(&AcpSessionId::new(id)) {
+                    return Route::Queue;
+                }
+                self.replayed.fetch_add(1, Ordering::Relaxed);
+                Route::Refuse
+            }
+            (Arrival::Notification, _) => Route::Queue,
+        }
+    }
+
+    fn earliest_deadline(&self) -> Option<Instant> {
+        let turns = lock(&self.turns);
+        turns.values().filter_map(|turn| turn.deadline).map(|deadline| deadline.at).min()
+    }
+
+    /// Ends the turn that the request started, if it has not ended yet.
+    fn end_turn(&self, request: u64) -> Option<AcpSessionId> {
+        let mut turns = lock(&self.turns);
+        let session = turns.iter().find(|(_, turn)| turn.request == request)?.0.clone();
+        turns.remove(&session);
+        Some(session)
+    }
+
+    fn remember_question(&self, question: &PermissionQuestion) {
+        let mut questions = lock(&self.questions);
+        questions.retain(|(_, slot)| slot.strong_count() > 0);
+        questions.push((question.session.clone(), question.slot()));
+    }
+
+    fn cancel_questions(&self, session: &AcpSessionId) {
+        let questions = std::mem::take(&mut *lock(&self.questions));
+        let (theirs, others): (Vec<_>, Vec<_>) =
+            questions.into_iter().partition(|(asked_in, _)| asked_in == session);
+        for slot in theirs.iter().filter_map(|(_, slot)| slot.upgrade()) {
+            slot.cancel();
+        }
+        lock(&self.questions).extend(others);
+    }
+}
+
+/// A prompt that may not have been sent.
+struct Unsent<'a> {
+    client: &'a AcpClient,
+    session: &'a AcpSessionId,
+    request: u64,
+    sent: bool,
+}
+
+impl Unsent<'_> {
+    /// Takes the turn of an unsent prompt back. `false` if the turn has ended already.
+    fn withdraw(&self) -> bool {
+        if self.sent {
+            return true;
+        }
+        self.client.rpc.forget(self.request);
+        self.client.state.end_turn(self.request).is_some()
+    }
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+impl fmt::Debug for Unsent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unsent({})", self.session)
+    }
+}
+
+/// A session whose history is being sent again.
+struct Replay<'a> {
+    state: &'a State,
+    session: &'a AcpSessionId,
+}
+
+impl Drop for Replay<'_> {
+    fn drop(&mut self) {
+        lock(&self.state.replaying).remove(self.session);
+    }
+}
+
+impl PromptPart {
+    fn to_json(&self) -> Value {
+        match self {
+            PromptPart::Text(text) => json!({ "type": "text", "text": text }),
+            PromptPart::Link { name, uri } => {
+                json!({ "type": "resource_link", "name": name, "uri": uri })
+            }
+        }
+    }
+}
+
+impl TurnEnd {
+    fn parse(answer: Value) -> Result<TurnEnd, AcpError> {
+        let Some(word) = answer["stopReason"].as_str() else {
+            let reason = "it has no stopReason".to_owned();
+            return Err(AcpError::BadAnswer { method: SESSION_PROMPT.into(), reason });
+        };
+        let usage = &answer["usage"];
+        let count = |key: &str| usage[key].as_u64().unwrap_or_default();
+        let tokens = usage.is_object().then(|| TokenCounts {
+            total: count("totalTokens"),
+            input: count("inputTokens"),
+            output: count("outputTokens"),
+        });
+        Ok(TurnEnd { stop: StopReason::parse(word), tokens })
+    }
+}
+
+impl StopReason {
+    pub fn as_str(&self) -> &str {
+        match self {
+            StopReason::EndTurn => "end_turn",
+            StopReason::MaxTokens => "max_tokens",
+            StopReason::MaxTurnRequests => "max_turn_requests",
+            StopReason::Refusal => "refusal",
+            StopReason::Cancelled => "cancelled",
+            StopReason::Other(word) => word,
+        }
+    }
+
+    fn parse(word: &str) -> StopReason {
+        match word {
+            "end_turn" => StopReason::EndTurn,
+            "max_tokens" => StopReason::MaxTokens,
+            "max_turn_requests" => StopReason::MaxTurnRequests,
+            "refusal" => StopReason::Refusal,
+            "cancelled" => StopReason::Cancelled,
+            other => StopReason::Other(other.to_owned()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

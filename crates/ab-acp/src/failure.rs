@@ -1,0 +1,103 @@
+//! Why a conversation with an agent failed.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::profile::AuthMethod;
+use crate::rpc::RpcError;
+
+/// A failed request, or the end of a connection. Cheap to clone.
+#[derive(Clone, Debug)]
+pub enum AcpError {
+    /// The connection ended.
+    Closed { reason: Arc<str> },
+    /// The agent sent a line that is longer than the limit; the connection ended.
+    LineTooLong { limit: usize },
+    /// The agent printed this many lines in a row that are no messages; the connection ended.
+    NotAcp { lines: usize },
+    /// The agent did not answer in time.
+    Timeout { method: Cow<'static, str>, after: Duration },
+    /// The agent answered a request with an error.
+    Refused { method: Cow<'static, str>, error: RpcError },
+    /// The agent wants a login first, and none of its methods was chosen by configuration.
+    LoginRequired { methods: Vec<AuthMethod> },
+    /// The agent answered something that this client cannot use.
+    BadAnswer { method: Cow<'static, str>, reason: String },
+    /// The agent does not offer what was asked for.
+    Unsupported { what: &'static str },
+    /// A turn of this session is under way.
+    TurnUnderWay,
+    /// Too many requests wait for an answer.
+    Busy { requests: usize },
+}
+
+impl AcpError {
+    pub(crate) fn closed(reason: impl Into<Arc<str>>) -> AcpError {
+        AcpError::Closed { reason: reason.into() }
+    }
+
+    /// Whether the connection has ended.
+    pub fn ends_connection(&self) -> bool {
+        matches!(
+            self,
+            AcpError::Closed { .. } | AcpError::LineTooLong { .. } | AcpError::NotAcp { .. }
+        )
+    }
+}
+
+impl fmt::Display for AcpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcpError::Closed { reason } => write!(f, "connection to the agent ended: {reason}"),
+            AcpError::LineTooLong { limit } => {
+                write!(f, "the agent sent a line of more than {limit} bytes")
+            }
+            AcpError::NotAcp { lines } => write!(
+                f,
+                "the agent does not speak ACP: {lines} lines in a row are no JSON-RPC messages"
+            ),
+            AcpError::Timeout { method, after } => {
+                write!(f, "the agent did not answer {method} within {after:?}")
+            }
+            AcpError::Refused { method, error } => {
+                write!(f, "the agent refused {method}: {} (code {})", error.message, error.code)?;
+                // Some agents say "Internal error" and give the reason as data.
+                match &error.data {
+                    Some(data) => write!(f, ": {}", cut(&data.to_string())),
+                    None => Ok(()),
+                }
+            }
+            AcpError::LoginRequired { methods } => {
+                f.write_str("the agent requires a login")?;
+                for (index, method) in methods.iter().enumerate() {
+                    let before = if index == 0 { "; it offers: " } else { ", " };
+                    write!(f, "{before}{} ({})", method.id, method.name)?;
+                }
+                Ok(())
+            }
+            AcpError::BadAnswer { method, reason } => {
+                write!(f, "cannot use the agent's answer to {method}: {reason}")
+            }
+            AcpError::Unsupported { what } => write!(f, "the agent does not support {what}"),
+            AcpError::TurnUnderWay => f.write_str("a turn of this session is under way"),
+            AcpError::Busy { requests } => {
+                write!(f, "{requests} requests to the agent wait for an answer already")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AcpError {}
+
+/// The longest data of an error that is shown.
+const SHOWN_DATA: usize = 1000;
+
+fn cut(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN_DATA).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,30 @@
+//! Coding agents that speak the Agent Client Protocol (ACP).
+//!
+//! [`AcpClient`] drives an agent over any pair of byte streams and reports what the agent does as
+//! [`AgentEvent`]s. [`catalog`] holds how agents are started. [`script`] is an agent of ours that follows
+//! a scenario, so that everything above runs without a model.
+//!
+//! The types of the wire are our own: agents in the field deviate from the published schema, and a
+//! strict parser would refuse them. Unknown updates and notifications are passed on as JSON.
+
+pub mod bounds;
+pub mod catalog;
+mod client;
+mod failure;
+mod mcp_server;
+mod permission;
+mod profile;
+mod rpc;
+pub mod script;
+pub mod tool_call;
+pub mod update;
+
+pub use client::{
+    AcpClient, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PromptPart, Reopened,
+    SessionSetup, StopReason, TokenCounts, TurnEnd,
+};
+pub use failure::AcpError;
+pub use mcp_server::McpServer;
+pub use permission::{PermissionAnswer, PermissionKind, PermissionOption, PermissionQuestion};
+pub use profile::{AgentProfile, AuthMethod};
+pub use rpc::RpcError;

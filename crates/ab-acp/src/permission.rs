@@ -1,0 +1,154 @@
+//! Questions of an agent whether it may do something.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use serde_json::{Value, json};
+
+use crate::client::AcpSessionId;
+use crate::rpc::{INVALID_PARAMS, Reply, RpcError};
+use crate::tool_call::ToolCallChange;
+
+/// A question with one answer. A question that is dropped is answered "cancelled".
+pub struct PermissionQuestion {
+    pub session: AcpSessionId,
+    /// The tool call that waits for the answer.
+    pub call: ToolCallChange,
+    /// What the agent lets the user choose from.
+    pub options: Vec<PermissionOption>,
+    slot: Arc<ReplySlot>,
+}
+
+/// One choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermissionOption {
+    pub id: String,
+    pub name: String,
+    pub kind: PermissionKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermissionKind {
+    AllowOnce,
+    AllowAlways,
+    RejectOnce,
+    RejectAlways,
+    /// A kind that this client does not know.
+    Other,
+}
+
+/// An answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PermissionAnswer {
+    /// The agent may do this once. Where the agent offers no `allow_once`, its `allow_always`.
+    Allow,
+    /// The agent may not do this. Where the agent offers no way to say so, the question is cancelled.
+    Reject,
+    /// The option with this id.
+    Choose(String),
+    /// The turn is being cancelled.
+    Cancel,
+}
+
+/// The reply of one question, shared between the question and the client, which takes it back when
+/// the turn is cancelled.
+#[derive(Debug)]
+pub(crate) struct ReplySlot(Mutex<Option<Reply>>);
+
+impl ReplySlot {
+    /// Whether this was the answer: there is only one.
+    fn send(&self, outcome: Value) -> bool {
+        let reply = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(reply) = reply else { return false };
+        reply.send(Ok(json!({ "outcome": outcome })));
+        true
+    }
+
+    pub(crate) fn cancel(&self) -> bool {
+        self.send(json!({ "outcome": "cancelled" }))
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+impl PermissionQuestion {
+    /// Reads a request. One that makes no sense is answered with an error, and is no question.
+    pub(crate) fn parse(params: &Value, reply: Reply) -> Option<PermissionQuestion> {
+        let session = params["sessionId"].as_str();
+        let call = ToolCallChange::parse(&params["toolCall"]);
+        let options = params["options"].as_array();
+        let (Some(session), Some(call), Some(options)) = (session, call, options) else {
+            let text = "sessionId, toolCall with toolCallId, and options are required";
+            reply.send(Err(RpcError::new(INVALID_PARAMS, text)));
+            return None;
+        };
+        Some(PermissionQuestion {
+            session: AcpSessionId::new(session),
+            call,
+            options: options.iter().filter_map(PermissionOption::parse).collect(),
+            slot: Arc::new(ReplySlot(Mutex::new(Some(reply)))),
+        })
+    }
+
+    /// Answers. `false` if the question had its answer before: its turn was cancelled.
+    pub fn answer(self, answer: &PermissionAnswer) -> bool {
+        use PermissionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
+        let chosen = match answer {
+            PermissionAnswer::Allow => self.first_of(&[AllowOnce, AllowAlways]),
+            PermissionAnswer::Reject => self.first_of(&[RejectOnce, RejectAlways]),
+            PermissionAnswer::Choose(id) => Some(id.as_str()),
+            PermissionAnswer::Cancel => None,
+        };
+        match chosen {
+            Some(id) => self.slot.send(json!({ "outcome": "selected", "optionId": id })),
+            None => self.slot.cancel(),
+        }
+    }
+
+    /// Whether an answer would still reach the agent.
+    pub fn is_open(&self) -> bool {
+        self.slot.is_open()
+    }
+
+    pub(crate) fn slot(&self) -> Weak<ReplySlot> {
+        Arc::downgrade(&self.slot)
+    }
+
+    fn first_of(&self, kinds: &[PermissionKind]) -> Option<&str> {
+        let of = |kind: &PermissionKind| self.options.iter().find(|option| option.kind == *kind);
+        kinds.iter().find_map(of).map(|option| option.id.as_str())
+    }
+}
+
+impl Drop for PermissionQuestion {
+    fn drop(&mut self) {
+        self.slot.cancel();
+    }
+}
+
+impl fmt::Debug for PermissionQuestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PermissionQuestion")
+            .field("session", &self.session)
+            .field("call", &self.call)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PermissionOption {
+    fn parse(value: &Value) -> Option<PermissionOption> {
+        let id = value["optionId"].as_str()?.to_owned();
+        let name = value["name"].as_str().unwrap_or(&id).to_owned();
+        let kind = match value["kind"].as_str() {
+            Some("allow_once") => PermissionKind::AllowOnce,
+            Some("allow_always") => PermissionKind::AllowAlways,
+            Some("reject_once") => PermissionKind::RejectOnce,
+            Some("reject_always") => PermissionKind::RejectAlways,
+            _ => PermissionKind::Other,
+        };
+        Some(PermissionOption { id, name, kind })
+    }
+}

@@ -1,0 +1,440 @@
+//! JSON-RPC over a pair of byte streams, one message a line, for both ends of a connection.
+//!
+//! A task reads and a task writes. What the peer sends on its own goes to one bounded queue, in the
+//! order of arrival; while the queue is full the connection does not read, and the peer blocks on its
+//! output. Answers go to the callers that wait for them.
+
+mod line;
+mod message;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::bounds::{
+    MAX_LINE, NOISE_BYTES, NOISE_LINES, OUTGOING_LINES, PENDING_REQUESTS, QUEUED_BYTES,
+    QUEUED_MESSAGES, UNANSWERED_REQUESTS,
+};
+use crate::failure::AcpError;
+use line::{Line, Lines};
+use message::Message;
+
+pub use message::RpcError;
+pub(crate) use message::{
+    AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
+};
+
+/// What a peer sends on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    Request,
+    Notification,
+}
+
+/// What happens to a request or notification of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// It goes to the queue.
+    Queue,
+    /// It is dropped. A request is answered "method not found".
+    Refuse,
+}
+
+/// What the peer sent, in the order of arrival.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Request {
+        method: String,
+        params: Value,
+        reply: Reply,
+    },
+    Notification {
+        method: String,
+        params: Value,
+    },
+    /// The answer to a request that was announced by [`Rpc::expect_in_order`].
+    Answer {
+        id: u64,
+        result: Result<Value, RpcError>,
+    },
+    /// The beginning of a line that is no message.
+    Noise(String),
+}
+
+/// A message that waits for its reader, with its share of the queue's bytes.
+#[derive(Debug)]
+struct Queued {
+    incoming: Incoming,
+    _bytes: OwnedSemaphorePermit,
+}
+
+/// The queue of what the peer sent.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    queue: mpsc::Receiver<Queued>,
+}
+
+impl Inbox {
+    /// The next message; `None` once the connection has ended and the queue is empty. Dropping the
+    /// future loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Incoming> {
+        self.queue.recv().await.map(|queued| queued.incoming)
+    }
+}
+
+/// The one answer to a request of the peer. It never waits: its place among the outgoing lines was
+/// reserved when the request came.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    id: Value,
+    place: mpsc::OwnedPermit<Outgoing>,
+    _unanswered: OwnedSemaphorePermit,
+}
+
+impl Reply {
+    pub(crate) fn send(self, result: Result<Value, RpcError>) {
+        self.place.send(Outgoing::Line(message::response(&self.id, result)));
+    }
+}
+
+/// One end of a connection. Clones are handles of the same connection; when the last one is dropped
+/// the connection ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Rpc {
+    shared: Arc<Shared>,
+    _last: Arc<StopOnDrop>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    outgoing: mpsc::Sender<Outgoing>,
+    waiting: Mutex<Waiting>,
+    next_id: AtomicU64,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    callers: HashMap<u64, Waiter>,
+    /// Why the connection ended, once it has.
+    end: Option<AcpError>,
+    /// Why nothing can be written any more, once that is so.
+    write_end: Option<AcpError>,
+}
+
+/// What the writing task is given.
+#[derive(Debug)]
+enum Outgoing {
+    Line(Vec<u8>),
+    /// Told when everything before it has been written.
+    Mark(oneshot::Sender<()>),
+}
+
+#[derive(Debug)]
+enum Waiter {
+    Caller(oneshot::Sender<Result<Value, RpcError>>),
+    InOrder,
+}
+
+#[derive(Debug)]
+struct StopOnDrop(CancellationToken);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Rpc {
+    /// Starts the two tasks. `route` decides about each request and notification by method and
+    /// parameters; it is called by the reading task and must not block.
+    pub(crate) fn start<R, W, F>(input: R, output: W, route: F) -> (Rpc, Inbox)
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+        F: Fn(Arrival, &str, &Value) -> Route + Send + 'static,
+    {
+        let (outgoing, lines) = mpsc::channel(OUTGOING_LINES);
+        let (queue, receiver) = mpsc::channel(QUEUED_MESSAGES);
+        let stop = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            outgoing,
+            waiting: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            stop: stop.clone(),
+            tasks: TaskTracker::new(),
+        });
+        let reading = reading(shared.clone(), Lines::new(input, MAX_LINE), queue, route);
+        let (ended, stopped) = (shared.clone(), stop.clone());
+        shared.tasks.spawn(async move {
+            let end = tokio::select! {
+                end = reading => end,
+                () = stopped.cancelled() => AcpError::closed("the connection was closed by this end"),
+            };
+            ended.end(end);
+        });
+        let (ended, stopped) = (shared.clone(), stop.clone());
+        shared.tasks.spawn(async move {
+            tokio::select! {
+                // The peer may have sent more before it closed its input: reading goes on.
+                end = writing(output, lines) => ended.waiting().write_end = Some(end),
+                () = stopped.cancelled() => {}
+            }
+        });
+        shared.tasks.close();
+        (Rpc { shared, _last: Arc::new(StopOnDrop(stop)) }, Inbox { queue: receiver })
+    }
+
+    /// Sends a request and waits for its answer until `deadline` has passed.
+    pub(crate) async fn request(
+        &self,
+        method: impl Into<Cow<'static, str>>,
+        params: Value,
+        deadline: Duration,
+    ) -> Result<Value, AcpError> {
+        let method = method.into();
+        let (answer, answered) = oneshot::channel();
+        let id = self.expect(Waiter::Caller(answer))?;
+        let _forget = Forget { shared: &self.shared, id };
+        let asked = async {
+            self.send(message::request(id, &method, params)).await?;
+            answered.await.map_err(|_| self.shared.why())
+        };
+        match timeout(deadline, asked).await {
+            Ok(Ok(Ok(result))) => Ok(result),
+            Ok(Ok(Err(error))) => Err(AcpError::Refused { method, error }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(AcpError::Timeout { method, after: deadline }),
+        }
+    }
+
+    /// Prepares for an answer that comes as [`Incoming::Answer`], behind everything that the peer sent
+    /// before it. The id for [`Rpc::send_request`].
+    pub(crate) fn expect_in_order(&self) -> Result<u64, AcpError> {
+        self.expect(Waiter::InOrder)
+    }
+
+    pub(crate) async fn send_request(
+        &self,
+        id: u64,
+        method: &str,
+        params: Value,
+    ) -> Result<(), AcpError> {
+        self.send(message::request(id, method, params)).await
+    }
+
+    /// Stops waiting for an answer; it is dropped when it comes.
+    pub(crate) fn forget(&self, id: u64) {
+        self.shared.waiting().callers.remove(&id);
+    }
+
+    pub(crate) async fn notify(&self, method: &str, params: Value) -> Result<(), AcpError> {
+        self.send(message::notification(method, params)).await
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) async fn send(&self, line: Vec<u8>) -> Result<(), AcpError> {
+        self.shared.outgoing.send(Outgoing::Line(line)).await.map_err(|_| self.shared.why())
+    }
+
+    /// Ends the connection without waiting. Requests that wait for an answer fail.
+    pub(crate) fn stop(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Ends the connection and waits until its tasks have ended.
+    pub(crate) async fn close(&self) {
+        self.stop();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Waits until the connection has ended; says why.
+    pub(crate) async fn ended(&self) -> AcpError {
+        self.shared.tasks.wait().await;
+        self.shared.why()
+    }
+
+    /// Why the connection ended, if it has.
+    pub(crate) fn end(&self) -> Option<AcpError> {
+        self.shared.waiting().end.clone()
+    }
+
+    /// Waits until all lines that were sent have been written, or cannot be.
+    pub(crate) async fn flushed(&self) {
+        let (mark, written) = oneshot::channel();
+        if self.shared.outgoing.send(Outgoing::Mark(mark)).await.is_ok() {
+            let _ = written.await;
+        }
+    }
+
+    fn expect(&self, waiter: Waiter) -> Result<u64, AcpError> {
+        let mut waiting = self.shared.waiting();
+        if let Some(end) = &waiting.end {
+            return Err(end.clone());
+        }
+        if waiting.callers.len() >= PENDING_REQUESTS {
+            return Err(AcpError::Busy { requests: PENDING_REQUESTS });
+        }
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        waiting.callers.insert(id, waiter);
+        Ok(id)
+    }
+}
+
+/// Forgets a request whose caller has gone.
+struct Forget<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.shared.waiting().callers.remove(&self.id);
+    }
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes why the connection ended; the first reason counts. Callers that wait find out.
+    fn end(&self, end: AcpError) {
+        let callers = {
+            let mut waiting = self.waiting();
+            waiting.end.get_or_insert(end);
+            std::mem::take(&mut waiting.callers)
+        };
+        drop(callers);
+        self.stop.cancel();
+    }
+
+    fn why(&self) -> AcpError {
+        let waiting = self.waiting();
+        let end = waiting.end.as_ref().or(waiting.write_end.as_ref()).cloned();
+        end.unwrap_or_else(|| AcpError::closed("the connection was closed by this end"))
+    }
+}
+
+/// Reads until the connection ends; the reason.
+async fn reading<R: AsyncRead + Unpin>(
+    shared: Arc<Shared>,
+    mut lines: Lines<R>,
+    queue: mpsc::Sender<Queued>,
+    route: impl Fn(Arrival, &str, &Value) -> Route,
+) -> AcpError {
+    let bytes = Arc::new(Semaphore::new(QUEUED_BYTES));
+    let unanswered = Arc::new(Semaphore::new(UNANSWERED_REQUESTS));
+    let mut noise = 0;
+    loop {
+        let line = match lines.next().await {
+            Ok(Line::Whole(line)) => line,
+            Ok(Line::TooLong) => return AcpError::LineTooLong { limit: MAX_LINE },
+            Ok(Line::End) => return AcpError::closed("the agent closed its output"),
+            Err(error) => {
+                return AcpError::closed(format!("cannot read the agent's output: {error}"));
+            }
+        };
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let size = u32::try_from(line.len().min(QUEUED_BYTES)).unwrap_or(u32::MAX);
+        let message = Message::parse(&line);
+        noise = if message.is_some() { 0 } else { noise + 1 };
+        if noise > NOISE_LINES {
+            return AcpError::NotAcp { lines: NOISE_LINES };
+        }
+        let incoming = match message {
+            None => Incoming::Noise(beginning(&line)),
+            Some(Message::Response { id, result }) => {
+                let Some(id) = id.as_u64() else { continue };
+                let waiter = shared.waiting().callers.remove(&id);
+                match waiter {
+                    Some(Waiter::Caller(caller)) => {
+                        // The caller may have given up in the meantime.
+                        let _ = caller.send(result);
+                        continue;
+                    }
+                    Some(Waiter::InOrder) => Incoming::Answer { id, result },
+                    // The answer to a request that was given up, or to none.
+                    None => continue,
+                }
+            }
+            Some(Message::Notification { method, params }) => {
+                match route(Arrival::Notification, &method, &params) {
+                    Route::Refuse => continue,
+                    Route::Queue => Incoming::Notification { method, params },
+                }
+            }
+            Some(Message::Request { id, method, params }) => {
+                // A peer that closed its input cannot be answered.
+                let Ok(place) = shared.outgoing.clone().reserve_owned().await else { continue };
+                if route(Arrival::Request, &method, &params) == Route::Refuse {
+                    let error =
+                        RpcError::new(METHOD_NOT_FOUND, format!("unknown method: {method}"));
+                    place.send(Outgoing::Line(message::response(&id, Err(error))));
+                    continue;
+                }
+                let Ok(permit) = unanswered.clone().try_acquire_owned() else {
+                    let text = format!("{UNANSWERED_REQUESTS} requests wait for an answer already");
+                    let error = RpcError::new(message::TOO_MANY_REQUESTS, text);
+                    place.send(Outgoing::Line(message::response(&id, Err(error))));
+                    continue;
+                };
+                let reply = Reply { id, place, _unanswered: permit };
+                Incoming::Request { method, params, reply }
+            }
+        };
+        drop(line);
+        let Ok(permit) = bytes.clone().acquire_many_owned(size).await else {
+            return shared.why();
+        };
+        if queue.send(Queued { incoming, _bytes: permit }).await.is_err() {
+            return AcpError::closed("the reader of the agent's messages has gone");
+        }
+    }
+}
+
+/// Writes until the connection ends; the reason.
+async fn writing<W: AsyncWrite + Unpin>(
+    mut output: W,
+    mut lines: mpsc::Receiver<Outgoing>,
+) -> AcpError {
+    while let Some(outgoing) = lines.recv().await {
+        let line = match outgoing {
+            Outgoing::Line(line) => line,
+            Outgoing::Mark(mark) => {
+                let _ = mark.send(());
+                continue;
+            }
+        };
+        let written = async {
+            output.write_all(&line).await?;
+            output.flush().await
+        };
+        if let Err(error) = written.await {
+            return AcpError::closed(format!("cannot write to the agent: {error}"));
+        }
+    }
+    AcpError::closed("the connection was closed by this end")
+}
+
+/// The first bytes of a line as text.
+fn beginning(line: &[u8]) -> String {
+    let cut = &line[..line.len().min(NOISE_BYTES)];
+    let mut text = String::from_utf8_lossy(cut).into_owned();
+    if cut.len() < line.len() {
+        text.push('…');
+    }
+    text
+}

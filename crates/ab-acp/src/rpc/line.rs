@@ -1,0 +1,103 @@
+//! Lines of a bounded length from a byte stream.
+
+use std::io;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, BufReader};
+
+/// Reads lines and keeps what it has of an unfinished line when a read is dropped.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    input: BufReader<R>,
+    partial: Vec<u8>,
+    limit: usize,
+}
+
+/// What [`Lines::next`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// A line without its end.
+    Whole(Vec<u8>),
+    /// A line that is longer than the limit. The rest of it was not read.
+    TooLong,
+    /// The stream ended. Bytes after the last newline are no line.
+    End,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(input: R, limit: usize) -> Lines<R> {
+        Lines { input: BufReader::new(input), partial: Vec::new(), limit }
+    }
+
+    pub(crate) async fn next(&mut self) -> io::Result<Line> {
+        loop {
+            let (used, ended) = match fill(&mut self.input).await? {
+                [] => return Ok(Line::End),
+                bytes => match bytes.iter().position(|&byte| byte == b'\n') {
+                    Some(end) => {
+                        self.partial.extend_from_slice(&bytes[..end]);
+                        (end + 1, true)
+                    }
+                    None => {
+                        self.partial.extend_from_slice(bytes);
+                        (bytes.len(), false)
+                    }
+                },
+            };
+            self.input.consume(used);
+            if self.partial.len() > self.limit {
+                return Ok(Line::TooLong);
+            }
+            if ended {
+                let mut line = std::mem::take(&mut self.partial);
+                if line.last() == Some(&b'\r') {
+                    line.pop();
+                }
+                return Ok(Line::Whole(line));
+            }
+        }
+    }
+}
+
+async fn fill<R: AsyncBufRead + Unpin>(input: &mut R) -> io::Result<&[u8]> {
+    input.fill_buf().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(bytes: &[u8], limit: usize) -> Vec<Line> {
+        let mut lines = Lines::new(bytes, limit);
+        let mut found = Vec::new();
+        loop {
+            let line = lines.next().await.unwrap();
+            let last = line != Line::Whole(Vec::new()) && !matches!(line, Line::Whole(_));
+            found.push(line);
+            if last {
+                return found;
+            }
+        }
+    }
+
+    fn whole(text: &str) -> Line {
+        Line::Whole(text.as_bytes().to_vec())
+    }
+
+    #[tokio::test]
+    async fn lines_end_with_lf_or_crlf() {
+        assert_eq!(lines(b"a\nb\r\n\n", 9).await, [whole("a"), whole("b"), whole(""), Line::End]);
+    }
+
+    #[tokio::test]
+    async fn unfinished_last_line_is_dropped() {
+        assert_eq!(lines(b"a\n{\"half\"", 9).await, [whole("a"), Line::End]);
+        assert_eq!(lines(b"", 9).await, [Line::End]);
+    }
+
+    #[tokio::test]
+    async fn long_lines_are_cut_off() {
+        assert_eq!(lines(b"12345\n", 5).await, [whole("12345"), Line::End]);
+        assert_eq!(lines(b"ok\n123456\n", 5).await, [whole("ok"), Line::TooLong]);
+        assert_eq!(lines(&[b'x'; 100_000], 5).await, [Line::TooLong]);
+    }
+}

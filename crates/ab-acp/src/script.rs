@@ -1,0 +1,338 @@
+//! The scripted agent: a real ACP agent that follows a scenario instead of a model.
+//!
+//! [`run`] is the body of the process `agent-backend agent script`. It runs inside the sandbox of a
+//! session, like any other agent, and is no part of the server.
+
+mod http;
+mod memory;
+mod output;
+mod scenario;
+mod turn;
+mod workspace;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp_server::McpServer;
+use crate::rpc::{
+    AUTH_REQUIRED, Arrival, INTERNAL_ERROR, INVALID_PARAMS, Inbox, Incoming, RESOURCE_NOT_FOUND,
+    Reply, Route, Rpc, RpcError,
+};
+use memory::Memory;
+use output::CountedOutput;
+use turn::{Ended, Turn};
+use workspace::Workspace;
+
+pub use scenario::{Scenario, ScenarioError};
+
+/// The methods that the agent knows.
+const METHODS: [&str; 6] = [
+    "initialize",
+    "authenticate",
+    "session/new",
+    "session/load",
+    "session/resume",
+    "session/prompt",
+];
+
+/// What the agent is started with.
+#[derive(Clone, Debug)]
+pub struct ScriptSettings {
+    pub scenario: Scenario,
+    /// Where the agent keeps what it remembers of its sessions.
+    pub home: PathBuf,
+}
+
+/// How the agent's process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptEnd {
+    /// The client closed the agent's input.
+    Finished,
+    /// The scenario asks for this exit code.
+    Exit(u8),
+}
+
+/// Serves a client over a pair of streams until the client closes `input` or the scenario ends the
+/// process. Nothing is left running.
+pub async fn run<R, W>(input: R, output: W, settings: ScriptSettings) -> ScriptEnd
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let faults = &settings.scenario.faults;
+    let spent = CancellationToken::new();
+    let output = CountedOutput::new(output, faults.exit_after_lines, spent.clone());
+    let code = faults.exit_code.unwrap_or(1);
+    let (rpc, inbox) = Rpc::start(input, output, |arrival, method, _| match arrival {
+        Arrival::Request if !METHODS.contains(&method) => Route::Refuse,
+        Arrival::Request | Arrival::Notification => Route::Queue,
+    });
+    let agent = ScriptedAgent {
+        rpc: rpc.clone(),
+        memory: Memory::in_home(&settings.home),
+        scenario: Arc::new(settings.scenario),
+        logged_in: false,
+        conversations: HashMap::new(),
+        turns: JoinSet::new(),
+        unanswered: Vec::new(),
+    };
+    let end = tokio::select! {
+        biased;
+        () = spent.cancelled() => ScriptEnd::Exit(code),
+        end = agent.serve(inbox) => end,
+    };
+    rpc.close().await;
+    end
+}
+
+struct ScriptedAgent {
+    rpc: Rpc,
+    scenario: Arc<Scenario>,
+    memory: Memory,
+    logged_in: bool,
+    conversations: HashMap<String, Conversation>,
+    turns: JoinSet<Option<u8>>,
+    /// Requests that are never answered.
+    unanswered: Vec<Reply>,
+}
+
+struct Conversation {
+    cwd: String,
+    workspace: Arc<Workspace>,
+    /// Of the turn that was started last.
+    cancel: CancellationToken,
+}
+
+type Answer = Result<Value, RpcError>;
+
+impl ScriptedAgent {
+    async fn serve(mut self, mut inbox: Inbox) -> ScriptEnd {
+        for line in &self.scenario.faults.noise {
+            // A client that has gone closes the input too.
+            let _ = self.rpc.send(format!("{line}\n").into_bytes()).await;
+        }
+        loop {
+            tokio::select! {
+                incoming = inbox.next() => match incoming {
+                    None => return ScriptEnd::Finished,
+                    Some(Incoming::Request { method, params, reply }) => {
+                        self.request(&method, &params, reply).await;
+                    }
+                    Some(Incoming::Notification { method, params }) => {
+                        self.notification(&method, &params);
+                    }
+                    // Lines that are no messages, and answers that nothing waits for.
+                    Some(Incoming::Noise(_) | Incoming::Answer { .. }) => {}
+                },
+                Some(ended) = self.turns.join_next() => {
+                    if let Ok(Some(code)) = ended {
+                        self.rpc.flushed().await;
+                        return ScriptEnd::Exit(code);
+                    }
+                }
+            }
+        }
+    }
+
+    fn notification(&mut self, method: &str, params: &Value) {
+        let session = params["sessionId"].as_str().unwrap_or_default();
+        if method == "session/cancel"
+            && let Some(conversation) = self.conversations.get(session)
+        {
+            conversation.cancel.cancel();
+        }
+    }
+
+    async fn request(&mut self, method: &str, params: &Value, reply: Reply) {
+        let faults = &self.scenario.faults;
+        if faults.hang_at.as_deref() == Some(method) {
+            self.unanswered.push(reply);
+            return;
+        }
+        if faults.fail_at.as_deref() == Some(method) {
+            let text = format!("the scenario lets {method} fail");
+            reply.send(Err(RpcError::new(INTERNAL_ERROR, text)));
+            return;
+        }
+        let answer = match method {
+            "initialize" => Ok(self.profile()),
+            "authenticate" => self.log_in(params),
+            "session/new" => self.new_session(params).await,
+            "session/load" => self.reopen(params, History::Sent).await,
+            "session/resume" => self.reopen(params, History::Kept).await,
+            "session/prompt" => return self.prompt(params, reply).await,
+            _ => Err(RpcError::new(
+                crate::rpc::METHOD_NOT_FOUND,
+                format!("unknown method: {method}"),
+            )),
+        };
+        reply.send(answer);
+    }
+
+    fn profile(&self) -> Value {
+        let manner = &self.scenario.agent;
+        let info = json!({
+            "name": manner.name, "title": manner.name, "version": env!("CARGO_PKG_VERSION"),
+        });
+        if manner.protocol != 1 {
+            let version = manner.protocol;
+            return json!({ "protocolVersion": version, "info": info, "capabilities": {} });
+        }
+        let mut sessions = json!({});
+        if manner.resume {
+            sessions["resume"] = json!({});
+        }
+        let logins = manner.login.iter().map(|id| json!({ "id": id, "name": id }));
+        json!({
+            "protocolVersion": 1,
+            "agentInfo": info,
+            "agentCapabilities": {
+                "loadSession": manner.load,
+                "mcpCapabilities": { "http": manner.mcp_http, "sse": false },
+                "promptCapabilities": { "image": false, "audio": false, "embeddedContext": false },
+                "sessionCapabilities": sessions,
+            },
+            "authMethods": logins.collect::<Value>(),
+        })
+    }
+
+    fn log_in(&mut self, params: &Value) -> Answer {
+        if self.scenario.agent.login.as_deref() != params["methodId"].as_str() {
+            return Err(RpcError::new(INVALID_PARAMS, "unknown login method"));
+        }
+        self.logged_in = true;
+        Ok(json!({}))
+    }
+
+    async fn new_session(&mut self, params: &Value) -> Answer {
+        let mut bytes = [0; 16];
+        let random = getrandom::fill(&mut bytes);
+        random.map_err(|error| RpcError::new(INTERNAL_ERROR, format!("no randomness: {error}")))?;
+        let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.open(&id, params).await?;
+        let saved = self.memory.save(&id, &memory::Remembered::default()).await;
+        saved.map_err(|error| forgotten(&error))?;
+        Ok(json!({ "sessionId": id }))
+    }
+
+    async fn reopen(&mut self, params: &Value, history: History) -> Answer {
+        let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
+        let remembered = self.memory.load(&id).await.map_err(|error| forgotten(&error))?;
+        let Some(remembered) = remembered else {
+            return Err(RpcError::new(RESOURCE_NOT_FOUND, format!("unknown session: {id}")));
+        };
+        self.open(&id, params).await?;
+        if history == History::Sent {
+            for turn in &remembered.history {
+                self.replay(&id, "user_message_chunk", &turn.prompt).await;
+                self.replay(&id, "agent_message_chunk", &turn.answer).await;
+            }
+        }
+        Ok(json!({}))
+    }
+
+    async fn replay(&self, session: &str, kind: &str, text: &str) {
+        let content = json!({ "type": "text", "text": text });
+        let update = json!({ "sessionUpdate": kind, "content": content });
+        // A client that has gone closes the input too.
+        let params = json!({ "sessionId": session, "update": update });
+        let _ = self.rpc.notify("session/update", params).await;
+    }
+
+    async fn open(&mut self, id: &str, params: &Value) -> Result<(), RpcError> {
+        if self.scenario.agent.login.is_some() && !self.logged_in {
+            return Err(RpcError::new(AUTH_REQUIRED, "log in first"));
+        }
+        let Some(cwd) = params["cwd"].as_str() else {
+            return Err(RpcError::new(INVALID_PARAMS, "cwd is required"));
+        };
+        let offered = params["mcpServers"].as_array().map_or(&[][..], Vec::as_slice);
+        let servers: Vec<McpServer> = offered.iter().filter_map(McpServer::parse).collect();
+        if servers.len() < offered.len() {
+            return Err(RpcError::new(INVALID_PARAMS, "an MCP server is of an unknown kind"));
+        }
+        let workspace = Workspace::open(cwd, &servers).await;
+        let workspace = workspace.map_err(|why| RpcError::new(INTERNAL_ERROR, why))?;
+        let conversation = Conversation {
+            cwd: cwd.to_owned(),
+            workspace: Arc::new(workspace),
+            cancel: CancellationToken::new(),
+        };
+        self.conversations.insert(id.to_owned(), conversation);
+        Ok(())
+    }
+
+    async fn prompt(&mut self, params: &Value, reply: Reply) {
+        let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
+        let Some(conversation) = self.conversations.get_mut(&id) else {
+            reply.send(Err(RpcError::new(RESOURCE_NOT_FOUND, format!("unknown session: {id}"))));
+            return;
+        };
+        let prompt = text_of(&params["prompt"]);
+        let remembered = match self.memory.load(&id).await {
+            Ok(remembered) => remembered.unwrap_or_default(),
+            Err(error) => return reply.send(Err(forgotten(&error))),
+        };
+        let mut remembered = remembered;
+        remembered.begin(&prompt);
+        if let Err(error) = self.memory.save(&id, &remembered).await {
+            return reply.send(Err(forgotten(&error)));
+        }
+        conversation.cancel = CancellationToken::new();
+        let cancel = conversation.cancel.clone();
+        let mut turn = Turn {
+            rpc: self.rpc.clone(),
+            session: id.clone(),
+            cwd: conversation.cwd.clone(),
+            workspace: conversation.workspace.clone(),
+            prompt,
+            number: remembered.turns,
+            plan: Vec::new(),
+            output: String::new(),
+            answer: String::new(),
+            asked: None,
+            calls: 0,
+            deaf: Arc::default(),
+        };
+        let (scenario, memory) = (self.scenario.clone(), self.memory.clone());
+        self.turns.spawn(async move {
+            let last = scenario.turns.len().saturating_sub(1);
+            let steps = scenario.turns.get(last.min(turn.number.saturating_sub(1)));
+            let ended = turn.play(steps.map_or(&[], Vec::as_slice), &cancel).await;
+            remembered.answered(&turn.answer);
+            let saved = memory.save(&id, &remembered).await;
+            match (ended, saved) {
+                (Ended::Exit(code), _) => return Some(code),
+                (Ended::Error(error), _) => reply.send(Err(error)),
+                (Ended::Stop(_), Err(error)) => reply.send(Err(forgotten(&error))),
+                (Ended::Stop(reason), Ok(())) => reply.send(Ok(json!({ "stopReason": reason }))),
+            }
+            None
+        });
+    }
+}
+
+/// Whether the client gets the history of a session that is reopened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum History {
+    Sent,
+    Kept,
+}
+
+fn forgotten(error: &std::io::Error) -> RpcError {
+    let text = format!("cannot use the agent's memory in its home: {error}");
+    RpcError::new(INTERNAL_ERROR, text)
+}
+
+/// The text parts of a prompt.
+fn text_of(prompt: &Value) -> String {
+    let parts = prompt.as_array().map_or(&[][..], Vec::as_slice);
+    let texts = parts.iter().filter_map(|part| part["text"].as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}

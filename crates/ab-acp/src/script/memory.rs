@@ -1,0 +1,118 @@
+//! What the scripted agent remembers of its sessions, in files below its home.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The directory below the home.
+const DIRECTORY: &str = ".agent-backend-script";
+/// Turns of a session that are remembered.
+const REMEMBERED_TURNS: usize = 200;
+/// Most bytes of a text that are remembered.
+const REMEMBERED_BYTES: usize = 16 * 1024;
+
+/// The files of all sessions.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    directory: PathBuf,
+}
+
+/// A session as it is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    /// Turns that were started.
+    pub(super) turns: usize,
+    pub(super) history: Vec<PastTurn>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct PastTurn {
+    pub(super) prompt: String,
+    pub(super) answer: String,
+}
+
+impl Remembered {
+    /// Notes the start of a turn.
+    pub(super) fn begin(&mut self, prompt: &str) {
+        self.turns += 1;
+        if self.history.len() >= REMEMBERED_TURNS {
+            self.history.remove(0);
+        }
+        self.history.push(PastTurn { prompt: cut(prompt), answer: String::new() });
+    }
+
+    /// Notes what was answered in the turn that began last.
+    pub(super) fn answered(&mut self, answer: &str) {
+        if let Some(turn) = self.history.last_mut() {
+            turn.answer = cut(answer);
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(REMEMBERED_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+impl Memory {
+    pub(super) fn in_home(home: &Path) -> Memory {
+        Memory { directory: home.join(DIRECTORY) }
+    }
+
+    /// What is remembered of a session; `None` if there is nothing.
+    pub(super) async fn load(&self, session: &str) -> io::Result<Option<Remembered>> {
+        let Some(path) = self.path(session) else { return Ok(None) };
+        match tokio::fs::read(path).await {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces what is remembered. A crash leaves the old file or the new one.
+    pub(super) async fn save(&self, session: &str, remembered: &Remembered) -> io::Result<()> {
+        let Some(path) = self.path(session) else { return Err(io::ErrorKind::InvalidInput.into()) };
+        tokio::fs::create_dir_all(&self.directory).await?;
+        let temporary = path.with_extension("new");
+        tokio::fs::write(&temporary, serde_json::to_vec(remembered)?).await?;
+        tokio::fs::rename(temporary, path).await
+    }
+
+    /// The file of a session; `None` for an id that is not one of ours, which are hexadecimal.
+    fn path(&self, session: &str) -> Option<PathBuf> {
+        let ours = !session.is_empty() && session.bytes().all(|byte| byte.is_ascii_hexdigit());
+        ours.then(|| self.directory.join(format!("{session}.json")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sessions_are_remembered() {
+        let home = tempfile::tempdir().unwrap();
+        let memory = Memory::in_home(home.path());
+        assert_eq!(memory.load("ab12").await.unwrap(), None);
+        let mut remembered = Remembered::default();
+        remembered.begin("do it");
+        remembered.answered("done");
+        memory.save("ab12", &remembered).await.unwrap();
+        assert_eq!(memory.load("ab12").await.unwrap(), Some(remembered));
+        assert_eq!(memory.load("../ab12").await.unwrap(), None);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut remembered = Remembered::default();
+        for _ in 0..=REMEMBERED_TURNS {
+            remembered.begin(&"ä".repeat(REMEMBERED_BYTES));
+        }
+        assert_eq!((remembered.turns, remembered.history.len()), (REMEMBERED_TURNS + 1, 200));
+        assert!(remembered.history[0].prompt.len() <= REMEMBERED_BYTES);
+    }
+}

@@ -1,0 +1,364 @@
+//! One turn of the scripted agent: the steps, one after the other.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::scenario::{Ask, Flood, Hang, Step};
+use super::workspace::{Outcome, Workspace};
+use crate::rpc::{Rpc, RpcError};
+
+/// How long the agent waits for an answer of its client: people may take their time.
+const CLIENT_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// A long line is sent in pieces of this size.
+const PIECE: usize = 64 * 1024;
+
+const END_TURN: &str = "end_turn";
+const CANCELLED: &str = "cancelled";
+
+/// How a turn ended.
+#[derive(Debug, PartialEq)]
+pub(super) enum Ended {
+    Stop(String),
+    Error(RpcError),
+    /// The process ends.
+    Exit(u8),
+}
+
+/// A turn that is being played.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) rpc: Rpc,
+    pub(super) session: String,
+    pub(super) cwd: String,
+    pub(super) workspace: Arc<Workspace>,
+    pub(super) prompt: String,
+    /// Counted from 1, over restarts.
+    pub(super) number: usize,
+    pub(super) plan: Vec<String>,
+    /// Of the last tool.
+    pub(super) output: String,
+    /// What was said so far.
+    pub(super) answer: String,
+    /// The tool call that permission was asked for; the next tool is that call.
+    pub(super) asked: Option<String>,
+    pub(super) calls: u64,
+    /// Set when cancelling has no effect any more.
+    pub(super) deaf: Arc<AtomicBool>,
+}
+
+impl Turn {
+    /// Plays the steps until one of them ends the turn, or `cancel` does.
+    pub(super) async fn play(&mut self, steps: &[Step], cancel: &CancellationToken) -> Ended {
+        let deaf = self.deaf.clone();
+        let cancelled = async {
+            cancel.cancelled().await;
+            if deaf.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = cancelled => Ended::Stop(CANCELLED.to_owned()),
+            ended = self.steps(steps) => ended.unwrap_or_else(|| Ended::Stop(END_TURN.to_owned())),
+        }
+    }
+
+    /// `None` if no step ended the turn.
+    async fn steps(&mut self, steps: &[Step]) -> Option<Ended> {
+        for step in steps {
+            if let Some(ended) = self.step(step).await {
+                return Some(ended);
+            }
+        }
+        None
+    }
+
+    async fn step(&mut self, step: &Step) -> Option<Ended> {
+        match step {
+            Step::Say(text) => {
+                let text = self.filled(text);
+                self.answer.push_str(&text);
+                self.chunk("agent_message_chunk", &text).await;
+            }
+            Step::Think(text) => {
+                let text = self.filled(text);
+                self.chunk("agent_thought_chunk", &text).await;
+            }
+            Step::Plan(entries) => {
+                self.plan = entries.iter().map(|entry| self.filled(entry)).collect();
+                self.send_plan(0).await;
+            }
+            Step::Done(count) => self.send_plan(*count).await,
+            Step::Ask(ask) => return self.ask(ask).await,
+            Step::Write(file) => {
+                let (path, text) = (self.filled(&file.path), self.filled(&file.text));
+                self.write(&path, &text).await;
+            }
+            Step::Edit(edit) => {
+                let [path, old, new] = [&edit.path, &edit.old, &edit.new].map(|it| self.filled(it));
+                self.edit(&path, &old, &new).await;
+            }
+            Step::Read(path) => {
+                let path = self.filled(path);
+                let call =
+                    self.tool_call("read_text_file", "read", &format!("Read {path}"), Some(&path));
+                let call = self.begin(call, json!({ "path": path })).await;
+                let outcome = self.workspace.clone().read(&path).await;
+                self.end(&call, outcome, Vec::new()).await;
+            }
+            Step::Run(command) => {
+                let command = self.filled(command);
+                let call = self.tool_call("exec", "execute", &format!("Run {command}"), None);
+                let call = self.begin(call, json!({ "command": command })).await;
+                let outcome = self.workspace.clone().run(&command).await;
+                self.end(&call, outcome, Vec::new()).await;
+            }
+            Step::Call(tool) => {
+                let arguments = to_json(&tool.arguments);
+                let call =
+                    self.tool_call(&tool.tool, "other", &format!("Call {}", tool.tool), None);
+                let call = self.begin(call, arguments.clone()).await;
+                let outcome = self.workspace.clone().call(&tool.tool, arguments).await;
+                self.end(&call, outcome, Vec::new()).await;
+            }
+            Step::Tool(tool) => {
+                let (title, output) = (self.filled(&tool.title), self.filled(&tool.output));
+                let call = self.tool_call("scripted", &tool.kind, &title, None);
+                let call = self.begin(call, json!({})).await;
+                let outcome = if tool.fails { Err(output) } else { Ok(output) };
+                self.end(&call, outcome, Vec::new()).await;
+            }
+            Step::Usage(usage) => {
+                let mut body = json!({
+                    "sessionUpdate": "usage_update", "used": usage.used, "size": usage.size,
+                });
+                if let Some(amount) = usage.cost {
+                    body["cost"] = json!({ "amount": amount, "currency": usage.currency });
+                }
+                self.update(body).await;
+            }
+            Step::Update(body) => self.update(to_json(body)).await,
+            Step::Notify(message) => {
+                // A client that has gone ends the process anyway.
+                let _ = self.rpc.notify(&message.method, to_json(&message.params)).await;
+            }
+            Step::Request(message) => {
+                let method = message.method.clone();
+                let answer = self.rpc.request(method, to_json(&message.params), CLIENT_TIME).await;
+                self.output = match answer {
+                    Ok(value) => value.to_string(),
+                    Err(error) => error.to_string(),
+                };
+            }
+            Step::Garbage(text) => self.raw(format!("{text}\n").into_bytes()).await,
+            Step::LongLine(bytes) => self.long_line(*bytes).await,
+            Step::Flood(flood) => self.flood(flood).await,
+            Step::Delay(milliseconds) => {
+                tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
+            }
+            Step::Hang(hang) => {
+                self.deaf.store(*hang == Hang::Forever, Ordering::Relaxed);
+                std::future::pending::<()>().await;
+            }
+            Step::Stop(reason) => return Some(Ended::Stop(reason.clone())),
+            Step::Error(error) => {
+                return Some(Ended::Error(RpcError::new(error.code, self.filled(&error.message))));
+            }
+            Step::Exit(code) => return Some(Ended::Exit(*code)),
+        }
+        None
+    }
+
+    async fn ask(&mut self, ask: &Ask) -> Option<Ended> {
+        let path = ask.path.as_ref().map(|path| self.filled(path));
+        let title = self.filled(&ask.title);
+        let mut call = self.tool_call("", &ask.kind, &title, path.as_deref());
+        let id = call["toolCallId"].as_str().unwrap_or_default().to_owned();
+        call["sessionUpdate"] = "tool_call".into();
+        self.update(call.clone()).await;
+        let params = json!({
+            "sessionId": self.session,
+            "toolCall": { "toolCallId": id, "title": title, "kind": ask.kind, "status": "pending",
+                "locations": call["locations"] },
+            "options": [
+                { "optionId": "allow", "name": "Allow", "kind": "allow_once" },
+                { "optionId": "always", "name": "Always allow", "kind": "allow_always" },
+                { "optionId": "reject", "name": "Reject", "kind": "reject_once" },
+            ],
+        });
+        let answer = self.rpc.request("session/request_permission", params, CLIENT_TIME).await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                let text = format!("no answer to a permission request: {error}");
+                return Some(Ended::Error(RpcError::new(crate::rpc::INTERNAL_ERROR, text)));
+            }
+        };
+        match (answer["outcome"]["outcome"].as_str(), answer["outcome"]["optionId"].as_str()) {
+            (Some("selected"), Some("allow" | "always")) => {
+                self.asked = Some(id);
+                None
+            }
+            (Some("selected"), _) => {
+                self.end(&id, Err("not allowed".to_owned()), Vec::new()).await;
+                let ended = Box::pin(self.steps(&ask.denied)).await;
+                Some(ended.unwrap_or_else(|| Ended::Stop(END_TURN.to_owned())))
+            }
+            _ => {
+                self.end(&id, Err("cancelled".to_owned()), Vec::new()).await;
+                Some(Ended::Stop(CANCELLED.to_owned()))
+            }
+        }
+    }
+
+    async fn write(&mut self, path: &str, text: &str) {
+        let call = self.tool_call("write_file", "edit", &format!("Write {path}"), Some(path));
+        let call = self.begin(call, json!({ "path": path })).await;
+        let workspace = self.workspace.clone();
+        let old = workspace.text(path).await;
+        let outcome = workspace.write(path, text).await;
+        let diff = self.diff(path, old.as_deref(), text);
+        self.end(&call, outcome, vec![diff]).await;
+    }
+
+    async fn edit(&mut self, path: &str, old: &str, new: &str) {
+        let call = self.tool_call("edit_file", "edit", &format!("Edit {path}"), Some(path));
+        let call = self.begin(call, json!({ "path": path })).await;
+        let workspace = self.workspace.clone();
+        let before = workspace.text(path).await;
+        let outcome = workspace.edit(path, old, new).await;
+        let after = workspace.text(path).await.unwrap_or_default();
+        let diff = self.diff(path, before.as_deref(), &after);
+        self.end(&call, outcome, vec![diff]).await;
+    }
+
+    /// A tool call that was not reported yet: the one that permission was asked for, or a new one.
+    fn tool_call(&mut self, name: &str, kind: &str, title: &str, path: Option<&str>) -> Value {
+        let id = self.asked.take().unwrap_or_else(|| {
+            self.calls += 1;
+            format!("call-{}-{}", self.number, self.calls)
+        });
+        let mut call =
+            json!({ "toolCallId": id, "title": title, "kind": kind, "status": "pending" });
+        if !name.is_empty() {
+            call["name"] = name.into();
+        }
+        if let Some(path) = path {
+            call["locations"] = json!([{ "path": self.absolute(path) }]);
+        }
+        call
+    }
+
+    /// Reports that a call has begun; its id.
+    async fn begin(&mut self, mut call: Value, input: Value) -> String {
+        let id = call["toolCallId"].as_str().unwrap_or_default().to_owned();
+        call["sessionUpdate"] = "tool_call".into();
+        call["status"] = "in_progress".into();
+        call["rawInput"] = input;
+        self.update(call).await;
+        id
+    }
+
+    /// Reports how a call ended.
+    async fn end(&mut self, id: &str, outcome: Outcome, diffs: Vec<Value>) {
+        let (status, text, mut content) = match outcome {
+            Ok(text) => ("completed", text, diffs),
+            Err(text) => ("failed", text, Vec::new()),
+        };
+        content.push(json!({ "type": "content", "content": { "type": "text", "text": text } }));
+        self.output = text;
+        self.update(json!({
+            "sessionUpdate": "tool_call_update", "toolCallId": id, "status": status,
+            "content": content,
+        }))
+        .await;
+    }
+
+    fn diff(&self, path: &str, old: Option<&str>, new: &str) -> Value {
+        json!({ "type": "diff", "path": self.absolute(path), "oldText": old, "newText": new })
+    }
+
+    /// Paths are absolute in ACP.
+    fn absolute(&self, path: &str) -> String {
+        Path::new(&self.cwd).join(path).to_string_lossy().into_owned()
+    }
+
+    async fn send_plan(&mut self, completed: usize) {
+        let entry = |(index, content): (usize, &String)| {
+            let status = match index.cmp(&completed) {
+                std::cmp::Ordering::Less => "completed",
+                std::cmp::Ordering::Equal => "in_progress",
+                std::cmp::Ordering::Greater => "pending",
+            };
+            json!({ "content": content, "priority": "medium", "status": status })
+        };
+        let entries: Value = self.plan.iter().enumerate().map(entry).collect();
+        self.update(json!({ "sessionUpdate": "plan", "entries": entries })).await;
+    }
+
+    async fn chunk(&mut self, kind: &str, text: &str) {
+        let content = json!({ "type": "text", "text": text });
+        self.update(json!({ "sessionUpdate": kind, "content": content })).await;
+    }
+
+    async fn flood(&mut self, flood: &Flood) {
+        let text = "x".repeat(flood.bytes);
+        for _ in 0..flood.pieces {
+            self.chunk("agent_message_chunk", &text).await;
+        }
+    }
+
+    async fn long_line(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            self.raw(vec![b'x'; piece]).await;
+            left -= piece;
+        }
+        self.raw(b"\n".to_vec()).await;
+    }
+
+    async fn update(&mut self, body: Value) {
+        let params = json!({ "sessionId": self.session, "update": body });
+        // A client that has gone ends the process anyway.
+        let _ = self.rpc.notify("session/update", params).await;
+    }
+
+    async fn raw(&mut self, bytes: Vec<u8>) {
+        let _ = self.rpc.send(bytes).await;
+    }
+
+    /// Replaces `{prompt}`, `{turn}` and `{output}`. What is put in is not looked at again.
+    fn filled(&self, text: &str) -> String {
+        let turn = self.number.to_string();
+        let names = [("{prompt}", &self.prompt), ("{turn}", &turn), ("{output}", &self.output)];
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            filled.push_str(&rest[..at]);
+            rest = &rest[at..];
+            match names.iter().find(|(name, _)| rest.starts_with(name)) {
+                Some((name, value)) => {
+                    filled.push_str(value);
+                    rest = &rest[name.len()..];
+                }
+                None => {
+                    filled.push('{');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        filled.push_str(rest);
+        filled
+    }
+}
+
+fn to_json(table: &toml::Table) -> Value {
+    // Every TOML value has a JSON form.
+    serde_json::to_value(table).unwrap_or_default()
+}

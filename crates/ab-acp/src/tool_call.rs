@@ -1,0 +1,420 @@
+//! Tool calls: their changes, and the merge of changes into whole calls.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+use similar::{ChangeTag, TextDiff};
+
+use crate::bounds::REMEMBERED_TOOL_CALLS;
+use crate::update::Content;
+
+/// How long the lines of one diff may be compared; after that the counts are approximate.
+const DIFF_TIME: Duration = Duration::from_millis(200);
+
+/// The id that an agent gave a tool call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ToolCallId(pub String);
+
+impl fmt::Display for ToolCallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A new tool call or a change of one. A member that is `None` keeps its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCallChange {
+    pub id: ToolCallId,
+    pub title: Option<String>,
+    /// The name of the tool, such as `write_file`.
+    pub name: Option<String>,
+    pub kind: Option<ToolKind>,
+    pub status: Option<ToolStatus>,
+    /// Replaces the content.
+    pub content: Option<Vec<ToolContent>>,
+    /// Replaces the locations.
+    pub locations: Option<Vec<Location>>,
+    pub raw_input: Option<Value>,
+    pub raw_output: Option<Value>,
+}
+
+/// What kind of thing a tool does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToolKind {
+    Read,
+    Edit,
+    Delete,
+    Move,
+    Search,
+    Execute,
+    Think,
+    Fetch,
+    SwitchMode,
+    #[default]
+    Other,
+}
+
+impl ToolKind {
+    pub const ALL: [ToolKind; 10] = [
+        ToolKind::Read,
+        ToolKind::Edit,
+        ToolKind::Delete,
+        ToolKind::Move,
+        ToolKind::Search,
+        ToolKind::Execute,
+        ToolKind::Think,
+        ToolKind::Fetch,
+        ToolKind::SwitchMode,
+        ToolKind::Other,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ToolKind::Read => "read",
+            ToolKind::Edit => "edit",
+            ToolKind::Delete => "delete",
+            ToolKind::Move => "move",
+            ToolKind::Search => "search",
+            ToolKind::Execute => "execute",
+            ToolKind::Think => "think",
+            ToolKind::Fetch => "fetch",
+            ToolKind::SwitchMode => "switch_mode",
+            ToolKind::Other => "other",
+        }
+    }
+
+    /// Words that are not known are [`ToolKind::Other`].
+    fn parse(text: &str) -> ToolKind {
+        ToolKind::ALL.into_iter().find(|kind| kind.as_str() == text).unwrap_or_default()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToolStatus {
+    #[default]
+    Pending,
+    InProgress,
+    Completed,
+    Failed,
+}
+
+impl ToolStatus {
+    pub const ALL: [ToolStatus; 4] =
+        [ToolStatus::Pending, ToolStatus::InProgress, ToolStatus::Completed, ToolStatus::Failed];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ToolStatus::Pending => "pending",
+            ToolStatus::InProgress => "in_progress",
+            ToolStatus::Completed => "completed",
+            ToolStatus::Failed => "failed",
+        }
+    }
+
+    pub fn has_ended(self) -> bool {
+        matches!(self, ToolStatus::Completed | ToolStatus::Failed)
+    }
+
+    fn parse(text: &str) -> Option<ToolStatus> {
+        ToolStatus::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolContent {
+    Content(Content),
+    Diff(FileDiff),
+    /// A terminal of the client, or a kind that this client does not know.
+    Other(Value),
+}
+
+/// A change of one file, as the agent reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDiff {
+    pub path: String,
+    /// `None` for a new file.
+    pub old_text: Option<String>,
+    pub new_text: String,
+}
+
+/// How many lines a diff adds and removes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineCounts {
+    pub added: u64,
+    pub removed: u64,
+}
+
+/// A place in a file that a tool call works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub path: String,
+    pub line: Option<u64>,
+}
+
+impl FileDiff {
+    /// Counts changed lines. For very large texts the counts are approximate.
+    pub fn lines(&self) -> LineCounts {
+        let old = self.old_text.as_deref().unwrap_or_default();
+        let diff = TextDiff::configure().timeout(DIFF_TIME).diff_lines(old, self.new_text.as_str());
+        let mut counts = LineCounts::default();
+        for change in diff.iter_all_changes() {
+            match change.tag() {
+                ChangeTag::Insert => counts.added += 1,
+                ChangeTag::Delete => counts.removed += 1,
+                ChangeTag::Equal => {}
+            }
+        }
+        counts
+    }
+}
+
+impl ToolCallChange {
+    /// Reads a `tool_call`, a `tool_call_update`, or the call of a permission request. `None` without
+    /// an id.
+    pub(crate) fn parse(body: &Value) -> Option<ToolCallChange> {
+        let text = |key: &str| body[key].as_str().map(str::to_owned);
+        let list = |key: &str| body[key].as_array();
+        let value = |key: &str| body.get(key).filter(|value| !value.is_null()).cloned();
+        Some(ToolCallChange {
+            id: ToolCallId(text("toolCallId")?),
+            title: text("title"),
+            name: text("name"),
+            kind: body["kind"].as_str().map(ToolKind::parse),
+            status: body["status"].as_str().and_then(ToolStatus::parse),
+            content: list("content").map(|list| list.iter().map(ToolContent::parse).collect()),
+            locations: list("locations")
+                .map(|list| list.iter().filter_map(Location::parse).collect()),
+            raw_input: value("rawInput"),
+            raw_output: value("rawOutput"),
+        })
+    }
+}
+
+impl ToolContent {
+    fn parse(value: &Value) -> ToolContent {
+        let known = match value["type"].as_str() {
+            Some("content") => Content::parse(&value["content"]).map(ToolContent::Content),
+            Some("diff") => FileDiff::parse(value).map(ToolContent::Diff),
+            _ => None,
+        };
+        known.unwrap_or_else(|| ToolContent::Other(value.clone()))
+    }
+}
+
+impl FileDiff {
+    fn parse(value: &Value) -> Option<FileDiff> {
+        Some(FileDiff {
+            path: value["path"].as_str()?.to_owned(),
+            old_text: value["oldText"].as_str().map(str::to_owned),
+            new_text: value["newText"].as_str()?.to_owned(),
+        })
+    }
+}
+
+impl Location {
+    fn parse(value: &Value) -> Option<Location> {
+        Some(Location { path: value["path"].as_str()?.to_owned(), line: value["line"].as_u64() })
+    }
+}
+
+/// A tool call with all changes so far.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCall {
+    pub id: ToolCallId,
+    pub title: String,
+    pub name: Option<String>,
+    pub kind: ToolKind,
+    pub status: ToolStatus,
+    pub content: Vec<ToolContent>,
+    pub locations: Vec<Location>,
+    pub raw_input: Option<Value>,
+    pub raw_output: Option<Value>,
+}
+
+impl ToolCall {
+    fn new(id: ToolCallId) -> ToolCall {
+        ToolCall {
+            id,
+            title: String::new(),
+            name: None,
+            kind: ToolKind::default(),
+            status: ToolStatus::default(),
+            content: Vec::new(),
+            locations: Vec::new(),
+            raw_input: None,
+            raw_output: None,
+        }
+    }
+
+    fn merge(&mut self, change: ToolCallChange) {
+        let ToolCallChange { id: _, title, name, kind, status, content, locations, .. } = change;
+        replace(&mut self.title, title);
+        replace(&mut self.kind, kind);
+        replace(&mut self.status, status);
+        replace(&mut self.content, content);
+        replace(&mut self.locations, locations);
+        self.name = name.or(self.name.take());
+        self.raw_input = change.raw_input.or(self.raw_input.take());
+        self.raw_output = change.raw_output.or(self.raw_output.take());
+    }
+
+    /// The text of the output: the text content, or the raw output where there is none.
+    pub fn output(&self) -> String {
+        let texts: Vec<&str> = self.content.iter().filter_map(ToolContent::text).collect();
+        if !texts.is_empty() {
+            return texts.join("\n");
+        }
+        match &self.raw_output {
+            None => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        }
+    }
+
+    /// The changes of files.
+    pub fn diffs(&self) -> impl Iterator<Item = &FileDiff> {
+        self.content.iter().filter_map(|content| match content {
+            ToolContent::Diff(diff) => Some(diff),
+            ToolContent::Content(_) | ToolContent::Other(_) => None,
+        })
+    }
+}
+
+impl ToolContent {
+    fn text(&self) -> Option<&str> {
+        match self {
+            ToolContent::Content(Content::Text(text)) => Some(text),
+            ToolContent::Content(_) | ToolContent::Diff(_) | ToolContent::Other(_) => None,
+        }
+    }
+}
+
+fn replace<T>(value: &mut T, new: Option<T>) {
+    if let Some(new) = new {
+        *value = new;
+    }
+}
+
+/// The tool calls of a session, by id. It remembers [`REMEMBERED_TOOL_CALLS`] and forgets the oldest
+/// first; a change of a forgotten call starts a new one.
+#[derive(Debug, Default)]
+pub struct ToolCalls {
+    calls: HashMap<ToolCallId, ToolCall>,
+    order: VecDeque<ToolCallId>,
+}
+
+/// What a change did to a call.
+#[derive(Debug, PartialEq)]
+pub struct Merged<'a> {
+    pub call: &'a ToolCall,
+    /// Whether this is the first that was heard of the call.
+    pub is_new: bool,
+    /// Whether the change ended the call: it completed or failed, and had not before.
+    pub ended: bool,
+}
+
+impl ToolCalls {
+    /// Merges a change into its call.
+    pub fn merge(&mut self, change: ToolCallChange) -> Merged<'_> {
+        let id = change.id.clone();
+        let is_new = !self.calls.contains_key(&id);
+        if is_new {
+            if self.order.len() >= REMEMBERED_TOOL_CALLS
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.calls.remove(&oldest);
+            }
+            self.order.push_back(id.clone());
+        }
+        let call = self.calls.entry(id.clone()).or_insert_with(|| ToolCall::new(id));
+        let had_ended = !is_new && call.status.has_ended();
+        call.merge(change);
+        Merged { call, is_new, ended: call.status.has_ended() && !had_ended }
+    }
+
+    pub fn get(&self, id: &ToolCallId) -> Option<&ToolCall> {
+        self.calls.get(id)
+    }
+
+    /// Calls that have not ended, oldest first. At the end of a turn none should be left.
+    pub fn open(&self) -> impl Iterator<Item = &ToolCall> {
+        let calls = self.order.iter().filter_map(|id| self.calls.get(id));
+        calls.filter(|call| !call.status.has_ended())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn change(body: Value) -> ToolCallChange {
+        ToolCallChange::parse(&body).unwrap()
+    }
+
+    #[test]
+    fn changes_are_merged_by_id() {
+        let mut calls = ToolCalls::default();
+        let merged = calls.merge(change(json!({
+            "toolCallId": "1", "title": "Write a.txt", "kind": "edit", "status": "pending",
+            "locations": [{ "path": "a.txt", "line": 3 }],
+        })));
+        assert!(merged.is_new && !merged.ended);
+        calls.merge(change(
+            json!({ "toolCallId": "1", "status": "in_progress", "rawInput": { "a": 1 } }),
+        ));
+        assert_eq!(calls.open().count(), 1);
+        let merged = calls.merge(change(json!({
+            "toolCallId": "1", "status": "completed",
+            "content": [
+                { "type": "content", "content": { "type": "text", "text": "wrote" } },
+                { "type": "diff", "path": "a.txt", "oldText": "1\n2\n3\n", "newText": "1\nzwei\n3\n4\n" },
+                { "type": "terminal", "terminalId": "t" },
+            ],
+        })));
+        assert!(merged.ended && !merged.is_new);
+        let call = merged.call.clone();
+        assert_eq!((call.title.as_str(), call.kind), ("Write a.txt", ToolKind::Edit));
+        assert_eq!(call.output(), "wrote");
+        assert_eq!(call.locations[0].line, Some(3));
+        let counts: Vec<LineCounts> = call.diffs().map(FileDiff::lines).collect();
+        assert_eq!(counts, [LineCounts { added: 2, removed: 1 }]);
+        let again = calls.merge(change(json!({ "toolCallId": "1", "status": "completed" })));
+        assert!(!again.ended, "it had ended before");
+        assert_eq!(calls.open().count(), 0);
+    }
+
+    #[test]
+    fn update_of_an_unknown_call_starts_one() {
+        let mut calls = ToolCalls::default();
+        let merged = calls
+            .merge(change(json!({ "toolCallId": "x", "status": "failed", "rawOutput": "no" })));
+        assert!(merged.is_new && merged.ended);
+        assert_eq!(merged.call.output(), "no");
+    }
+
+    #[test]
+    fn new_file_counts_its_lines() {
+        let diff = FileDiff { path: "a".into(), old_text: None, new_text: "1\n2\n".into() };
+        assert_eq!(diff.lines(), LineCounts { added: 2, removed: 0 });
+    }
+
+    #[test]
+    fn the_oldest_calls_are_forgotten() {
+        let mut calls = ToolCalls::default();
+        for number in 0..=REMEMBERED_TOOL_CALLS {
+            calls.merge(change(json!({ "toolCallId": number.to_string() })));
+        }
+        assert!(calls.get(&ToolCallId("0".into())).is_none());
+        assert_eq!(calls.open().count(), REMEMBERED_TOOL_CALLS);
+    }
+
+    #[test]
+    fn unknown_words_do_not_fail() {
+        let change = change(json!({ "toolCallId": "1", "kind": "dance", "status": "resting" }));
+        assert_eq!((change.kind, change.status), (Some(ToolKind::Other), None));
+    }
+}

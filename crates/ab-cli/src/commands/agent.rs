@@ -1,0 +1,69 @@
+//! `agent`: coding agents. The scripted one is a program of ours.
+
+use std::path::PathBuf;
+
+use ab_acp::script::{self, Scenario, ScriptEnd, ScriptSettings};
+use clap::{Args, Subcommand};
+
+use super::input;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::stdio;
+
+/// Run the agents that ship with agent-backend
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Agent {
+    #[command(subcommand)]
+    command: AgentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum AgentCommand {
+    Script(Script),
+}
+
+/// Be an agent that follows a scenario, over standard input and output
+///
+/// The agent speaks the Agent Client Protocol (ACP). Without a file it thinks aloud, asks for
+/// permission, writes NOTES.md, runs ls, and reports. It keeps its sessions below HOME.
+/// docs/scripted-agent.md describes scenarios.
+#[derive(Args, Debug)]
+struct Script {
+    /// A scenario, in TOML
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(crate) async fn run(agent: Agent) -> Result<(), Failure> {
+    match agent.command {
+        AgentCommand::Script(script) => scripted(script).await,
+    }
+}
+
+async fn scripted(script: Script) -> Result<(), Failure> {
+    let scenario = match &script.file {
+        Some(path) => {
+            let text = String::from_utf8(input::file(path)?).map_err(|_| {
+                Failure::usage(format!("{} is not valid UTF-8", path.display()))
+            })?;
+            let read = Scenario::parse(&text);
+            read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+        }
+        None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
+    };
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let Some(home) = home.map(PathBuf::from) else {
+        return Err(Failure::usage("HOME is not set: the agent keeps its sessions there"));
+    };
+    let (input, output) = stdio::streams();
+    let mut signals = Signals::watch();
+    tokio::select! {
+        end = script::run(input, output, ScriptSettings { scenario, home }) => match end {
+            ScriptEnd::Finished => Ok(()),
+            ScriptEnd::Exit(code) => Err(Failure::Told(Exit::Command(code))),
+        },
+        exit = signals.next() => Err(Failure::Told(exit)),
+    }
+}
