@@ -122,7 +122,8 @@ async fn restarted_agent_goes_on_with_its_session() {
     stage.client.close().await;
     stage.agent.await.unwrap();
 
-    for (resume, expected) in [("false", Reopened::Loaded { replayed: 2 }), ("true", Reopened::Resumed)]
+    for (resume, expected) in
+        [("false", Reopened::Loaded { replayed: 2 }), ("true", Reopened::Resumed)]
     {
         let scenario = format!("[agent]\nresume = {resume}\n{turns}");
         let mut stage = Stage::start(&place, &scenario, ClientSettings::default());

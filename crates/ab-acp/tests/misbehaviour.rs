@@ -8,7 +8,7 @@ use ab_acp::script::ScriptEnd;
 use ab_acp::{AcpClient, AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::stage::{Place, Stage, short};
+use crate::stage::{Place, Stage};
 
 const ALLOW: PermissionAnswer = PermissionAnswer::Allow;
 
@@ -87,10 +87,15 @@ async fn errors_of_the_agent_are_told() {
 
 #[tokio::test]
 async fn hang_ends_with_a_timeout() {
-    for method in ["initialize", "session/new"] {
+    let brief = Duration::from_millis(300);
+    let whole = ClientSettings::default();
+    for (method, settings) in [
+        ("initialize", ClientSettings { initialize_timeout: brief, ..whole.clone() }),
+        ("session/new", ClientSettings { request_timeout: brief, ..whole }),
+    ] {
         let place = Place::new();
         let scenario = format!("[faults]\nhang_at = \"{method}\"\n[[turn]]\nsteps = []");
-        let mut stage = Stage::start(&place, &scenario, short());
+        let mut stage = Stage::start(&place, &scenario, settings);
         let error = played(&mut stage, &place).await.unwrap_err().to_string();
         assert_eq!(error, format!("the agent did not answer {method} within 300ms"));
     }
@@ -100,9 +105,8 @@ async fn hang_ends_with_a_timeout() {
 async fn turn_that_ignores_a_cancellation_ends_with_a_timeout() {
     let place = Place::new();
     let scenario = "[[turn]]\nsteps = [{ say = \"a\" }, { hang = \"forever\" }]";
-    let mut settings = short();
-    settings.initialize_timeout = Duration::from_secs(60);
-    settings.request_timeout = Duration::from_secs(60);
+    let cancel_timeout = Duration::from_millis(300);
+    let settings = ClientSettings { cancel_timeout, ..ClientSettings::default() };
     let mut stage = Stage::start(&place, scenario, settings);
     let session = stage.open(&place).await.unwrap();
     stage.client.prompt(&session, &[PromptPart::Text("go".into())]).await.unwrap();
@@ -124,7 +128,8 @@ async fn turn_that_ignores_a_cancellation_ends_with_a_timeout() {
 #[tokio::test]
 async fn long_line_ends_the_connection() {
     let place = Place::new();
-    let scenario = "[[turn]]\nsteps = [{ say = \"a\" }, { long_line = 100_000_000 }, { say = \"b\" }]";
+    let scenario =
+        "[[turn]]\nsteps = [{ say = \"a\" }, { long_line = 100_000_000 }, { say = \"b\" }]";
     let mut stage = Stage::start(&place, scenario, ClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;
@@ -157,9 +162,10 @@ async fn flood_of_garbage_is_not_acp() {
 
 #[tokio::test]
 async fn flood_waits_for_its_reader_and_loses_nothing() {
-    const PIECES: usize = 20_000;
+    const PIECES: usize = 3000;
     let place = Place::new();
-    let scenario = format!("[[turn]]\nsteps = [{{ flood = {{ pieces = {PIECES}, bytes = 1000 }} }}]");
+    let scenario =
+        format!("[[turn]]\nsteps = [{{ flood = {{ pieces = {PIECES}, bytes = 1000 }} }}]");
     let mut stage = Stage::start(&place, &scenario, ClientSettings::default());
     let session = stage.open(&place).await.unwrap();
     let (watched, result) = stage.turn(&session, "go", ALLOW).await;

@@ -1,7 +1,6 @@
 //! A client and a scripted agent, connected in memory.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use ab_acp::script::{Scenario, ScriptEnd, ScriptSettings, run};
 use ab_acp::tool_call::ToolCalls;
@@ -44,17 +43,6 @@ impl Place {
 
 fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
-}
-
-/// Deadlines that a test can wait for.
-pub(crate) fn short() -> ClientSettings {
-    let deadline = Duration::from_millis(300);
-    ClientSettings {
-        initialize_timeout: deadline,
-        request_timeout: deadline,
-        cancel_timeout: deadline,
-        auth_method: None,
-    }
 }
 
 /// Both ends of a connection.

@@ -6,7 +6,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{agent, completions, daemon, doctor, exec, fs, mcp, policy, ssh_proxy, version};
+use crate::commands::{
+    agent, completions, daemon, doctor, exec, fs, mcp, policy, ssh_proxy, version,
+};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;

@@ -25,12 +25,8 @@ fn start(stage: &Stage, scenario: Option<&str>) -> Started {
         std::fs::write(&path, text).unwrap();
         command.arg(path);
     }
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let (input, output) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
     let (client, events) = AcpClient::connect(input, output, ClientSettings::default());
     Started { client, events, child }

@@ -45,9 +45,8 @@ pub(crate) async fn run(agent: Agent) -> Result<(), Failure> {
 async fn scripted(script: Script) -> Result<(), Failure> {
     let scenario = match &script.file {
         Some(path) => {
-            let text = String::from_utf8(input::file(path)?).map_err(|_| {
-                Failure::usage(format!("{} is not valid UTF-8", path.display()))
-            })?;
+            let text = String::from_utf8(input::file(path)?)
+                .map_err(|_| Failure::usage(format!("{} is not valid UTF-8", path.display())))?;
             let read = Scenario::parse(&text);
             read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
         }
