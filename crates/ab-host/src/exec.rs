@@ -7,6 +7,7 @@ mod binds;
 mod canary;
 mod dress;
 mod ends;
+mod mounts;
 mod placeholder;
 mod policy;
 mod private;
@@ -43,6 +44,8 @@ use scene::{Scene, Terms};
 
 pub(crate) use scene::Origin;
 
+pub use mounts::SandboxMount;
+pub(crate) use mounts::check as check_mounts;
 pub use requirements::{Requirement, check_restrictions};
 pub use settings::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT, Shell, Spooling, Toolchain};
 
@@ -53,6 +56,8 @@ pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Runner {
     settings: ExecSettings,
+    /// What commands see beside the workspace.
+    mounts: Arc<[mounts::SandboxMount]>,
     table: Arc<Table>,
     standing: OnceCell<Arc<standing::Standing>>,
     wardrobe: dress::Wardrobe,
@@ -77,6 +82,7 @@ struct Remains {
 impl Runner {
     pub(crate) fn new(settings: ExecSettings) -> Self {
         Self {
+            mounts: mounts::all(&settings).into(),
             settings,
             table: Table::new(),
             standing: OnceCell::new(),
@@ -117,10 +123,11 @@ impl Runner {
 
     pub(crate) async fn effective_policy(&self, shared: &Arc<Shared>) -> Result<EffectivePolicy> {
         let standing = self.standing(shared).await?;
-        let settings = self.settings.clone();
+        let (settings, mounts) = (self.settings.clone(), self.mounts.clone());
         blocking::run(move |_| {
             // Where no command would run, there is nothing in force for one.
             requirements::check_network(&settings, standing.isolation)?;
+            mounts::check_isolation(&mounts, standing.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
             scene::grouped(&settings.limits, &accepted)?;
             Ok(policy::describe(&settings, &standing))
@@ -152,12 +159,14 @@ impl Runner {
         place: &Place,
     ) -> Result<Launched> {
         requirements::check(&self.settings, standing.isolation, request)?;
+        mounts::check_isolation(&self.mounts, standing.isolation)?;
         let accepted = requirements::accepted(&self.settings, &request.limits);
         let limits = match origin {
             Origin::Caller => request.limits.tightened(self.settings.limits),
             Origin::Operator => request.limits,
         };
-        let terms = Terms { isolation: standing.isolation, limits, accepted, origin };
+        let mounts = self.mounts.clone();
+        let terms = Terms { isolation: standing.isolation, limits, accepted, origin, mounts };
         let scene = scene::open(shared, request, terms).await?;
         self.launch_in(shared, scene, standing, request, place).await
     }

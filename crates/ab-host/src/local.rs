@@ -116,6 +116,7 @@ impl Local {
         let named = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let real = std::fs::canonicalize(root).unwrap_or_else(|_| named.clone());
         let mut aliases = vec![named, real];
+        crate::exec::check_mounts(&options.exec, &aliases)?;
         aliases.extend(options.aliases);
         // What a command in a sandbox calls a file, its caller may call it too.
         aliases.push(PathBuf::from(SANDBOX_ROOT));

@@ -4,10 +4,12 @@
 //! [`Launcher`] for the operator's own programs, such as a coding agent. Both use the same driver,
 //! and therefore the same sandbox. No other crate opens a directory of the host as a workspace.
 
+mod builder;
 mod launcher;
 mod policy;
 mod workspace;
 
+pub use builder::WorkspaceBuilder;
 pub use launcher::{InputWriter, Launch, LaunchOutput, Launched, Launcher, OutputReader};
 pub use policy::CommandPolicy;
 pub use workspace::{LocalConfig, LocalWorkspace, open};

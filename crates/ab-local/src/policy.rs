@@ -26,8 +26,12 @@ impl Default for CommandPolicy {
 }
 
 impl CommandPolicy {
-    /// The guard for the commands of `driver`; `None` when the profile is off.
-    pub(crate) fn guard(&self, driver: &Arc<dyn Driver>) -> Result<Option<Arc<dyn Guard>>> {
+    /// The guard for the commands of `driver`, whose `HOME` is `home`; `None` when the profile is off.
+    pub(crate) fn guard(
+        &self,
+        driver: &Arc<dyn Driver>,
+        home: Home,
+    ) -> Result<Option<Arc<dyn Guard>>> {
         if self.profile == Profile::Off {
             return Ok(None);
         }
@@ -37,7 +41,7 @@ impl CommandPolicy {
         } else {
             CommandGuard::new(Policy::with_rules(self.profile, &self.rules)?, &root_aliases)
         };
-        let guard = guard.with_home(Home::Start).asking(self.approver.clone());
+        let guard = guard.with_home(home).asking(self.approver.clone());
         Ok(Some(Arc::new(guard.behind_walls_of(driver.clone()))))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_core::{Assembly, Backend, Driver, Result};
 use ab_host::{Local, LocalOptions};
-use ab_policy::Profile;
+use ab_policy::{Home, Profile};
 
 use crate::launcher::Launcher;
 use crate::policy::CommandPolicy;
@@ -53,9 +53,13 @@ pub struct LocalWorkspace {
 pub fn open(config: LocalConfig) -> Result<LocalWorkspace> {
     let LocalConfig { root, mut options, mut assembly, policy } = config;
     options.exec.screen.get_or_insert(ab_policy::screen);
+    let home = match options.exec.home {
+        Some(_) => Home::Elsewhere,
+        None => Home::Start,
+    };
     let local = Arc::new(Local::open(&root, options)?);
     let driver: Arc<dyn Driver> = local.clone();
-    assembly.guards.policy.extend(policy.guard(&driver)?);
+    assembly.guards.policy.extend(policy.guard(&driver, home)?);
     let backend = Backend::assemble(driver, assembly);
     Ok(LocalWorkspace { backend, launcher: Launcher::new(local) })
 }

@@ -1,3 +1,4 @@
 //! Local workspaces as the other crates get them.
 
 mod launcher;
+mod session;

@@ -80,6 +80,8 @@ fn recipe(root: &Path, options: &LocalOptions) -> Option<Recipe> {
     let plain = exec.floor == Isolation::None
         && exec.toolchains.is_empty()
         && exec.caches.is_none()
+        && exec.home.is_none()
+        && exec.mounts.is_empty()
         && exec.accept_unenforced.is_empty()
         && exec.bwrap.is_none()
         && exec.limits == ExecLimits::default()

@@ -12,6 +12,8 @@ use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{Access, ExecRequest, HostDirectory};
 use rustix::fs::{Mode, OFlags};
 
+use super::mounts::SandboxMount;
+use super::scene::Terms;
 use crate::failure::Act;
 use crate::jail::{Final, Jail, open_host_dir};
 use crate::local::Shared;
@@ -21,27 +23,50 @@ use crate::sandbox::bwrap::SANDBOX_ROOT;
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) handle: OwnedFd,
-    /// Its name, which is where commands see it.
+    /// Its name on the host.
     pub(super) path: String,
+    /// Where commands see it.
+    pub(super) at: String,
     pub(super) access: Access,
     /// Whether others may swap it while the command starts.
     pub(super) contested: bool,
 }
 
-/// Opens the directories of a request, where the isolation shows commands no others.
+/// Opens the directories of a request and the mounts of its workspace, where the isolation shows
+/// commands no others.
 pub(super) fn open(
     shared: &Shared,
     request: &ExecRequest,
-    isolation: Isolation,
+    terms: &Terms,
     act: Act<'_>,
 ) -> Result<Vec<Bound>> {
-    let binds = &request.restrictions.binds;
-    match isolation {
+    let asked = &request.restrictions.binds;
+    match terms.isolation {
         Isolation::Bwrap | Isolation::Landlock => {
-            binds.iter().map(|bind| opened(shared, binds, bind, act)).collect()
+            let mounts = terms.mounts.iter().map(mounted);
+            let writable = terms.mounts.iter().filter(|it| it.access == Access::ReadWrite);
+            let writable = writable.map(|mount| HostDirectory {
+                path: mount.source.to_string_lossy().into_owned(),
+                access: Access::ReadWrite,
+            });
+            let all: Vec<HostDirectory> = asked.iter().cloned().chain(writable).collect();
+            mounts.chain(asked.iter().map(|bind| opened(shared, &all, bind, act))).collect()
         }
         Isolation::Auto | Isolation::Software | Isolation::None => Ok(Vec::new()),
     }
+}
+
+/// A mount of the workspace. Commands can write to no directory on the way to it.
+fn mounted(mount: &SandboxMount) -> Result<Bound> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let handle = rustix::fs::open(&mount.source, flags, Mode::empty()).map_err(|errno| {
+        let message = format!("cannot show {} to commands: {errno}", mount.source.display());
+        Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+            .with_source(std::io::Error::from(errno))
+    })?;
+    let (path, at, access) = (text(&mount.source), text(&mount.at), mount.access);
+    Ok(Bound { handle, path, at, access, contested: false })
 }
 
 fn opened(
@@ -53,6 +78,7 @@ fn opened(
     let bound = |handle, contested| Bound {
         handle,
         path: bind.path.clone(),
+        at: bind.path.clone(),
         access: bind.access,
         contested,
     };

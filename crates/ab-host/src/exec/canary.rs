@@ -50,6 +50,16 @@ pub(super) async fn send(
     Ok(Proof { text: text.to_owned(), restores_signals: said.contains_key("restores") })
 }
 
+/// Directories outside of the workspace where a test file may be made.
+pub(super) fn outside<'a>(
+    temporary: &'a Path,
+    shared: &'a Shared,
+) -> impl Iterator<Item = &'a Path> {
+    let inside = |place: &Path| shared.aliases.iter().any(|root| place.starts_with(root));
+    let places = std::iter::once(temporary).chain(OUTSIDE.iter().map(Path::new));
+    places.filter(move |place| !inside(place))
+}
+
 /// A file outside, and one that must not come to be.
 struct Bait {
     directory: PathBuf,
@@ -59,11 +69,9 @@ struct Bait {
 
 impl Bait {
     fn lay(temporary: &Path, shared: &Shared, isolation: Isolation) -> Result<Bait, Unproven> {
-        let inside = |place: &Path| shared.aliases.iter().any(|root| place.starts_with(root));
-        let places = std::iter::once(temporary).chain(OUTSIDE.iter().map(Path::new));
         let act = "no place outside the workspace where a test file can be made";
         let mut unproven = Unproven::impossible(act);
-        for place in places.filter(|place| !inside(place)) {
+        for place in outside(temporary, shared) {
             let error = match Bait::lay_in(place) {
                 Ok(bait) => return Ok(bait),
                 Err(error) => error,
@@ -129,7 +137,8 @@ async fn run(
     let place = runner.table.enter().map_err(Unproven::Failed)?;
     // Not those of the settings: too little memory or time for it says nothing about walls.
     let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
-    let terms = Terms { isolation, limits, accepted, origin };
+    // Without mounts: one that cannot be made is an error of the settings, and no lack of the host.
+    let terms = Terms { isolation, limits, accepted, origin, mounts: Arc::new([]) };
     // What cannot be opened is missing for every isolation.
     let scene = scene::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
     let launched = runner.launch_in(shared, scene, &standing, &request, &place).await;

@@ -178,7 +178,9 @@ impl Wardrobe {
         let Surroundings { settings, standing, scene, placement, private } = surroundings;
         let Ends { mut theirs, mut ours, terminal } = ends(request)?;
         let script = Script::new(&standing.shell, &request.command, standing.path(settings))?;
-        let home = placement.directory.clone();
+        let cwd = placement.directory.clone();
+        let own_home = settings.home.as_deref().map(Path::to_string_lossy);
+        let home = own_home.as_deref().map_or_else(|| cwd.clone(), str::to_owned);
         let ruleset = match standing.isolation {
             Isolation::Landlock => Some(self.rules(settings, scene, private)?),
             Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
@@ -187,7 +189,7 @@ impl Wardrobe {
         let base = Base {
             path: &path,
             home: &home,
-            cwd: &home,
+            cwd: &cwd,
             shell: &standing.shell.to_string_lossy(),
             term: if terminal == Terminal::Controlling { "xterm-256color" } else { "dumb" },
             tmpdir: match standing.isolation {
@@ -195,6 +197,8 @@ impl Wardrobe {
                 Isolation::Auto | Isolation::Bwrap | Isolation::Software | Isolation::None => None,
             },
             caches: match standing.isolation {
+                // What programs keep there belongs to the session and outlives the driver.
+                _ if own_home.is_some() => None,
                 Isolation::Bwrap => private.map(|_| bwrap::CACHES),
                 Isolation::Auto | Isolation::Landlock | Isolation::Software | Isolation::None => {
                     private.map(|private| private.caches.path.as_str())
@@ -240,8 +244,15 @@ impl Wardrobe {
                 // bwrap starts outside of the walls: a variable that loads code must not act on it.
                 let mark = |(name, _): &&(String, String)| name == environment::PROCESS_VARIABLE;
                 environment.extend(given.iter().filter(mark).cloned());
-                let inside =
-                    Inside { bwrap, settings, request, placement, private, environment: given };
+                let inside = Inside {
+                    bwrap,
+                    settings,
+                    request,
+                    placement,
+                    private,
+                    home: &home,
+                    environment: given,
+                };
                 ours.left = Some(sandboxed(inside, &mut words, &mut theirs)?);
                 image.directory = root_directory()?;
                 if bwrap.fixes_devices {
@@ -474,11 +485,11 @@ pub(super) fn place(
     }
     for bind in &scene.binds {
         if bind.contested {
-            placement.checks.push((bind.path.clone(), identity(&bind.handle)?));
+            placement.checks.push((bind.at.clone(), identity(&bind.handle)?));
         }
         placement.places.push(Placed {
             source: bind.path.clone(),
-            at: vec![bind.path.clone()],
+            at: vec![bind.at.clone()],
             access: match bind.access {
                 Access::ReadOnly => bwrap::Access::ReadOnly,
                 Access::ReadWrite => bwrap::Access::ReadWrite,
@@ -499,6 +510,7 @@ struct Inside<'a> {
     request: &'a ExecRequest,
     placement: Placement,
     private: Option<&'a Private>,
+    home: &'a str,
     /// The command's variables.
     environment: Vec<(String, String)>,
 }
@@ -509,7 +521,7 @@ fn sandboxed(
     words: &mut Vec<String>,
     theirs: &mut Vec<OwnedFd>,
 ) -> Result<OwnedFd> {
-    let Inside { bwrap, settings, request, placement, private, environment } = inside;
+    let Inside { bwrap, settings, request, placement, private, home, environment } = inside;
     // A socket in a directory of the host can be reached through a mount that is read-only.
     let sockets = match request.restrictions.binds.is_empty() {
         true => LocalSockets::Allowed,
@@ -522,7 +534,7 @@ fn sandboxed(
         theirs.push(filled_pipe(bytes).map_err(|error| unstarted(&error))?);
         Ok(number)
     };
-    let (users, groups) = names(&placement.directory);
+    let (users, groups) = names(home);
     let (filter, users, groups) =
         (lend(&seccomp::bytes(&filter))?, lend(users.as_bytes())?, lend(groups.as_bytes())?);
     let mut checks = placement.checks;

@@ -2,6 +2,8 @@
 
 use ab_core::effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
 
+use ab_core::process::Access;
+
 use super::private;
 use super::settings::ExecSettings;
 use super::standing::{Standing, owns_devices};
@@ -26,6 +28,9 @@ pub(super) fn describe(settings: &ExecSettings, standing: &Standing) -> Effectiv
     controls.push(walls.shell());
     EffectivePolicy { isolation: Some(standing.isolation), controls }
 }
+
+/// Mounts of the operator that are listed by name.
+const MOST_MOUNTS: usize = 16;
 
 /// What limits all processes of a command together.
 const GROUP: &str = "control group";
@@ -87,6 +92,15 @@ impl Walls<'_> {
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         if let Some(cause) = private::unbounded().filter(|_| walled) {
             control.in_force.push_str(&format!("; the private /tmp has no bound: {cause}"));
+        }
+        if walled {
+            for mount in super::mounts::all(self.settings).iter().take(MOST_MOUNTS) {
+                let access = match mount.access {
+                    Access::ReadOnly => "read-only",
+                    Access::ReadWrite => "writable",
+                };
+                control.in_force.push_str(&format!("; {} ({access})", mount.at.display()));
+            }
         }
         let fallen = self.standing.fallen.iter();
         for (isolation, cause) in fallen {

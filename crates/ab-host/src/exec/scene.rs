@@ -13,6 +13,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::binds::{self, Bound};
+use super::mounts::SandboxMount;
 use super::placeholder::Placeholder;
 use super::requirements::{self, Requirement};
 use super::settings::needs_group;
@@ -95,6 +96,8 @@ pub(super) struct Terms {
     /// What may be missing although it was asked for.
     pub(super) accepted: BTreeSet<Requirement>,
     pub(super) origin: Origin,
+    /// What the operator shows commands beside the workspace.
+    pub(super) mounts: Arc<[SandboxMount]>,
 }
 
 /// Who chose the words, the variables and the limits of a command.
@@ -132,7 +135,7 @@ pub(super) async fn open(
     terms: Terms,
 ) -> Result<Scene> {
     let plain = request.restrictions.is_empty() && request.layout.neighbours.is_empty();
-    if plain && !needs_group(&terms.limits) {
+    if plain && terms.mounts.is_empty() && !needs_group(&terms.limits) {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
         if let (Some(own), Some(cwd)) = (cached(&request.cwd.fence()), cached(&request.cwd)) {
             return opened(shared, request, &terms, (own, cwd));
@@ -193,7 +196,7 @@ fn opened(
         cwd_below: request.cwd.below_fence().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,
-        binds: binds::open(shared, request, isolation, act)?,
+        binds: binds::open(shared, request, terms, act)?,
         cwd,
         limits: terms.limits,
         origin: terms.origin,

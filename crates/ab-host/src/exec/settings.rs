@@ -7,6 +7,7 @@ use ab_core::confines::Screen;
 use ab_core::effective::{Isolation, Network};
 use ab_core::process::ExecLimits;
 
+use super::mounts::SandboxMount;
 use super::requirements::Requirement;
 use crate::process::spool;
 pub use crate::sandbox::bwrap::SANDBOX_ROOT;
@@ -90,6 +91,12 @@ pub struct ExecSettings {
     /// Where temporary files are made: spools, and the private `/tmp` and caches of a workspace or
     /// scope.
     pub temporary: PathBuf,
+    /// A private home: a directory of the host, outside the workspace, that commands can write. It is
+    /// `HOME` of every command, and caches stay in it. Without one, `HOME` is the directory that a
+    /// command starts in.
+    pub home: Option<PathBuf>,
+    /// Further directories and files of the host that every command sees.
+    pub mounts: Vec<SandboxMount>,
     /// What may be missing although it was asked for by name. A command is refused when something
     /// else that was asked for cannot be enforced.
     pub accept_unenforced: BTreeSet<Requirement>,
@@ -132,6 +139,8 @@ impl Default for ExecSettings {
             toolchains: Vec::new(),
             bwrap: None,
             temporary: PathBuf::from(TEMPORARY),
+            home: None,
+            mounts: Vec::new(),
             accept_unenforced: BTreeSet::new(),
             unasked: BTreeSet::new(),
             caches: None,

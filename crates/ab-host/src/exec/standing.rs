@@ -1,12 +1,12 @@
 //! Which walls stand on this host: tried, not looked up, and tried once.
 //!
-//! What was found holds for the boot, the binary, the user and the workspace it was found for, and
-//! is shared by all drivers of the process.
+//! What was found holds for the boot, the binary, the user and the mode it was found for, and is
+//! shared by all workspaces of the process.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
@@ -86,6 +86,9 @@ pub(super) async fn find(runner: &Runner, shared: &Arc<Shared>) -> Result<Arc<St
                 let tried = attempt(*isolation, runner, shared, &shell).await;
                 if let Ok(proven) = &tried {
                     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+                    if known.len() >= MOST_KNOWN {
+                        known.pop_first();
+                    }
                     known.insert(key, proven.clone());
                 }
                 tried
@@ -115,7 +118,9 @@ struct Proven {
 }
 
 /// What was found out before, by what it holds for.
-static KNOWN: LazyLock<Mutex<HashMap<String, Proven>>> = LazyLock::new(Mutex::default);
+static KNOWN: Mutex<BTreeMap<String, Proven>> = Mutex::new(BTreeMap::new());
+/// Proofs that are kept. A process has one for each mode and each bwrap that it was told to use.
+const MOST_KNOWN: usize = 32;
 
 fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -124,9 +129,15 @@ fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String
         let found = path.metadata().ok()?;
         Some(format!("{}@{:?}", path.display(), found.modified().ok()))
     });
-    let root = shared.aliases.first();
     let screened = settings.screen.is_some();
-    format!("{isolation} {} {boot} {user} {binary:?} {root:?} {screened}", settings.network)
+    // A workspace that is the whole host leaves nothing outside that walls could keep.
+    let outside = canary::outside(&settings.temporary, shared).next().is_some();
+    // Commands could change a bwrap in their own workspace.
+    let exposed = bwrap_path(settings).is_some_and(|path| lies_in(&path, shared));
+    format!(
+        "{isolation} {} {boot} {user} {binary:?} {screened} {outside} {exposed}",
+        settings.network
+    )
 }
 
 async fn attempt(
@@ -161,8 +172,7 @@ async fn attempt(
 fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwrap, Unproven> {
     let lacking = || Unproven::impossible("no program 'bwrap' on the path of the system");
     let path = bwrap_path(settings).ok_or_else(lacking)?;
-    let inside = shared.aliases.iter().any(|root| path.starts_with(root));
-    if inside {
+    if lies_in(&path, shared) {
         let place = path.display();
         return Err(Unproven::Impossible(format!(
             "{place} lies in the workspace, where commands can change it"
@@ -184,6 +194,10 @@ fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwra
     let system = bwrap::system().into();
     let restores_signals = false;
     Ok(Bwrap { path, setuid, copy, fixes_devices, own_family, system, scopes, restores_signals })
+}
+
+fn lies_in(path: &Path, shared: &Shared) -> bool {
+    shared.aliases.iter().any(|root| path.starts_with(root))
 }
 
 static FIXES_DEVICES: OnceLock<bool> = OnceLock::new();

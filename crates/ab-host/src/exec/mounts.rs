@@ -1,0 +1,169 @@
+//! What the operator shows the commands of one workspace beside it: a private home, directories and
+//! single files of the host.
+
+use std::path::{Component, Path, PathBuf};
+
+use ab_core::driver::BackendKind;
+use ab_core::effective::Isolation;
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::Access;
+
+use super::settings::ExecSettings;
+use crate::sandbox::bwrap::{self, SANDBOX_ROOT};
+
+/// A directory or file of the host that every command of a workspace sees.
+///
+/// The operator configures it, unlike the directories that a caller binds to a handle, and it does not
+/// switch local sockets off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxMount {
+    /// Its absolute path on the host.
+    pub source: PathBuf,
+    /// The absolute path at which commands see it. Only bwrap can show it elsewhere than at `source`.
+    pub at: PathBuf,
+    pub access: Access,
+}
+
+impl SandboxMount {
+    /// A directory or file that commands can read, at its own path.
+    pub fn read_only(path: impl Into<PathBuf>) -> Self {
+        let source = path.into();
+        Self { at: source.clone(), source, access: Access::ReadOnly }
+    }
+
+    /// A directory that commands can read and write, at its own path.
+    pub fn read_write(path: impl Into<PathBuf>) -> Self {
+        Self { access: Access::ReadWrite, ..Self::read_only(path) }
+    }
+}
+
+/// All mounts of the settings, the private home included, in the order in which they are made.
+pub(super) fn all(settings: &ExecSettings) -> Vec<SandboxMount> {
+    let home = settings.home.iter().map(SandboxMount::read_write);
+    home.chain(settings.mounts.iter().cloned()).collect()
+}
+
+/// Refuses mounts that cannot be made, or that a command could redirect.
+///
+/// bwrap follows links on the way to a mount point, and commands could put a link anywhere they can
+/// write. So neither end of a mount may lie in the workspace or in a writable mount.
+pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
+    let mounts = all(settings);
+    for mount in &mounts {
+        for path in [&mount.source, &mount.at] {
+            let plain = path.components().all(|it| !matches!(it, Component::ParentDir));
+            if path.is_relative() || !plain || path.to_str().is_none() {
+                return Err(invalid(
+                    mount,
+                    "a path must be absolute, valid UTF-8 and without '..'",
+                ));
+            }
+        }
+        let found = std::fs::metadata(&mount.source)
+            .map_err(|error| invalid(mount, &error.to_string()).with_source(error))?;
+        let directory = found.is_dir();
+        if !directory && !found.is_file() {
+            return Err(invalid(mount, "it is neither a directory nor a regular file"));
+        }
+        if !directory && mount.access == Access::ReadWrite {
+            return Err(invalid(mount, "only directories can be writable"));
+        }
+        let at = mount.at.to_string_lossy();
+        if bwrap::is_taken(&at)
+            || at == "/"
+            || (!directory && mount.at.parent() == Some(TMP.as_ref()))
+        {
+            return Err(invalid(mount, "the sandbox itself needs that path"));
+        }
+        let workspace = roots.iter().filter(|root| root.as_path() != Path::new(SANDBOX_ROOT));
+        let others = mounts
+            .iter()
+            .filter(|other| other.access == Access::ReadWrite && other.source != mount.source);
+        let writable = workspace.chain(others.map(|other| &other.source));
+        let mut writable = writable.filter(|root| within(mount, root)).peekable();
+        if let Some(root) = writable.peek() {
+            let cause = format!("commands can write to {}, which contains it", root.display());
+            return Err(invalid(mount, &cause));
+        }
+        let around = |root: &&PathBuf| root.starts_with(&mount.source);
+        if mount.access == Access::ReadWrite && roots.iter().any(|root| around(&root)) {
+            return Err(invalid(mount, "a writable directory must not contain the workspace"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a mount that the isolation cannot show where it was asked for.
+pub(super) fn check_isolation(mounts: &[SandboxMount], isolation: Isolation) -> Result<()> {
+    let moved = mounts.iter().find(|mount| mount.source != mount.at);
+    match (isolation, moved) {
+        (Isolation::Bwrap, _) | (_, None) => Ok(()),
+        (_, Some(mount)) => {
+            let (source, at) = (mount.source.display(), mount.at.display());
+            let message = format!("isolation '{isolation}' cannot show {source} at {at}");
+            Err(Error::new(Code::MissingUtilities, Kind::Unavailable, message)
+                .with_hint("run where bwrap works, or show it at its own path"))
+        }
+    }
+}
+
+const TMP: &str = "/tmp";
+
+/// Whether either end of a mount is `root` or lies in it, by name or by what the names lead to.
+fn within(mount: &SandboxMount, root: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let real_root = real(root);
+    [&mount.source, &mount.at]
+        .iter()
+        .any(|path| path.starts_with(root) || real(path).starts_with(&real_root))
+}
+
+fn invalid(mount: &SandboxMount, cause: &str) -> Error {
+    let (source, at) = (mount.source.display(), mount.at.display());
+    let message = match mount.source == mount.at {
+        true => format!("cannot show {source} to commands: {cause}"),
+        false => format!("cannot show {source} to commands at {at}: {cause}"),
+    };
+    Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_backend(BackendKind::Local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_that_a_command_could_redirect_are_refused() {
+        let keep = tempfile::tempdir().unwrap();
+        let path = |name: &str| keep.path().join(name);
+        for name in ["w/in", "h/in", "c"] {
+            std::fs::create_dir_all(path(name)).unwrap();
+        }
+        std::fs::write(path("file"), "x").unwrap();
+        std::os::unix::fs::symlink(path("w/in"), path("link")).unwrap();
+        let check = |mounts: &[SandboxMount], expect: &str| {
+            let settings = ExecSettings {
+                home: Some(path("h")),
+                mounts: mounts.to_vec(),
+                ..ExecSettings::default()
+            };
+            let checked = check(&settings, &[path("w")]);
+            let said = checked.err().map(|error| error.message().to_owned()).unwrap_or_default();
+            assert!(said.contains(expect) && said.is_empty() == expect.is_empty(), "{said}");
+        };
+        let read = |name: &str| SandboxMount::read_only(path(name));
+        check(&[read("c"), read("file")], "");
+        check(&[SandboxMount { at: path("else"), ..read("file") }], "");
+        check(&[SandboxMount { at: path("w/file"), ..read("file") }], "which contains it");
+        check(&[SandboxMount { at: path("h/file"), ..read("file") }], "which contains it");
+        check(&[read("w/in")], "which contains it");
+        check(&[read("h/in")], "which contains it");
+        check(&[read("link")], "which contains it");
+        check(&[read("missing")], "No such file");
+        check(&[read("c/../c")], "absolute");
+        check(&[SandboxMount::read_only("c")], "absolute");
+        check(&[SandboxMount::read_write(path("file"))], "only directories");
+        check(&[SandboxMount::read_write(keep.path())], "must not contain the workspace");
+        check(&[SandboxMount { at: "/proc/x".into(), ..read("file") }], "needs that path");
+        check(&[SandboxMount { at: "/tmp/x".into(), ..read("file") }], "needs that path");
+    }
+}

@@ -1,0 +1,156 @@
+//! A workspace for an agent's session: private home, what it sees of the host, and a floor below which
+//! it does not open.
+
+use std::path::{Path, PathBuf};
+
+use ab_core::error::{Code, Error, Kind, Result};
+use ab_core::process::{Access, ExecLimits};
+use ab_core::{Assembly, Isolation, Network};
+use ab_host::{SandboxMount, Toolchain};
+use ab_policy::RuleFile;
+
+use crate::policy::CommandPolicy;
+use crate::workspace::{LocalConfig, LocalWorkspace, open};
+
+/// Collects what a session's workspace is made of. The default floor is Landlock.
+///
+/// ```no_run
+/// # async fn session() -> ab_core::Result<()> {
+/// let workspace = ab_local::LocalWorkspace::builder("/srv/session/work")
+///     .home("/srv/session/home")
+///     .read_only_dir("/srv/cache/repository.git")
+///     .own_executable()
+///     .open()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct WorkspaceBuilder {
+    config: LocalConfig,
+    own_executable: bool,
+}
+
+impl LocalWorkspace {
+    /// Starts a workspace in a directory that exists.
+    pub fn builder(root: impl Into<PathBuf>) -> WorkspaceBuilder {
+        let mut config = LocalConfig::new(root);
+        config.options.exec.floor = Isolation::Landlock;
+        WorkspaceBuilder { config, own_executable: false }
+    }
+}
+
+impl WorkspaceBuilder {
+    /// A directory outside the workspace that is `HOME` of every command and launched program. It is
+    /// not removed with the workspace, so that an agent finds its state again.
+    pub fn home(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.config.options.exec.home = Some(directory.into());
+        self
+    }
+
+    /// A further directory that commands can read and write, at its own path.
+    pub fn private_dir(self, directory: impl Into<PathBuf>) -> Self {
+        self.mount(SandboxMount::read_write(directory))
+    }
+
+    /// A directory that commands can read, at its own path.
+    pub fn read_only_dir(self, directory: impl Into<PathBuf>) -> Self {
+        self.mount(SandboxMount::read_only(directory))
+    }
+
+    /// A file of the host that commands can read at the path `inside`. Where that differs from `host`,
+    /// only bwrap can show it.
+    pub fn read_only_file(self, host: impl Into<PathBuf>, inside: impl Into<PathBuf>) -> Self {
+        let (source, at) = (host.into(), inside.into());
+        self.mount(SandboxMount { source, at, access: Access::ReadOnly })
+    }
+
+    /// Shows the program that runs this code, read-only, at its own path.
+    pub fn own_executable(mut self) -> Self {
+        self.own_executable = true;
+        self
+    }
+
+    /// Programs of the host that commands can run, such as an agent's package.
+    pub fn toolchain(mut self, toolchain: Toolchain) -> Self {
+        self.config.options.exec.toolchains.push(toolchain);
+        self
+    }
+
+    pub fn network(mut self, network: Network) -> Self {
+        self.config.options.exec.network = network;
+        self
+    }
+
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.config.options.exec.isolation = isolation;
+        self
+    }
+
+    /// The weakest isolation with which the workspace opens.
+    pub fn floor(mut self, floor: Isolation) -> Self {
+        self.config.options.exec.floor = floor;
+        self
+    }
+
+    /// Limits of every command. A launched program has only the limits of its own launch.
+    pub fn limits(mut self, limits: ExecLimits) -> Self {
+        self.config.options.exec.limits = limits;
+        self
+    }
+
+    /// Rules for commands beside the built-in ones.
+    pub fn rules(mut self, rules: RuleFile) -> Self {
+        self.config.policy.rules = rules;
+        self
+    }
+
+    /// How commands are judged: profile, rules and approver. Replaces [`rules`](Self::rules).
+    pub fn policy(mut self, policy: CommandPolicy) -> Self {
+        self.config.policy = policy;
+        self
+    }
+
+    /// Actor, journal and other guards of the backend.
+    pub fn assembly(mut self, assembly: Assembly) -> Self {
+        self.config.assembly = assembly;
+        self
+    }
+
+    /// Where temporary files of the workspace are made.
+    pub fn temporary(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.config.options.exec.temporary = directory.into();
+        self
+    }
+
+    /// Opens the workspace, and proves its sandbox before anything runs in it.
+    ///
+    /// # Errors
+    /// `Invalid` when a directory or file cannot be shown to commands, `Unavailable` when the sandbox
+    /// would be weaker than the floor.
+    pub async fn open(mut self) -> Result<LocalWorkspace> {
+        if self.own_executable {
+            let path = std::env::current_exe().map_err(|error| {
+                let message = format!("cannot find the path of this program: {error}");
+                Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_source(error)
+            })?;
+            if !is_in_system(&path) {
+                self = self.mount(SandboxMount::read_only(path));
+            }
+        }
+        let workspace = open(self.config)?;
+        workspace.backend.effective_policy().await?;
+        Ok(workspace)
+    }
+
+    fn mount(mut self, mount: SandboxMount) -> Self {
+        self.config.options.exec.mounts.push(mount);
+        self
+    }
+}
+
+/// Whether every command sees the path anyway.
+fn is_in_system(path: &Path) -> bool {
+    ab_host::READABLE_SYSTEM.iter().any(|directory| path.starts_with(directory))
+}
