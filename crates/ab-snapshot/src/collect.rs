@@ -32,7 +32,8 @@ const MAX_PATCH: usize = 32 * 1024 * 1024;
 const MAX_STAT: usize = 64 * 1024 * 1024;
 /// Time for one command inside.
 const INSIDE_TIME: Duration = Duration::from_secs(10 * 60);
-const INSIDE_OUTPUT: usize = 64 * 1024;
+/// Bytes of its output: git warns about each file whose line ends it would change.
+const INSIDE_OUTPUT: usize = 4 * 1024 * 1024;
 /// Bytes of a commit message.
 const MAX_MESSAGE: usize = 16 * 1024;
 
@@ -51,11 +52,11 @@ pub struct InsideCommand {
     pub argv: Vec<String>,
     /// Variables beside those that every command of the session has.
     pub environment: BTreeMap<String, String>,
-    /// The working directory.
+    /// The working directory: the workspace's `tree`.
     pub directory: PathBuf,
     /// The command is killed after this time.
     pub timeout: Duration,
-    /// Bytes of standard output that are needed.
+    /// Bytes of standard output and standard error together; a command that prints more fails.
     pub max_output: usize,
 }
 
@@ -65,6 +66,22 @@ pub struct InsideOutput {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
+}
+
+/// A launcher of a workspace whose root is `tree`.
+#[async_trait]
+impl InsideRunner for ab_local::Launcher {
+    async fn run(&self, command: InsideCommand) -> ab_core::Result<InsideOutput> {
+        let mut launch = ab_local::Launch::new(command.argv);
+        launch.env = command.environment;
+        launch.limits.wall = Some(command.timeout);
+        let output = self.start(launch).await?.output(command.max_output).await?;
+        Ok(InsideOutput {
+            code: output.exit.code,
+            stdout: output.stdout.to_vec(),
+            stderr: output.exit.stderr_tail,
+        })
+    }
 }
 
 /// What came out of a session's tree.
