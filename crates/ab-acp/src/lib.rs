@@ -11,6 +11,7 @@ pub mod bounds;
 pub mod catalog;
 mod client;
 mod failure;
+pub mod launch;
 mod mcp_server;
 mod permission;
 mod profile;

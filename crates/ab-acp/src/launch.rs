@@ -1,0 +1,154 @@
+//! Starts an agent of the catalog in the sandbox of a workspace.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ab_core::process::{ExecLimits, Exit, Stdin};
+use ab_core::{Code, Error, Kind, Result, WsPath};
+use ab_local::{Launch, Launched, Launcher};
+use tokio::time::timeout;
+
+use crate::catalog::{AgentEntry, SELF};
+use crate::client::{AcpClient, AgentEvents, ClientSettings};
+
+/// What a launch needs beside the catalog entry.
+#[derive(Clone, Default)]
+pub struct LaunchSetup {
+    /// The running `agent-backend` binary, for entries whose program is `{self}`. The sandbox must
+    /// show it.
+    pub own_binary: Option<PathBuf>,
+    /// Credentials by variable. Only those that the entry lists are passed on.
+    pub credentials: BTreeMap<String, String>,
+    /// Variables of the session, such as `HOME`. They take precedence over the entry's.
+    pub env: BTreeMap<String, String>,
+    pub limits: ExecLimits,
+}
+
+/// Values of credentials and variables are left out.
+impl fmt::Debug for LaunchSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaunchSetup")
+            .field("own_binary", &self.own_binary)
+            .field("credentials", &self.credentials.keys())
+            .field("env", &self.env.keys())
+            .field("limits", &self.limits)
+            .finish()
+    }
+}
+
+/// A running agent. Dropping it kills the agent and everything that the agent started.
+#[derive(Debug)]
+pub struct AgentProcess {
+    client: AcpClient,
+    launched: Launched,
+}
+
+/// Starts the agent at the root of the workspace. Its standard error is discarded, except for the end
+/// of it, which [`Exit`] holds.
+///
+/// # Errors
+/// Those of [`Launcher::start`], and `Invalid` when the entry needs the path of our own binary and the
+/// setup has none.
+pub async fn launch(
+    launcher: &Launcher,
+    entry: &AgentEntry,
+    setup: &LaunchSetup,
+) -> Result<(AgentProcess, AgentEvents)> {
+    let mut launched = launcher.start(request(entry, setup)?).await?;
+    drop(launched.stderr.take());
+    let (Some(input), Some(output)) = (launched.stdout.take(), launched.stdin.take()) else {
+        let message = format!("agent {}: the launcher gave no streams", entry.id);
+        return Err(Error::new(Code::ExecError, Kind::Io, message));
+    };
+    let settings =
+        ClientSettings { auth_method: entry.auth_method.clone(), ..ClientSettings::default() };
+    let (client, events) = AcpClient::connect(input, output, settings);
+    Ok((AgentProcess { client, launched }, events))
+}
+
+fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch> {
+    let mut argv = entry.argv.clone();
+    if let Some(program) = argv.first_mut().filter(|program| *program == SELF) {
+        let own = setup.own_binary.as_ref().and_then(|path| path.to_str());
+        let Some(own) = own else {
+            let message = format!("agent {}: the path of agent-backend is unknown", entry.id);
+            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+        };
+        *program = own.to_owned();
+    }
+    let mut env = entry.env.clone();
+    for name in &entry.credentials {
+        if let Some(value) = setup.credentials.get(name) {
+            env.insert(name.clone(), value.clone());
+        }
+    }
+    env.extend(setup.env.clone());
+    let mut launch = Launch::new(argv);
+    launch.env = env;
+    launch.cwd = WsPath::root();
+    launch.stdin = Stdin::Piped;
+    launch.limits = setup.limits;
+    Ok(launch)
+}
+
+impl AgentProcess {
+    pub fn client(&self) -> &AcpClient {
+        &self.client
+    }
+
+    /// Waits for the end of the process. `None` when the driver lost the process.
+    pub async fn exit(&mut self) -> Option<Exit> {
+        self.launched.wait().await
+    }
+
+    /// Closes the agent's input, waits for at most `grace` until the agent ends, and kills it then,
+    /// with everything that it started.
+    pub async fn stop(mut self, grace: Duration) -> Option<Exit> {
+        self.client.close().await;
+        match timeout(grace, self.launched.wait()).await {
+            Ok(exit) => exit,
+            Err(_) => self.launched.kill().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    fn entry() -> AgentEntry {
+        let catalog = crate::catalog::Catalog::default();
+        catalog.find("scripted").unwrap().clone()
+    }
+
+    #[test]
+    fn own_binary_replaces_its_placeholder() {
+        let setup = LaunchSetup { own_binary: Some("/opt/ab".into()), ..LaunchSetup::default() };
+        assert_eq!(request(&entry(), &setup).unwrap().argv, ["/opt/ab", "agent", "script"]);
+        assert_eq!(request(&entry(), &LaunchSetup::default()).unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn only_listed_credentials_are_passed_on() {
+        let entry = AgentEntry {
+            argv: vec!["agent".into()],
+            env: map(&[("MODE", "entry"), ("HOME", "entry")]),
+            credentials: vec!["KEY_A".into(), "KEY_C".into()],
+            ..entry()
+        };
+        let setup = LaunchSetup {
+            credentials: map(&[("KEY_A", "a"), ("KEY_B", "b")]),
+            env: map(&[("HOME", "session")]),
+            ..LaunchSetup::default()
+        };
+        let launch = request(&entry, &setup).unwrap();
+        assert_eq!(launch.env, map(&[("MODE", "entry"), ("HOME", "session"), ("KEY_A", "a")]));
+        assert!(!format!("{setup:?}").contains("\"a\""));
+    }
+}
