@@ -5,6 +5,7 @@
 
 use std::io;
 use std::panic;
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -20,8 +21,6 @@ use crate::terminal::{Terminal, talk};
 
 /// How long work that has begun may take to come to its end.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// How long the first thread for blocking calls may take to start.
-const FIRST_THREAD: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(command: Command) -> Exit {
     let mut terminal = Terminal::new(command.format());
@@ -52,23 +51,28 @@ pub(crate) fn run(command: Command) -> Exit {
     }
 }
 
-/// Builds the runtime and starts its first thread for blocking calls.
+/// Builds the runtime, once the system has shown that it starts as many threads as that takes.
 ///
 /// # Errors
-/// The system refuses another thread. Tokio would queue blocking calls for a thread that ends its
-/// work, and its workers never do: the first such call would wait forever.
+/// The system refuses a thread. Tokio panics or hangs where it cannot start a worker, and queues blocking
+/// calls forever where it can start nothing else.
 fn start_runtime() -> io::Result<Runtime> {
-    // Tokio panics where not even its first worker can be started.
-    thread::Builder::new().spawn(|| {})?;
-    let runtime = Builder::new_multi_thread().worker_threads(threads()).enable_all().build()?;
-    let first = runtime.spawn_blocking(|| {});
-    match runtime.block_on(async { tokio::time::timeout(FIRST_THREAD, first).await }) {
-        Ok(_) => Ok(runtime),
-        Err(_) => {
-            runtime.shutdown_background();
-            Err(io::Error::new(io::ErrorKind::WouldBlock, "no thread can be started"))
-        }
-    }
+    let workers = threads();
+    start_and_end_threads(workers + 1)?;
+    Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+}
+
+/// Starts `count` threads that live at the same time, and ends them.
+fn start_and_end_threads(count: usize) -> io::Result<()> {
+    let lock = Mutex::new(());
+    let held = lock.lock();
+    thread::scope(|scope| {
+        let wait = || drop(lock.lock());
+        let started = (0..count)
+            .try_for_each(|_| thread::Builder::new().spawn_scoped(scope, wait).map(|_| ()));
+        drop(held);
+        started
+    })
 }
 
 /// Threads that talk to callers. Files and commands have threads of their own, and what commands do is

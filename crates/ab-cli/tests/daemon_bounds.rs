@@ -126,6 +126,8 @@ fn commands_at_a_time_are_bounded_whoever_starts_them() {
     let ran = run(command, b"");
     assert!(ran.code == 4 && ran.err.contains(why), "{} {}", ran.code, ran.err);
     text(&daemon, "process_kill", json!({ "processId": id }), &[]);
-    assert_eq!(exec(&daemon, "echo yes"), "yes");
+    // The place is free once the daemon has reaped the command, which may be after the answer.
+    let said = (0..500).map(|_| exec(&daemon, "echo yes")).find(|said| !said.contains(why));
+    assert_eq!(said.as_deref(), Some("yes"));
     assert_eq!(daemon.end().0, 0);
 }
