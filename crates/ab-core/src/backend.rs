@@ -4,6 +4,7 @@
 //! is made; a handle made from another can do less, never more.
 
 mod exec;
+mod narrow;
 mod search;
 mod text;
 mod views;
@@ -21,7 +22,6 @@ use crate::call::{Actor, Verb};
 use crate::driver::{Driver, File, Info};
 use crate::error::{Error, Kind, Result};
 use crate::guard::{Guard, Guards, Refusal};
-use crate::guarded::Guarded;
 use crate::journal::Journal;
 use crate::life::{Closeable, Life, TrackId};
 use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
@@ -32,12 +32,13 @@ use crate::options::{
 };
 use crate::path::{PathRules, WsPath};
 use crate::recipe::Recipe;
-use crate::scoped::Scoped;
 use crate::search::{Found, Query};
+use crate::stack::Stack;
 use crate::status::{Status, StatusChange, Subscription};
 use crate::ticket::{Effect, Ticket};
 
 pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT, Said};
+pub use narrow::Narrow;
 pub use search::{GlobOptions, GrepOptions, Names, Node, Tree, TreeOptions};
 pub use text::{CHUNK, Chunks, LineRange, TextWindow, WINDOW_BYTES};
 pub use views::Overlaid;
@@ -48,7 +49,7 @@ const BATCH_CONCURRENCY: usize = 16;
 /// A workspace, whatever kind it is. Cheap to clone; clones share one life.
 #[derive(Clone)]
 pub struct Backend {
-    driver: Arc<dyn Driver>,
+    stack: Stack,
     rules: Arc<PathRules>,
     actor: Actor,
     life: Arc<Life>,
@@ -93,35 +94,9 @@ impl Backend {
         let life = Life::root(driver.clone());
         let Assembly { actor, guards, recipe } = assembly;
         let guards: Arc<[Arc<dyn Guard>]> = guards.in_order().into();
-        let driver = guarded(driver, &actor, &guards);
+        let stack = Stack::base(driver).guarded(&actor, guards.clone());
         let recipe = recipe.filter(|_| guards.is_empty());
-        Self { driver, rules: Arc::new(rules), actor, life, guards, mounts: None, recipe }
-    }
-
-    /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
-    /// through it, not even by a link.
-    pub fn scope(&self, path: &str, options: ScopeOptions) -> Result<Backend> {
-        let prefix = self.parse(Verb::Stat, path)?;
-        let bare = options.env.is_empty() && options.journal.is_none();
-        let recipe = self.recipe.as_ref().filter(|_| bare).map(|recipe| recipe.inside(&prefix));
-        let scoped = Arc::new(Scoped::new(self.driver.clone(), &prefix, options.env));
-        let guards = Guards { journal: options.journal, ..Guards::default() };
-        let derived = self.derive(scoped, self.rules.scoped(&prefix), guards);
-        Ok(Backend { recipe, ..derived })
-    }
-
-    /// A handle on a view over this one: its calls meet its own guards first, then these.
-    fn derive(&self, view: Arc<dyn Driver>, rules: PathRules, guards: Guards) -> Backend {
-        let own = guards.in_order();
-        Backend {
-            driver: guarded(view, &self.actor, &own),
-            rules: Arc::new(rules),
-            actor: self.actor.clone(),
-            life: Life::scope(&self.life),
-            guards: own.into_iter().chain(self.guards.iter().cloned()).collect(),
-            mounts: None,
-            recipe: None,
-        }
+        Self { stack, rules: Arc::new(rules), actor, life, guards, mounts: None, recipe }
     }
 
     /// The same handle for views that live elsewhere and hold this workspace over a connection:
@@ -129,6 +104,10 @@ impl Backend {
     pub fn for_remote_views(&self) -> Backend {
         let rules = Arc::new((*self.rules).clone().with_reserved_names());
         Backend { rules, ..self.clone() }
+    }
+
+    fn driver(&self) -> &Arc<dyn Driver> {
+        self.stack.driver()
     }
 
     /// How somebody else opens the same workspace, where that can be said.
@@ -142,7 +121,7 @@ impl Backend {
     }
 
     pub fn info(&self) -> Info {
-        self.driver.info()
+        self.driver().info()
     }
 
     pub fn actor(&self) -> &Actor {
@@ -160,7 +139,7 @@ impl Backend {
 
     pub async fn read_with(&self, path: &str, options: ReadOptions) -> Result<Content> {
         let path = self.parse(Verb::Read, path)?;
-        self.driver.read(&path, options).await
+        self.driver().read(&path, options).await
     }
 
     /// Reads several files; the answers are in the order of the paths, each on its own.
@@ -180,7 +159,7 @@ impl Backend {
         options: WriteOptions,
     ) -> Result<Stat> {
         let path = self.parse(Verb::Write, path)?;
-        self.driver.write(&path, body.into().0, options).await
+        self.driver().write(&path, body.into().0, options).await
     }
 
     /// Writes several files; the answers are in the order of the files, each on its own. Two
@@ -195,7 +174,7 @@ impl Backend {
 
     pub async fn open(&self, path: &str, options: OpenOptions) -> Result<Box<dyn File>> {
         let path = self.parse(Verb::Open, path)?;
-        let inner = self.driver.open(&path, options).await?;
+        let inner = self.driver().open(&path, options).await?;
         Ok(Box::new(LivingFile { inner, life: self.life.clone() }))
     }
 
@@ -203,7 +182,7 @@ impl Backend {
     /// [`list`](Self::list) with a limit.
     pub async fn readdir(&self, path: &str) -> Result<Vec<String>> {
         let parsed = self.parse(Verb::List, path)?;
-        let listing = self.driver.list(&parsed, ListOptions::default()).await?;
+        let listing = self.driver().list(&parsed, ListOptions::default()).await?;
         if listing.truncated.is_some() {
             let message = format!("more than {} entries", listing.entries.len());
             return Err(Error::on(Verb::List, &parsed, Kind::TooLarge, message)
@@ -214,19 +193,19 @@ impl Backend {
 
     pub async fn list(&self, path: &str, options: ListOptions) -> Result<Listing> {
         let path = self.parse(Verb::List, path)?;
-        self.driver.list(&path, options).await
+        self.driver().list(&path, options).await
     }
 
     /// Finds names or text, where the driver can search.
     pub async fn search(&self, query: &Query) -> Result<Found> {
         self.life.check(Verb::Search)?;
-        self.driver.search(query).await
+        self.driver().search(query).await
     }
 
     /// Makes a directory and its parents; one that is there is fine.
     pub async fn mkdir(&self, path: &str) -> Result<()> {
         let path = self.parse(Verb::Mkdir, path)?;
-        self.driver.create_dir(&path).await
+        self.driver().create_dir(&path).await
     }
 
     /// Whether something is there. A link that leads nowhere is not.
@@ -244,12 +223,12 @@ impl Backend {
 
     pub async fn stat_with(&self, path: &str, options: StatOptions) -> Result<Stat> {
         let path = self.parse(Verb::Stat, path)?;
-        self.driver.stat(&path, options).await
+        self.driver().stat(&path, options).await
     }
 
     pub async fn rm(&self, path: &str, options: RemoveOptions) -> Result<Removed> {
         let path = self.parse(Verb::Delete, path)?;
-        self.driver.remove(&path, options).await
+        self.driver().remove(&path, options).await
     }
 
     /// Moves a file or directory; something at `to` is an error.
@@ -265,35 +244,35 @@ impl Backend {
     ) -> Result<Renamed> {
         let from = self.parse(Verb::Rename, from)?;
         let to = self.parse(Verb::Rename, to)?;
-        self.driver.rename(&from, &to, options).await
+        self.driver().rename(&from, &to, options).await
     }
 
     /// Makes an empty file unless something is there.
     pub async fn touch(&self, path: &str) -> Result<Stat> {
         let path = self.parse(Verb::Touch, path)?;
         let options = WriteOptions { mode: WriteMode::CreateIfMissing, ..WriteOptions::default() };
-        self.driver.write(&path, Bytes::new(), options).await
+        self.driver().write(&path, Bytes::new(), options).await
     }
 
     pub async fn set_attributes(&self, path: &str, attributes: Attributes) -> Result<Stat> {
         let path = self.parse(Verb::SetAttributes, path)?;
-        self.driver.set_attributes(&path, attributes).await
+        self.driver().set_attributes(&path, attributes).await
     }
 
     pub async fn read_link(&self, path: &str) -> Result<String> {
         let path = self.parse(Verb::ReadLink, path)?;
-        self.driver.read_link(&path).await
+        self.driver().read_link(&path).await
     }
 
     /// Makes a link at `path` that leads to `target`.
     pub async fn symlink(&self, path: &str, target: &str) -> Result<()> {
         let path = self.parse(Verb::Symlink, path)?;
-        self.driver.symlink(&path, target).await
+        self.driver().symlink(&path, target).await
     }
 
     pub async fn space(&self) -> Result<Space> {
         self.life.check(Verb::Space)?;
-        self.driver.space().await
+        self.driver().space().await
     }
 
     pub fn status(&self) -> Status {
@@ -311,14 +290,14 @@ impl Backend {
     /// Connects where that means something; elsewhere it is done already.
     pub async fn connect(&self) -> Result<()> {
         self.life.check(Verb::Connect)?;
-        self.driver.connect().await
+        self.driver().connect().await
     }
 
     /// Whether a call that failed with a [ticket](Error::ticket) took effect. Asks over a new
     /// connection where there is none.
     pub async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
         self.life.check(Verb::Connect)?;
-        self.driver.outcome(ticket).await
+        self.driver().outcome(ticket).await
     }
 
     /// Hands over something to be closed on [`destroy`](Self::destroy), last in first out. Scopes
@@ -349,13 +328,6 @@ impl Backend {
             error
         })
     }
-}
-
-fn guarded(driver: Arc<dyn Driver>, actor: &Actor, guards: &[Arc<dyn Guard>]) -> Arc<dyn Driver> {
-    if guards.is_empty() {
-        return driver;
-    }
-    Arc::new(Guarded::new(driver, actor.clone(), guards.to_vec()))
 }
 
 impl fmt::Debug for Backend {

@@ -36,8 +36,8 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    pub(crate) fn new(inner: Arc<dyn Driver>, actor: Actor, guards: Vec<Arc<dyn Guard>>) -> Self {
-        Self { inner, actor, guards: guards.into() }
+    pub(crate) fn new(inner: Arc<dyn Driver>, actor: Actor, guards: Arc<[Arc<dyn Guard>]>) -> Self {
+        Self { inner, actor, guards }
     }
 
     fn call<'a>(&'a self, verb: Verb, path: &'a WsPath) -> Call<'a> {

@@ -31,6 +31,7 @@ mod recipe;
 mod restricted;
 mod scoped;
 pub mod search;
+mod stack;
 pub mod status;
 mod ticket;
 mod transfer;
@@ -39,8 +40,8 @@ pub use approval::{
     Answer, ApprovalId, Approver, Asked, AskedCall, DenyAll, Digest, Origin, Verdict,
 };
 pub use backend::{
-    Assembly, Backend, Body, ExecOptions, ExecOutput, LineRange, Overlaid, Said, ScopeOptions,
-    TextWindow,
+    Assembly, Backend, Body, ExecOptions, ExecOutput, LineRange, Narrow, Overlaid, Said,
+    ScopeOptions, TextWindow,
 };
 pub use call::{Actor, Call, Outcome, Verb};
 pub use command_limit::CommandLimit;

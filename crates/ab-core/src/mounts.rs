@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::call::Verb;
+use crate::call::{Actor, Verb};
 use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
@@ -31,6 +31,7 @@ use crate::options::{
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, IgnoreFiles, Query};
+use crate::stack::Stack;
 use crate::status::StatusHub;
 use crate::ticket::{Effect, Ticket};
 
@@ -41,7 +42,7 @@ const HOLDS_A_MOUNT: &str = "it holds a mount";
 
 #[derive(Debug)]
 pub(crate) struct Mounts {
-    base: Arc<dyn Driver>,
+    base: Stack,
     /// In path order.
     mounts: Vec<Mount>,
     /// Where the base is mounted, so to speak.
@@ -52,13 +53,13 @@ pub(crate) struct Mounts {
 #[derive(Clone, Debug)]
 pub(crate) struct Mount {
     pub(crate) point: WsPath,
-    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) stack: Stack,
     /// Of the handle that was mounted: what its owner has ended is not served here either.
     pub(crate) life: Arc<Life>,
 }
 
 impl Mounts {
-    pub(crate) fn new(base: Arc<dyn Driver>, mount: Mount) -> Result<Self> {
+    pub(crate) fn new(base: Stack, mount: Mount) -> Result<Self> {
         Self { base, mounts: Vec::new(), root: WsPath::root() }.with(mount)
     }
 
@@ -79,6 +80,13 @@ impl Mounts {
         Ok(Self { base: self.base.clone(), mounts, root: WsPath::root() })
     }
 
+    /// The same view for another actor.
+    pub(crate) fn acting_as(&self, actor: &Actor) -> Self {
+        let again = |mount: &Mount| Mount { stack: mount.stack.acting_as(actor), ..mount.clone() };
+        let mounts = self.mounts.iter().map(again).collect();
+        Self { base: self.base.acting_as(actor), mounts, root: WsPath::root() }
+    }
+
     /// Who owns `path`, if it is still alive.
     fn part(&self, verb: Verb, path: &WsPath) -> Result<Part<'_>> {
         let part = self.owner(path);
@@ -93,7 +101,7 @@ impl Mounts {
     }
 
     fn base_part(&self) -> Part<'_> {
-        Part { driver: &*self.base, point: &self.root, life: None }
+        Part { driver: &**self.base.driver(), point: &self.root, life: None }
     }
 
     fn parts(&self) -> impl Iterator<Item = Part<'_>> {
@@ -130,7 +138,7 @@ impl Mounts {
             modified: SystemTime::UNIX_EPOCH,
             accessed: None,
             created: None,
-            mode: self.base.info().capabilities.modes.then_some(0o755),
+            mode: self.base.driver().info().capabilities.modes.then_some(0o755),
             version: Version::new(0),
         }
     }
@@ -312,7 +320,7 @@ impl Driver for Mounts {
 
     /// The room in the base; each mount has its own.
     async fn space(&self) -> Result<Space> {
-        self.base.space().await
+        self.base.driver().space().await
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
@@ -328,7 +336,7 @@ impl Driver for Mounts {
     }
 
     fn info(&self) -> Info {
-        let base = self.base.info();
+        let base = self.base.driver().info();
         let everywhere = |a: Capabilities, b: Capabilities| Capabilities {
             // A command runs in the part that owns its directory, which is the base's unless said.
             exec: a.exec,
@@ -345,17 +353,17 @@ impl Driver for Mounts {
         let capabilities = self
             .mounts
             .iter()
-            .map(|mount| mount.driver.info().capabilities)
+            .map(|mount| mount.stack.driver().info().capabilities)
             .fold(base.capabilities, everywhere);
         Info { kind: BackendKind::Mounts, root_aliases: base.root_aliases, capabilities }
     }
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {
-        self.base.effective_policy().await
+        self.base.driver().effective_policy().await
     }
 
     fn status(&self) -> &StatusHub {
-        self.base.status()
+        self.base.driver().status()
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {

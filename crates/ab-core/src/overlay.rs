@@ -32,7 +32,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 
-use crate::call::Verb;
+use crate::call::{Actor, Verb};
 use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, Kind, Result};
@@ -45,6 +45,7 @@ use crate::options::{
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
+use crate::stack::Stack;
 use crate::status::StatusHub;
 use crate::ticket::{Effect, Ticket};
 
@@ -61,6 +62,8 @@ const OPEN: u32 = 0o700;
 pub(crate) struct Overlay {
     lower: Arc<dyn Driver>,
     upper: Arc<dyn Driver>,
+    /// The same two with their own layers.
+    stacks: (Stack, Stack),
     /// Of the handle that became the upper layer.
     upper_life: Arc<Life>,
     capabilities: Capabilities,
@@ -71,6 +74,12 @@ pub(crate) struct Overlay {
     has_links: bool,
     /// Whether the upper layer has empty directories; if not, keepers make them.
     has_real_dirs: bool,
+    /// Shared with the views of the same overlay for other actors.
+    locks: Arc<Locks>,
+}
+
+/// What keeps changes of one overlay from meeting each other.
+struct Locks {
     /// Shared by changes of one file, alone for changes of the tree.
     tree: RwLock<()>,
     /// By path: changes of one file take turns.
@@ -80,11 +89,24 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    pub(crate) fn new(
-        lower: Arc<dyn Driver>,
-        upper: Arc<dyn Driver>,
-        upper_life: Arc<Life>,
-    ) -> Self {
+    pub(crate) fn new(lower: Stack, upper: Stack, upper_life: Arc<Life>) -> Self {
+        let locks = Locks {
+            tree: RwLock::default(),
+            files: [const { Mutex::const_new(()) }; STRIPES],
+            turns: AtomicU64::new(0),
+        };
+        Self::with_locks((lower, upper), upper_life, Arc::new(locks))
+    }
+
+    /// The same overlay for another actor.
+    pub(crate) fn acting_as(&self, actor: &Actor) -> Self {
+        let (lower, upper) = &self.stacks;
+        let stacks = (lower.acting_as(actor), upper.acting_as(actor));
+        Self::with_locks(stacks, self.upper_life.clone(), self.locks.clone())
+    }
+
+    fn with_locks(stacks: (Stack, Stack), upper_life: Arc<Life>, locks: Arc<Locks>) -> Self {
+        let (lower, upper) = (stacks.0.driver().clone(), stacks.1.driver().clone());
         let (below, above) = (lower.info(), upper.info());
         let (l, u) = (below.capabilities, above.capabilities);
         let capabilities = Capabilities {
@@ -106,15 +128,14 @@ impl Overlay {
         Self {
             lower,
             upper,
+            stacks,
             upper_life,
             capabilities,
             root_aliases: below.root_aliases,
             link_roots,
             has_links: l.links || u.links,
             has_real_dirs: u.empty_dirs,
-            tree: RwLock::default(),
-            files: [const { Mutex::const_new(()) }; STRIPES],
-            turns: AtomicU64::new(0),
+            locks,
         }
     }
 
@@ -140,9 +161,9 @@ impl Overlay {
     async fn turn(&self, path: &WsPath) -> (Turn<'_>, u64) {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
-        let held = self.files[hasher.finish() as usize % STRIPES].lock().await;
-        let before = self.turns.fetch_add(1, Ordering::AcqRel);
-        (Turn { _held: held, turns: &self.turns }, before)
+        let held = self.locks.files[hasher.finish() as usize % STRIPES].lock().await;
+        let before = self.locks.turns.fetch_add(1, Ordering::AcqRel);
+        (Turn { _held: held, turns: &self.locks.turns }, before)
     }
 }
 

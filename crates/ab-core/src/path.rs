@@ -287,9 +287,10 @@ impl fmt::Debug for WsPath {
 }
 
 /// How forgiving the parser is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
     /// Absolute paths are taken from the root, inner `..` is resolved, an escape is refused.
+    #[default]
     Lenient,
     /// For the operations protocol: relative only, no `..` anywhere, at most 255 characters.
     Strict,
@@ -335,6 +336,12 @@ impl PathRules {
 
     pub fn strict() -> Self {
         Self { style: Style::Strict, ..Self::lenient() }
+    }
+
+    /// The same rules, for texts that are read strictly.
+    pub fn strictly(mut self) -> Self {
+        self.style = Style::Strict;
+        self
     }
 
     pub fn on(mut self, platform: Platform) -> Self {

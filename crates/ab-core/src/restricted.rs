@@ -1,9 +1,10 @@
-//! The view that hides paths and keeps others from being changed.
+//! The view that hides paths, keeps others from being changed, and gives variables to commands.
 //!
 //! It decides what the names of a call say. Every path goes on with the restrictions as its rules, so
 //! that the driver, which follows the links, decides the same of what it has opened. For commands
 //! they travel with the request, and the sandbox makes walls of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -31,17 +32,16 @@ pub const MAX_RESTRICTIONS: usize = 256;
 pub(crate) struct Restricted {
     inner: Arc<dyn Driver>,
     restrictions: Restrictions,
+    env: BTreeMap<String, String>,
     rules: Arc<AccessRules>,
 }
 
-impl From<Restricted> for Arc<dyn Driver> {
-    fn from(restricted: Restricted) -> Self {
-        Arc::new(restricted)
-    }
-}
-
 impl Restricted {
-    pub(crate) fn new(inner: Arc<dyn Driver>, restrictions: Restrictions) -> Result<Self> {
+    pub(crate) fn new(
+        inner: Arc<dyn Driver>,
+        restrictions: Restrictions,
+        env: BTreeMap<String, String>,
+    ) -> Result<Self> {
         let refused =
             |message: String| Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
         let Restrictions { hidden, read_only, binds } = &restrictions;
@@ -55,7 +55,13 @@ impl Restricted {
             return refused(format!("the directory to bind is not absolute: '{}'", bind.path));
         }
         let rules = Arc::new(AccessRules::new(hidden, read_only));
-        Ok(Self { inner, restrictions, rules })
+        Ok(Self { inner, restrictions, env, rules })
+    }
+
+    /// The same restrictions on the same workspace, reached through another driver.
+    pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
+        let (restrictions, env) = (self.restrictions.clone(), self.env.clone());
+        Self { inner, restrictions, env, rules: self.rules.clone() }
     }
 
     /// The path with the rules, if it may be looked at.
@@ -173,6 +179,9 @@ impl Driver for Restricted {
     async fn exec(&self, mut request: ExecRequest) -> Result<Process> {
         request.cwd = self.look(Verb::Exec, &request.cwd)?;
         request.restrictions = request.restrictions.and(self.restrictions.clone());
+        for (name, value) in &self.env {
+            request.env.entry(name.clone()).or_insert_with(|| value.clone());
+        }
         self.inner.exec(request).await
     }
 

@@ -35,7 +35,8 @@ pub(crate) struct Scoped {
     /// Fenced at its own end.
     prefix: WsPath,
     env: BTreeMap<String, String>,
-    root_made: OnceCell<()>,
+    /// Shared with the views of the same scope for other actors.
+    root_made: Arc<OnceCell<()>>,
 }
 
 impl Scoped {
@@ -44,7 +45,13 @@ impl Scoped {
         prefix: &WsPath,
         env: BTreeMap<String, String>,
     ) -> Self {
-        Self { inner, prefix: prefix.clone().fenced(), env, root_made: OnceCell::new() }
+        Self { inner, prefix: prefix.clone().fenced(), env, root_made: Arc::default() }
+    }
+
+    /// The same scope of the same workspace, reached through another driver.
+    pub(crate) fn over(&self, inner: Arc<dyn Driver>) -> Self {
+        let (prefix, env) = (self.prefix.clone(), self.env.clone());
+        Self { inner, prefix, env, root_made: self.root_made.clone() }
     }
 
     fn outward(&self, path: &WsPath) -> Result<WsPath> {

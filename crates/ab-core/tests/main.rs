@@ -17,6 +17,7 @@ mod life;
 mod memory;
 mod model;
 mod mounts;
+mod narrow;
 mod overlay;
 mod paths;
 mod restricted;

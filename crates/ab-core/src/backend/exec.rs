@@ -9,12 +9,10 @@ use super::Backend;
 use crate::call::Verb;
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
-use crate::guard::Guards;
 use crate::process::{
     Cause, Channel, Command, ExecLimits, ExecRequest, Exit, Lifetime, Process, ProcessId,
-    ProcessInfo, Restrictions, Stdin,
+    ProcessInfo, Stdin,
 };
-use crate::restricted::Restricted;
 
 /// Bytes of each channel that `exec` keeps unless told otherwise.
 pub const MAX_OUTPUT: usize = 16 * 1024 * 1024;
@@ -188,7 +186,7 @@ impl Backend {
             let line = request.command.line();
             return Err(failure(Code::EmptyCommand, Kind::Invalid, &line, "the command is empty"));
         }
-        self.driver.exec(request).await
+        self.driver().exec(request).await
     }
 
     /// Starts a command that stays: it lives in the workspace's table until it ends or is ended,
@@ -201,31 +199,19 @@ impl Backend {
     /// The processes that were started detached in this workspace or scope.
     pub async fn processes(&self) -> Result<Vec<ProcessInfo>> {
         self.life.check(Verb::Processes)?;
-        self.driver.processes().await
+        self.driver().processes().await
     }
 
     /// Follows a detached process from a sequence number on.
     pub async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
         self.life.check(Verb::Attach)?;
-        self.driver.attach(id, from).await
+        self.driver().attach(id, from).await
     }
 
     /// What is in force for the commands of this handle, and how that is known.
     pub async fn effective_policy(&self) -> Result<EffectivePolicy> {
         self.life.check(Verb::Exec)?;
-        self.driver.effective_policy().await
-    }
-
-    /// A handle through which some paths are hidden or read-only, for files and for commands, and
-    /// whose commands may see other directories of the host. What this handle is restricted to,
-    /// the new one is too.
-    ///
-    /// For commands the kernel sees to it where isolation is real;
-    /// [`effective_policy`](Self::effective_policy) says where it is not.
-    pub fn restrict(&self, restrictions: Restrictions) -> Result<Backend> {
-        self.life.check(Verb::Stat)?;
-        let restricted = Restricted::new(self.driver.clone(), restrictions)?;
-        Ok(self.derive(restricted.into(), (*self.rules).clone(), Guards::default()))
+        self.driver().effective_policy().await
     }
 }
 

@@ -133,7 +133,7 @@ impl Backend {
             ignore_files: options.ignore_files,
             limits: options.limits,
         };
-        let found = self.driver.search(&query).await?;
+        let found = self.driver().search(&query).await?;
         let entries = found.matches.into_iter().filter_map(|found| match found {
             Match::Name(entry) => Some(entry),
             Match::Line { .. } | Match::File { .. } | Match::Count { .. } => None,
@@ -167,7 +167,7 @@ impl Backend {
             ignore_files: options.ignore_files,
             limits: options.limits,
         };
-        self.driver.search(&query).await
+        self.driver().search(&query).await
     }
 
     /// The names of a directory and of those below it, nested.
@@ -179,7 +179,7 @@ impl Backend {
                 limit: options.limit,
                 ..ListOptions::default()
             };
-            let listing = self.driver.list(&root, list).await?;
+            let listing = self.driver().list(&root, list).await?;
             (listing.entries, listing.truncated, listing.problems)
         } else {
             let names = self.names_below(path, &options).await?;

@@ -85,7 +85,7 @@ impl Backend {
     /// Reads a file as UTF-8.
     pub async fn read_text(&self, path: &str) -> Result<String> {
         let parsed = self.parse(Verb::Read, path)?;
-        let content = self.driver.read(&parsed, ReadOptions::default()).await?;
+        let content = self.driver().read(&parsed, ReadOptions::default()).await?;
         utf8(Verb::Read, &parsed, content.bytes)
     }
 
@@ -128,7 +128,7 @@ impl Backend {
         let parsed = self.parse(Verb::Write, path)?;
         let mut rounds = 0;
         loop {
-            let content = self.driver.read(&parsed, ReadOptions::default()).await?;
+            let content = self.driver().read(&parsed, ReadOptions::default()).await?;
             if options.expect.is_some_and(|expected| expected != content.stat.version) {
                 let message = "the file is not the expected version";
                 return Err(Error::on(Verb::Write, &parsed, Kind::Conflict, message));
@@ -148,7 +148,7 @@ impl Backend {
                 expect: Some(content.stat.version),
                 ..WriteOptions::default()
             };
-            match self.driver.write(&parsed, applied.text.clone().into(), write).await {
+            match self.driver().write(&parsed, applied.text.clone().into(), write).await {
                 Ok(stat) => return Ok(done(Some(stat))),
                 Err(error)
                     if error.kind() == Kind::Conflict

@@ -7,9 +7,9 @@ use super::Backend;
 use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::error::{Code, Error, Kind, Result};
-use crate::guard::Guards;
 use crate::mounts::{Mount, Mounts};
 use crate::overlay::{Change, Overlay};
+use crate::stack::Stack;
 
 impl Backend {
     /// A handle on this workspace with another one at `path`. Further mounts are made from the
@@ -22,12 +22,12 @@ impl Backend {
     pub fn mount(&self, path: &str, other: &Backend) -> Result<Backend> {
         let point = self.parse(Verb::Stat, path)?;
         other.life.check(Verb::Stat)?;
-        let mount = Mount { point, driver: other.driver.clone(), life: other.life.clone() };
+        let mount = Mount { point, stack: other.stack.clone(), life: other.life.clone() };
         let mounts = Arc::new(match &self.mounts {
             Some(mounts) => mounts.with(mount)?,
-            None => Mounts::new(self.driver.clone(), mount)?,
+            None => Mounts::new(self.stack.clone(), mount)?,
         });
-        let derived = self.derive(mounts.clone(), (*self.rules).clone(), Guards::default());
+        let derived = self.viewed(Stack::mounted(mounts.clone()));
         Ok(Backend { mounts: Some(mounts), ..derived })
     }
 
@@ -47,12 +47,12 @@ impl Backend {
         if upper.info().kind == BackendKind::Overlay {
             return refused("an overlay cannot be the upper layer of another");
         }
-        if Arc::ptr_eq(&self.driver, &upper.driver) {
+        if Arc::ptr_eq(self.driver(), upper.driver()) {
             return refused("a workspace cannot be laid over itself");
         }
-        let (lower, life) = (self.driver.clone(), upper.life.clone());
-        let overlay = Arc::new(Overlay::new(lower, upper.driver.clone(), life));
-        let backend = self.derive(overlay.clone(), (*self.rules).clone(), Guards::default());
+        let (lower, life) = (self.stack.clone(), upper.life.clone());
+        let overlay = Arc::new(Overlay::new(lower, upper.stack.clone(), life));
+        let backend = self.viewed(Stack::overlaid(overlay.clone()));
         Ok(Overlaid { backend, overlay })
     }
 }

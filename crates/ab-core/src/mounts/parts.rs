@@ -24,7 +24,7 @@ pub(super) struct Part<'a> {
 
 impl<'a> Part<'a> {
     pub(super) fn of(mount: &'a Mount) -> Self {
-        Self { driver: &*mount.driver, point: &mount.point, life: Some(&mount.life) }
+        Self { driver: &**mount.stack.driver(), point: &mount.point, life: Some(&mount.life) }
     }
 
     /// Fails when the workspace's owner has ended it.

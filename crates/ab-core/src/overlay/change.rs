@@ -31,7 +31,7 @@ impl Overlay {
         content: Bytes,
         options: WriteOptions,
     ) -> Result<Stat> {
-        let _tree = self.tree.read().await;
+        let _tree = self.locks.tree.read().await;
         let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
         must_be_file(verb, path, spot.kind())?;
         let below = match (&spot.upper, &spot.lower) {
@@ -73,7 +73,7 @@ impl Overlay {
     ) -> Result<Box<dyn File>> {
         let verb = Verb::Open;
         let (spot, inner) = if options.changes() {
-            let _tree = self.tree.read().await;
+            let _tree = self.locks.tree.read().await;
             let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
             let file = self.open_to_change(path, &spot, options).await?;
             (spot, file)
@@ -134,7 +134,7 @@ impl Overlay {
             }
             Some(_) | None => {}
         }
-        let _tree = self.tree.read().await;
+        let _tree = self.locks.tree.read().await;
         let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
         let now = named(verb, path, self.describe(&spot).await)?;
         let now = now.ok_or_else(|| missing(verb, path))?;
@@ -161,7 +161,7 @@ impl Overlay {
         if !self.capabilities.links {
             return self.lacks(verb);
         }
-        let _tree = self.tree.read().await;
+        let _tree = self.locks.tree.read().await;
         let (_turn, spot) = self.file_turn(verb, path, Links::Keep).await?;
         if spot.kind().is_some() {
             return Err(exists(verb, path));
@@ -172,7 +172,7 @@ impl Overlay {
 
     pub(super) async fn make_dir(&self, path: &WsPath) -> Result<()> {
         let verb = Verb::Mkdir;
-        let _tree = self.tree.read().await;
+        let _tree = self.locks.tree.read().await;
         let spot = self.look_to_change(verb, path, Links::Follow).await?;
         match spot.kind() {
             Some(FileKind::Dir) => Ok(()),
@@ -186,7 +186,7 @@ impl Overlay {
 
     pub(super) async fn take_away(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
         let verb = Verb::Delete;
-        let _tree = self.tree.write().await;
+        let _tree = self.locks.tree.write().await;
         let spot = match self.look_to_displace(verb, path).await {
             Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
                 return Ok(Removed::default());
@@ -332,7 +332,7 @@ impl Overlay {
             let (turn, _) = self.turn(path).await;
             return Ok((turn, self.look_to_change(verb, path, last).await?));
         }
-        let before = self.turns.load(Ordering::Acquire);
+        let before = self.locks.turns.load(Ordering::Acquire);
         let spot = self.look_to_change(verb, path, last).await?;
         let (turn, begun_or_ended) = self.turn(&spot.path).await;
         match begun_or_ended == before {

@@ -39,7 +39,7 @@ impl Overlay {
     /// Makes the lower layer what the overlay shows, and empties the upper one.
     pub(crate) async fn commit(&self) -> Result<()> {
         self.alive(Verb::Write)?;
-        let _tree = self.tree.write().await;
+        let _tree = self.locks.tree.write().await;
         let mut steps = vec![Step::Enter(WsPath::root(), Release::AtOnce)];
         while let Some(step) = steps.pop() {
             match step {
@@ -55,7 +55,7 @@ impl Overlay {
     /// Empties the upper layer, so that the lower one shows again as it is.
     pub(crate) async fn discard(&self) -> Result<()> {
         self.alive(Verb::Delete)?;
-        let _tree = self.tree.write().await;
+        let _tree = self.locks.tree.write().await;
         let UpperDir { entries, whiteouts, silent, .. } =
             self.upper_dir(&WsPath::root(), Detail::Kind).await?;
         let names = entries.into_iter().map(|entry| entry.path);

@@ -72,7 +72,7 @@ impl Overlay {
     /// Every change, in path order.
     pub(crate) async fn diff(&self) -> Result<Vec<Change>> {
         self.alive(Verb::List)?;
-        let _tree = self.tree.write().await;
+        let _tree = self.locks.tree.write().await;
         let mut differ = Differ { overlay: self, changes: Vec::new(), text: 0 };
         let mut dirs = vec![(WsPath::root(), Below::Shows)];
         while let Some((path, below)) = dirs.pop() {

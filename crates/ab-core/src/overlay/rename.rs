@@ -22,7 +22,7 @@ impl Overlay {
         to: &WsPath,
         options: RenameOptions,
     ) -> Result<Renamed> {
-        let _tree = self.tree.write().await;
+        let _tree = self.locks.tree.write().await;
         let source = self.look_to_displace(VERB, from).await?;
         let Some(kind) = source.kind() else { return Err(missing(VERB, from)) };
         if from == to {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_core::Backend;
+use ab_core::{Actor, Backend};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use rmcp::model::{ClientJsonRpcMessage, ErrorCode};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -26,6 +26,8 @@ pub(crate) struct Sessions {
 struct Bond {
     /// The names of the root that it was begun with, which no other part of the workspace has.
     roots: Vec<String>,
+    /// Who began it. Session ids are no credentials.
+    actor: Actor,
     returned: Returned,
 }
 
@@ -59,7 +61,11 @@ impl Sessions {
         let alive = self.kept.sessions.read().await;
         let mut bonds = lock(&self.bonds);
         bonds.retain(|id, _| alive.contains_key(id.as_str()));
-        let bond = Bond { roots: backend.info().root_aliases, returned: Returned::default() };
+        let bond = Bond {
+            roots: backend.info().root_aliases,
+            actor: backend.actor().clone(),
+            returned: Returned::default(),
+        };
         bonds.insert(id.to_owned(), bond);
     }
 
@@ -75,7 +81,8 @@ impl Sessions {
             Some(ClientJsonRpcMessage::Request(request)) => Some(&request.id),
             _ => None,
         };
-        let bond = self.bond(named).await.ok_or_else(|| {
+        let own = |bond: &Bond| bond.actor == *backend.actor();
+        let bond = self.bond(named).await.filter(own).ok_or_else(|| {
             plainly(StatusCode::NOT_FOUND, "Not Found: there is no such session, or it has ended")
         })?;
         if bond.roots != backend.info().root_aliases {

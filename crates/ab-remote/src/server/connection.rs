@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ab_core::Backend;
 use ab_core::environment::CodeVariables;
 use ab_core::process::Control;
+use ab_core::{Backend, Narrow, Principal, PrincipalKind};
 use russh::keys::Certificate;
 use russh::server::{
     Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
@@ -302,6 +302,21 @@ impl Connection {
         }
     }
 
+    /// Accepts or refuses a user who has proved their name. Their name is the actor of the
+    /// connection from then on. Where any name is accepted, the name proves nothing and the actor
+    /// stays that of the handle, which the surface in front has bound.
+    fn let_in_as(&mut self, user: &str, yes: bool) -> Auth {
+        if yes && !self.settings.access.without_credentials() {
+            let person = Principal::new(PrincipalKind::Person, user);
+            match self.backend.narrow(Narrow::actor(person)) {
+                Ok(backend) => self.backend = backend,
+                // Only a destroyed workspace cannot be narrowed: there is nothing to let in to.
+                Err(_) => return self.let_in(false),
+            }
+        }
+        self.let_in(yes)
+    }
+
     /// Who is refused may try again in any way; russh would offer a method only once.
     fn let_in(&self, yes: bool) -> Auth {
         let methods = Some(self.settings.access.methods());
@@ -348,7 +363,8 @@ impl Handler for Connection {
     }
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Failure> {
-        Ok(self.let_in(self.settings.access.by_password(user, password)))
+        let known = self.settings.access.by_password(user, password);
+        Ok(self.let_in_as(user, known))
     }
 
     async fn auth_publickey_offered(
@@ -365,7 +381,8 @@ impl Handler for Connection {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, Failure> {
-        Ok(self.let_in(self.settings.access.by_key(user, key.public_key, key.algorithm)))
+        let known = self.settings.access.by_key(user, key.public_key, key.algorithm);
+        Ok(self.let_in_as(user, known))
     }
 
     async fn auth_openssh_certificate(

@@ -1,0 +1,122 @@
+//! Deriving handles: the one place where a handle is made from another.
+//!
+//! A derived handle can do less than the one it came from, never more: it has all the guards, the
+//! scope and the restrictions of that one, and its own in front of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Backend, ScopeOptions};
+use crate::call::{Actor, Verb};
+use crate::error::Result;
+use crate::guard::Guards;
+use crate::life::Life;
+use crate::path::{PathRules, Style, WsPath};
+use crate::process::Restrictions;
+use crate::restricted::Restricted;
+use crate::scoped::Scoped;
+use crate::stack::Stack;
+
+/// What a derived handle has less, and who acts through it. The default changes nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Narrow {
+    /// Who acts from here on, in every guard that a call meets: those of the handle that this one
+    /// comes from and those of mounted workspaces included. Absent: the same as before.
+    pub actor: Option<Actor>,
+    /// The directory that becomes the root. It is made on the first write. Nothing outside it can
+    /// be named, not even by a link.
+    pub scope: Option<WsPath>,
+    /// Variables for every command. A command's own variables win.
+    pub env: BTreeMap<String, String>,
+    /// Guards that calls meet first, with paths as the derived handle knows them.
+    pub guards: Guards,
+    /// Paths that are hidden or read-only, counted from the root of the derived handle.
+    pub restrictions: Restrictions,
+    /// How texts are read as paths. A strict handle stays strict.
+    pub paths: Style,
+}
+
+impl Narrow {
+    /// The same handle for another actor.
+    pub fn actor(actor: impl Into<Actor>) -> Self {
+        Self { actor: Some(actor.into()), ..Self::default() }
+    }
+
+    pub fn scope(path: WsPath) -> Self {
+        Self { scope: Some(path), ..Self::default() }
+    }
+}
+
+impl Backend {
+    /// A handle that can do what `narrow` leaves of this one. It lives as long as this one, and
+    /// destroying it ends nothing else.
+    pub fn narrow(&self, narrow: Narrow) -> Result<Backend> {
+        self.life.check(Verb::Stat)?;
+        let Narrow { actor, scope, env, guards, restrictions, paths } = narrow;
+        let bare = actor.is_none() && env.is_empty() && restrictions.is_empty();
+        let recipe = self.recipe.as_ref().filter(|_| bare);
+        let mut rules = match paths {
+            Style::Lenient => (*self.rules).clone(),
+            Style::Strict => (*self.rules).clone().strictly(),
+        };
+        let mut stack = match &actor {
+            Some(actor) => self.stack.acting_as(actor),
+            None => self.stack.clone(),
+        };
+        let mut recipe = recipe.cloned();
+        let mut own_env = env;
+        if let Some(prefix) = &scope {
+            let env = std::mem::take(&mut own_env);
+            let view = Arc::new(Scoped::new(stack.driver().clone(), prefix, env));
+            stack = stack.scoped(view);
+            rules = rules.scoped(prefix);
+            recipe = recipe.map(|recipe| recipe.inside(prefix));
+        }
+        if !restrictions.is_empty() || !own_env.is_empty() {
+            let view = Restricted::new(stack.driver().clone(), restrictions, own_env)?;
+            stack = stack.restricted(Arc::new(view));
+        }
+        let actor = actor.unwrap_or_else(|| self.actor.clone());
+        let derived = self.derive(stack, rules, actor, guards);
+        let recipe = recipe.filter(|_| derived.guards.is_empty());
+        Ok(Backend { recipe, ..derived })
+    }
+
+    /// A handle on a subdirectory, which is made on the first write. Nothing outside can be named
+    /// through it, not even by a link.
+    pub fn scope(&self, path: &str, options: ScopeOptions) -> Result<Backend> {
+        let scope = Some(self.parse(Verb::Stat, path)?);
+        let guards = Guards { journal: options.journal, ..Guards::default() };
+        self.narrow(Narrow { scope, env: options.env, guards, ..Narrow::default() })
+    }
+
+    /// A handle through which some paths are hidden or read-only, for files and for commands, and
+    /// whose commands may see other directories of the host. What this handle is restricted to,
+    /// the new one is too.
+    ///
+    /// For commands the kernel sees to it where isolation is real;
+    /// [`effective_policy`](Self::effective_policy) says where it is not.
+    pub fn restrict(&self, restrictions: Restrictions) -> Result<Backend> {
+        self.narrow(Narrow { restrictions, ..Narrow::default() })
+    }
+
+    /// A handle on a view over this one, without guards of its own.
+    pub(super) fn viewed(&self, view: Stack) -> Backend {
+        self.derive(view, (*self.rules).clone(), self.actor.clone(), Guards::default())
+    }
+
+    /// A handle on a view over this one: its calls meet its own guards first, then these.
+    fn derive(&self, view: Stack, rules: PathRules, actor: Actor, guards: Guards) -> Backend {
+        let own: Arc<[_]> = guards.in_order().into();
+        let guards = own.iter().chain(self.guards.iter()).cloned().collect();
+        Backend {
+            stack: view.guarded(&actor, own),
+            rules: Arc::new(rules),
+            actor,
+            life: Life::scope(&self.life),
+            guards,
+            mounts: None,
+            recipe: None,
+        }
+    }
+}
