@@ -12,7 +12,9 @@ use std::time::Duration;
 use ab_core::options::{Overwrite, RenameOptions};
 use ab_core::process::Command as Line;
 use agent_backend::remote::{Effect, Reconnection};
-use agent_backend::{Backend, Edit, EditOptions, Error, ExecOptions, RemoteConfig, Status};
+use agent_backend::{
+    Backend, Edit, EditOptions, Error, ExecOptions, Kind, RemoteConfig, Retry, Status,
+};
 
 use crate::daemon::Daemon;
 use crate::escapes::stands;
@@ -94,7 +96,7 @@ impl Writer {
             Err(error) => error,
         };
         self.seen.lost.fetch_add(1, Ordering::SeqCst);
-        assert!(error.retryable(), "{error}");
+        assert!(is_interrupted(&error), "{error}");
         let (Some(Effect::Unknown), Some(ticket)) = (error.effect(), error.ticket()) else {
             return error.effect().unwrap_or(Effect::NotApplied);
         };
@@ -102,7 +104,7 @@ impl Writer {
             // Who is asked may be killed as well, and then the next one is.
             match self.backend.outcome(ticket).await {
                 Ok(effect) => return effect,
-                Err(again) => assert!(again.retryable(), "{again}"),
+                Err(again) => assert_eq!(again.retry(), Retry::Safe, "{again}"),
             }
         }
     }
@@ -166,6 +168,11 @@ impl Writer {
     }
 }
 
+/// Whether the end of a daemon is the reason.
+fn is_interrupted(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Disconnected | Kind::Timeout)
+}
+
 /// The versions of the files that a writer works on.
 type State = [Option<u64>; 2];
 
@@ -175,7 +182,7 @@ async fn left_running(backend: &Backend, stage: &Stage, name: &str) {
     let request = backend.request(line, ExecOptions::default()).unwrap();
     // The client may still have to hear that the daemon before this one is gone.
     while let Err(error) = backend.start(request.clone()).await {
-        assert!(error.retryable(), "{error}");
+        assert!(is_interrupted(&error), "{error}");
     }
     comes("the command", || stage.path(name).exists() && held(stage, name) > 0);
 }

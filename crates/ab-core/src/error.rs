@@ -13,7 +13,7 @@ use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::path::WsPath;
 use crate::process::Exit;
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{Effect, Retry, Ticket};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -404,10 +404,18 @@ impl Error {
         self.0.fate.as_ref()?.1.as_ref()
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
-    pub fn retryable(&self) -> bool {
-        let by_kind = matches!(self.0.kind, Kind::Timeout | Kind::Disconnected | Kind::Conflict);
-        by_kind || self.0.passing
+    /// Whether the same call may be repeated. A call that was interrupted, changes something and
+    /// has no known effect is never repeated: it may have been done.
+    pub fn retry(&self) -> Retry {
+        let interrupted = matches!(self.0.kind, Kind::Timeout | Kind::Disconnected);
+        match &self.0.fate {
+            Some((Effect::Applied, _) | (Effect::Unknown, None)) => Retry::Never,
+            Some((Effect::Unknown, Some(ticket))) => Retry::AskFirst(ticket.clone()),
+            Some((Effect::NotApplied, _)) if interrupted => Retry::Safe,
+            _ if self.0.passing || self.0.kind == Kind::Conflict => Retry::Safe,
+            None if interrupted && !self.0.verb.is_some_and(Verb::modifies) => Retry::Safe,
+            _ => Retry::Never,
+        }
     }
 }
 
@@ -518,6 +526,30 @@ mod tests {
         let error = Error::unsupported(BackendKind::Memory, Verb::Exec);
         assert_eq!(error.to_string(), "exec: exec is not supported by a memory backend");
         assert_eq!((error.verb(), error.backend()), (Some(Verb::Exec), Some(BackendKind::Memory)));
+    }
+
+    #[test]
+    fn only_a_call_without_effect_is_safe_to_repeat() {
+        let error = |kind, verb| Error::new(Code::Timeout, kind, "").with_verb(verb);
+        let lost = || error(Kind::Disconnected, Verb::Write);
+        let ticket = Ticket::new("t");
+        for (error, expect) in [
+            (lost(), Retry::Never),
+            (lost().with_effect(Effect::Applied, None), Retry::Never),
+            (lost().with_effect(Effect::NotApplied, None), Retry::Safe),
+            (lost().with_effect(Effect::Unknown, None), Retry::Never),
+            (lost().with_effect(Effect::Unknown, Some(ticket.clone())), Retry::AskFirst(ticket)),
+            (error(Kind::Disconnected, Verb::Read), Retry::Safe),
+            (error(Kind::Timeout, Verb::Exec), Retry::Never),
+            (error(Kind::Timeout, Verb::Connect), Retry::Safe),
+            (Error::new(Code::Timeout, Kind::Timeout, ""), Retry::Safe),
+            (error(Kind::Conflict, Verb::Write), Retry::Safe),
+            (error(Kind::Unavailable, Verb::Exec), Retry::Never),
+            (error(Kind::Unavailable, Verb::Exec).passing(), Retry::Safe),
+            (error(Kind::Pending, Verb::Exec), Retry::Never),
+        ] {
+            assert_eq!(error.retry(), expect, "{error:?}");
+        }
     }
 
     #[test]

@@ -62,4 +62,4 @@ pub use principal::{Principal, PrincipalKind, Role, TenantId};
 pub use recipe::{Opens, Recipe};
 pub use restricted::MAX_RESTRICTIONS;
 pub use status::{Status, StatusChange, Subscription};
-pub use ticket::{Effect, Ticket};
+pub use ticket::{Effect, Retry, Ticket};

@@ -35,6 +35,18 @@ impl fmt::Display for Effect {
     }
 }
 
+/// Whether a failed call may be repeated as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// It would fail again, or it may have taken effect already.
+    Never,
+    /// It took no effect and may succeed later.
+    Safe,
+    /// The answer was lost. Ask [`Backend::outcome`](crate::Backend::outcome) by the ticket, and
+    /// repeat the call only if it was not applied.
+    AskFirst(Ticket),
+}
+
 /// Names a call to the driver that made it; means nothing to others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(String);

@@ -6,7 +6,8 @@ use ab_core::memory::MemoryOptions;
 use ab_core::options::{ReadOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest, Exit};
 use ab_core::{
-    Assembly, Backend, BackendKind, Code, Error, Guards, Kind, Memory, Result, ScopeOptions, Verb,
+    Assembly, Backend, BackendKind, Code, Error, Guards, Kind, Memory, Result, Retry, ScopeOptions,
+    Verb,
 };
 use ab_testkit::{Gate, GateAnswer, Log, Recording, Script};
 
@@ -157,7 +158,7 @@ async fn conflict() {
     backend.write("file", "two").await.unwrap();
     let expecting = WriteOptions { expect: Some(stale), ..WriteOptions::default() };
     let result = backend.write_with("file", "three", expecting).await;
-    assert!(provoked(result, "CONFLICT", Kind::Conflict).retryable());
+    assert_eq!(provoked(result, "CONFLICT", Kind::Conflict).retry(), Retry::Safe);
 }
 
 #[tokio::test]

@@ -49,8 +49,8 @@ pub use ab_core::{
     Call, Capabilities, Closeable, Code, Confines, Content, Control, Digest, Driver, Edit,
     EditOptions, Edited, EffectivePolicy, Entry, Error, ExecOptions, ExecOutput, File, FileKind,
     Guard, Guards, Info, Isolation, Kind, LineRange, Listing, Memory, MemoryOptions, Narrow,
-    Network, Opens, Origin, Outcome, PathRules, Principal, PrincipalKind, Recipe, Result, Role,
-    Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject, Subscription,
+    Network, Opens, Origin, Outcome, PathRules, Principal, PrincipalKind, Recipe, Result, Retry,
+    Role, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject, Subscription,
     TenantId, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver, edit, effective,
     error, guard, metadata, options, path, process, search, status,
 };

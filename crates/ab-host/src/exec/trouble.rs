@@ -238,7 +238,7 @@ mod tests {
             let unproven = Unproven::by_error(Isolation::Landlock, &error(errno));
             assert_eq!(is_impossible(&unproven), impossible, "{errno:?}");
             if let Unproven::Failed(error) = unproven {
-                assert!(error.retryable(), "{error}");
+                assert_eq!(error.retry(), ab_core::Retry::Safe, "{error}");
             }
         }
     }

@@ -184,7 +184,7 @@ mod tests {
     fn refusal(check: &HostKeyCheck, text: &str) -> (String, String) {
         let error = judged(check, text).unwrap_err();
         assert_eq!((error.code(), error.kind()), (Code::AuthFailed, Kind::Denied));
-        assert!(!error.retryable());
+        assert_eq!(error.retry(), ab_core::Retry::Never);
         (error.message().to_owned(), error.hint().unwrap().to_owned())
     }
 

@@ -444,7 +444,7 @@ async fn write_and_read(ship: Ship, number: u64) {
             Err(error) if error.kind() == Kind::NotFound => {
                 assert!(candidates.contains(&None), "{candidates:?}");
             }
-            Err(error) => assert!(error.retryable(), "{error:?}"),
+            Err(error) => assert_eq!(error.retry(), ab_core::Retry::Safe, "{error:?}"),
         }
     }
 }
@@ -488,7 +488,8 @@ async fn run(ship: Ship, number: u64) {
             }
             // Its connection was lost while it ran.
             Err(error) => assert!(
-                error.retryable() || error.message().contains("lost"),
+                matches!(error.kind(), Kind::Disconnected | Kind::Timeout)
+                    || error.message().contains("lost"),
                 "the weather is no reason for {error:?}"
             ),
         }

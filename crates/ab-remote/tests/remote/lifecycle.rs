@@ -133,7 +133,7 @@ async fn a_loss_rejects_what_is_pending_and_comes_back() {
     for call in pending {
         let error = within(call).await.unwrap().unwrap_err();
         assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
-        assert!(error.retryable());
+        assert_eq!(error.retry(), ab_core::Retry::Safe);
     }
     ground.relay.set(Weather::Fair);
     ground.until(Connected).await;

@@ -359,7 +359,7 @@ async fn a_daemon_of_another_version_is_no_plain_server() {
     let backend = speaking("2", |_| None, |_, _| Vec::new(), PATIENCE);
     let error = within(backend.connect()).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Unsupported));
-    assert!(!error.retryable());
+    assert_eq!(error.retry(), ab_core::Retry::Never);
     for words in ["speaks version '2'", &format!("speaks version '{}'", call::VERSION)] {
         assert!(error.message().contains(words), "{error}");
     }

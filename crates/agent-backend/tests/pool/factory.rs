@@ -57,7 +57,7 @@ async fn a_factory_that_hangs_is_given_up() {
     let started = Instant::now();
     for asking in [first, second] {
         let error = failure(asking.await.unwrap(), Kind::Timeout);
-        assert_eq!((error.code(), error.retryable()), (Code::Timeout, true));
+        assert_eq!((error.code(), error.retry()), (Code::Timeout, agent_backend::Retry::Safe));
     }
     assert_eq!(started.elapsed().as_secs(), CREATE_TIMEOUT.as_secs());
     assert_eq!((Arc::strong_count(&held), pool.stats()), (1, Stats::default()));

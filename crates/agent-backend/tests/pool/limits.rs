@@ -168,7 +168,7 @@ async fn waiting_for_room_ends() {
     let held = pool.acquire(Request::fresh()).await.unwrap();
     let started = Instant::now();
     let error = failure(pool.acquire(keyed("ada")).await, Kind::Timeout);
-    assert_eq!((error.code(), error.retryable()), (Code::Timeout, true));
+    assert_eq!((error.code(), error.retry()), (Code::Timeout, agent_backend::Retry::Safe));
     let message = "connect: all 1 backends of the pool were in use for 60s";
     assert_eq!(error.to_string(), message);
     assert_eq!(started.elapsed().as_secs(), ACQUIRE_TIMEOUT.as_secs());

@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use ab_core::{Code, Error, Kind};
+use ab_core::{Code, Error, Kind, Retry};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::deadline;
@@ -56,7 +56,7 @@ impl DialError {
 
 impl From<Error> for DialError {
     fn from(error: Error) -> Self {
-        let retryable = error.retryable();
+        let retryable = error.retry() == Retry::Safe;
         Self { error, retryable }
     }
 }
