@@ -1,10 +1,13 @@
-//! The contract between the control plane, which decides what should run, and an executor, which runs it.
+//! The contract between the control plane, which decides what should run, and an executor, which runs it; and
+//! [`LocalExecutor`], which runs sessions in sandboxes on this machine.
 
 mod contract;
+mod local;
 mod report;
 
 pub use contract::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
     SessionToken,
 };
+pub use local::{ExecutorSettings, LocalExecutor};
 pub use report::{Question, QuestionId, Report, Reports, TurnOutcome};

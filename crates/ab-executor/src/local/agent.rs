@@ -1,0 +1,308 @@
+//! A launched agent: one task reads what it says and reports it, and a handle talks to it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ab_acp::{
+    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer,
+    PermissionQuestion, PromptPart, StopReason, TurnEnd,
+};
+use ab_api::{Choice, EndReason, EventKind, LogLevel, LogSource};
+use ab_core::process::Exit;
+use ab_local::OutputReader;
+use tokio::io::AsyncReadExt;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::lines::{Lines, cut};
+use super::translate::{Translator, log};
+use super::{failed, lock};
+use crate::contract::ExecutorError;
+use crate::report::{Question, QuestionId, Report, Reports, TurnOutcome};
+
+/// How long an agent that closed its output may take to end before it is killed.
+const EXIT_TIME: Duration = Duration::from_secs(2);
+/// Bytes of standard error that are read at once.
+const STDERR_PIECE: usize = 8 * 1024;
+
+/// An agent that takes prompts.
+pub(super) struct Agent {
+    pub(super) client: AcpClient,
+    pub(super) session: AcpSessionId,
+    pub(super) shared: Arc<Shared>,
+    /// The number of the last prompt that was given.
+    pub(super) prompted: tokio::sync::Mutex<u32>,
+    /// Dropping it ends the agent's process.
+    pub(super) _pump: AbortOnDropHandle<String>,
+}
+
+/// What the handle and the task share.
+pub(super) struct Shared {
+    questions: Mutex<HashMap<QuestionId, PermissionQuestion>>,
+    /// Whether the launch succeeded. Before that its result says what went wrong.
+    attached: AtomicBool,
+    /// Cancelled to kill the agent. Nothing is reported after that.
+    kill: CancellationToken,
+    /// Cancelled when the agent's processes have ended.
+    ended: CancellationToken,
+    /// Whether a turn is under way.
+    busy: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            questions: Mutex::default(),
+            attached: AtomicBool::new(false),
+            kill: CancellationToken::new(),
+            ended: CancellationToken::new(),
+            busy: watch::Sender::new(false),
+        })
+    }
+
+    /// From now on the agent's end is reported.
+    pub(super) fn attach(&self) {
+        self.attached.store(true, Ordering::Release);
+    }
+}
+
+impl Agent {
+    /// Gives the agent a prompt, once.
+    pub(super) async fn prompt(&self, number: u32, prompt: &str) -> Result<(), ExecutorError> {
+        let mut prompted = self.prompted.lock().await;
+        if number <= *prompted {
+            return Ok(());
+        }
+        *prompted = number;
+        self.shared.busy.send_replace(true);
+        let parts = [PromptPart::Text(prompt.to_owned())];
+        match self.client.prompt(&self.session, &parts).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.shared.busy.send_replace(false);
+                Err(failed(EndReason::Agent, error.to_string()))
+            }
+        }
+    }
+
+    /// Answers a question, unless it has its answer.
+    pub(super) fn answer(&self, question: &QuestionId, choice: Choice) {
+        let asked = lock(&self.shared.questions).remove(question);
+        let answer = match choice {
+            Choice::Approve => PermissionAnswer::Allow,
+            Choice::Deny => PermissionAnswer::Reject,
+        };
+        if let Some(asked) = asked {
+            // `false` when the turn was cancelled meanwhile.
+            asked.answer(&answer);
+        }
+    }
+
+    /// Cancels the turn and waits for its end, at most `grace`. Then ends the agent's processes and waits for that.
+    pub(super) async fn end(&self, grace: Duration) {
+        if !grace.is_zero() && *self.shared.busy.borrow() {
+            let wrap_up = async {
+                if let Err(error) = self.client.cancel(&self.session).await {
+                    tracing::debug!(%error, "cannot cancel a turn");
+                }
+                let mut busy = self.shared.busy.subscribe();
+                // The sender lives as long as `self`.
+                let _ = busy.wait_for(|busy| !busy).await;
+            };
+            // After the grace period the agent is killed in the middle of its turn.
+            let _ = timeout(grace, wrap_up).await;
+        }
+        self.shared.kill.cancel();
+        self.shared.ended.cancelled().await;
+    }
+}
+
+/// Reads what an agent says until it ends.
+pub(super) struct Pump {
+    pub(super) client: AcpClient,
+    pub(super) events: AgentEvents,
+    pub(super) launched: ab_local::Launched,
+    pub(super) translator: Translator,
+    pub(super) reports: Reports,
+    pub(super) shared: Arc<Shared>,
+    /// Makes the ids of questions unique among the attempts to run the session.
+    pub(super) generation: u32,
+    pub(super) asked: u64,
+}
+
+impl Pump {
+    /// Returns how the agent ended, in words.
+    pub(super) async fn run(mut self) -> String {
+        // Also when this task is aborted: dropping `launched` kills the process.
+        let _ended = self.shared.ended.clone().drop_guard();
+        let kill = self.shared.kill.clone();
+        let mut stderr = self.launched.stderr.take();
+        let mut lines = Lines::default();
+        loop {
+            let deadline = self.translator.deadline();
+            let mut piece = [0; STDERR_PIECE];
+            tokio::select! {
+                () = kill.cancelled() => break,
+                event = self.events.next() => match event {
+                    Some(event) => self.event(event).await,
+                    None => break,
+                },
+                read = read_stderr(&mut stderr, &mut piece) => match read {
+                    0 => stderr = None,
+                    read => self.stderr(lines.push(&piece[..read])).await,
+                },
+                () = until(deadline) => {
+                    let events = self.translator.flush();
+                    self.report_all(events).await;
+                }
+            }
+        }
+        self.finish(stderr, lines).await
+    }
+
+    async fn finish(mut self, mut stderr: Option<OutputReader>, mut lines: Lines) -> String {
+        let events = self.translator.flush();
+        self.report_all(events).await;
+        if !self.shared.kill.is_cancelled() {
+            // The reason is often the last line on standard error.
+            let rest = async {
+                let mut piece = [0; STDERR_PIECE];
+                while stderr.is_some() {
+                    match read_stderr(&mut stderr, &mut piece).await {
+                        0 => break,
+                        read => self.stderr(lines.push(&piece[..read])).await,
+                    }
+                }
+            };
+            let _ = timeout(EXIT_TIME, rest).await;
+            self.stderr(lines.finish().into_iter().collect()).await;
+        }
+        let connection = match self.shared.kill.is_cancelled() {
+            true => None,
+            false => Some(self.client.ended().await),
+        };
+        self.client.close().await;
+        let Self { mut launched, reports, shared, .. } = self;
+        drop(stderr);
+        let exit = match shared.kill.is_cancelled() {
+            true => None,
+            false => timeout(EXIT_TIME, launched.wait()).await.ok().flatten(),
+        };
+        let killed = launched.kill().await;
+        lock(&shared.questions).clear();
+        shared.busy.send_replace(false);
+        let detail = match connection {
+            Some(error @ (AcpError::LineTooLong { .. } | AcpError::NotAcp { .. })) => {
+                error.to_string()
+            }
+            _ => ending(exit.as_ref(), killed.as_ref()),
+        };
+        if shared.attached.load(Ordering::Acquire) && !shared.kill.is_cancelled() {
+            report(&reports, &shared, Report::Exited { detail: detail.clone() }).await;
+        }
+        detail
+    }
+
+    async fn event(&mut self, event: AgentEvent) {
+        match event {
+            AgentEvent::Update { update, .. } => {
+                let events = self.translator.update(update, Instant::now());
+                self.report_all(events).await;
+            }
+            AgentEvent::Permission(question) => self.ask(question).await,
+            AgentEvent::TurnEnded { result, .. } => self.end_turn(result).await,
+            AgentEvent::Notification { method, .. } => {
+                tracing::debug!(method, "an unknown notification of an agent is ignored");
+            }
+            AgentEvent::Noise(line) => {
+                let text = format!("The agent printed a line that is no message: {line}");
+                self.report_all(vec![log(LogLevel::Debug, LogSource::Session, cut(&text))]).await;
+            }
+        }
+    }
+
+    async fn ask(&mut self, question: PermissionQuestion) {
+        let (events, subject) = self.translator.question(&question);
+        self.report_all(events).await;
+        self.asked += 1;
+        let id = QuestionId(format!("{}-{}", self.generation, self.asked));
+        lock(&self.shared.questions).insert(id.clone(), question);
+        report(&self.reports, &self.shared, Report::Question(Question { id, subject })).await;
+    }
+
+    async fn end_turn(&mut self, result: Result<TurnEnd, AcpError>) {
+        let tokens = result.as_ref().ok().and_then(|end| end.tokens);
+        let events = self.translator.end_turn(tokens);
+        self.report_all(events).await;
+        lock(&self.shared.questions).clear();
+        self.shared.busy.send_replace(false);
+        let outcome = match result {
+            Ok(TurnEnd { stop: StopReason::EndTurn, .. }) => TurnOutcome::Done,
+            Ok(TurnEnd { stop, .. }) => {
+                let detail = format!("the agent ended its turn early: {}", stop.as_str());
+                TurnOutcome::Failed { detail }
+            }
+            // The end of the process is reported instead.
+            Err(error) if error.ends_connection() => return,
+            Err(error) => TurnOutcome::Failed { detail: error.to_string() },
+        };
+        report(&self.reports, &self.shared, Report::TurnEnded(outcome)).await;
+    }
+
+    async fn stderr(&self, lines: Vec<String>) {
+        let event = |line| log(LogLevel::Info, LogSource::Stderr, line);
+        self.report_all(lines.into_iter().map(event).collect()).await;
+    }
+
+    async fn report_all(&self, events: Vec<EventKind>) {
+        for event in events {
+            report(&self.reports, &self.shared, Report::Event(event)).await;
+        }
+    }
+}
+
+/// Waits for room in the queue, unless the agent is being killed.
+async fn report(reports: &Reports, shared: &Shared, report: Report) {
+    tokio::select! {
+        biased;
+        () = shared.kill.cancelled() => {}
+        // Fails when the control plane no longer listens.
+        _ = reports.send(report) => {}
+    }
+}
+
+/// How many bytes were read; zero at the end. Waits for ever without a stream.
+async fn read_stderr(stderr: &mut Option<OutputReader>, piece: &mut [u8]) -> usize {
+    match stderr {
+        Some(reader) => reader.read(piece).await.unwrap_or(0),
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How a process ended, in words. `exit` is absent when it had to be killed.
+fn ending(exit: Option<&Exit>, killed: Option<&Exit>) -> String {
+    let how = match exit {
+        None => "the agent closed its output and was ended".to_owned(),
+        Some(Exit { code: Some(code), .. }) => format!("the agent ended with exit code {code}"),
+        Some(Exit { signal: Some(signal), .. }) => {
+            format!("the agent was ended by signal {signal}")
+        }
+        Some(_) => "the agent ended".to_owned(),
+    };
+    let said = exit.or(killed).map(|exit| exit.stderr_tail.trim()).unwrap_or_default();
+    match said.lines().next_back() {
+        Some(line) => format!("{how}: {}", cut(line)),
+        None => how,
+    }
+}

@@ -1,0 +1,36 @@
+//! The id that an agent gave its conversation, kept in a file beside the session's workspace, where the agent cannot
+//! write. This file alone touches it; [`Workspaces::cleanup`](ab_snapshot::Workspaces::cleanup) removes it.
+
+use std::io;
+use std::path::PathBuf;
+
+use ab_acp::AcpSessionId;
+use ab_snapshot::Workspace;
+
+/// Bytes of an id that are kept.
+const LONGEST: u64 = 4096;
+
+/// Replaces the id. A crash leaves the old one or the new one.
+pub(super) async fn store(workspace: &Workspace, id: &AcpSessionId) -> io::Result<()> {
+    let path = path(workspace);
+    let new = path.with_extension("new");
+    tokio::fs::write(&new, id.as_str()).await?;
+    tokio::fs::rename(new, path).await
+}
+
+/// The id that was stored last; `None` if there is none.
+pub(super) async fn load(workspace: &Workspace) -> io::Result<Option<AcpSessionId>> {
+    use tokio::io::AsyncReadExt;
+    let file = match tokio::fs::File::open(path(workspace)).await {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).await?;
+    Ok(Some(AcpSessionId::new(&text)))
+}
+
+fn path(workspace: &Workspace) -> PathBuf {
+    workspace.tree.with_file_name("conversation")
+}

@@ -1,0 +1,355 @@
+//! From an agent's updates to the events of a session. Pure: the caller brings the time.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_acp::tool_call::{ToolCall, ToolCallChange, ToolCallId, ToolCalls, ToolStatus};
+use ab_acp::update::{Chunk, PlanEntry, PlanStatus, Update, Usage};
+use ab_acp::{PermissionQuestion, TokenCounts};
+use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
+use tokio::time::Instant;
+
+use super::lines::{MAX_TEXT, boundary, cut};
+
+/// How long a piece of text waits for its continuation.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Bytes of a title or a name.
+const MAX_NAME: usize = 1024;
+/// Files of one tool call that have an event each.
+const MAX_EDITS: usize = 200;
+/// Entries of a plan, and bytes of each: together they fit into an event.
+const MAX_PLAN: usize = 50;
+const MAX_ENTRY: usize = 150;
+
+/// What one agent said so far.
+#[derive(Debug)]
+pub(super) struct Translator {
+    /// Paths in it are shown relative to it.
+    tree: PathBuf,
+    calls: ToolCalls,
+    pending: Option<Pending>,
+}
+
+/// Text that waits for its continuation.
+#[derive(Debug)]
+struct Pending {
+    voice: Voice,
+    text: String,
+    until: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Message,
+    Thought,
+}
+
+impl Voice {
+    fn event(self, text: String) -> EventKind {
+        match self {
+            Voice::Message => log(LogLevel::Info, LogSource::Agent, text),
+            Voice::Thought => EventKind::Thought { thought: text },
+        }
+    }
+}
+
+/// What is shown of a tool call before its end.
+type Shown = (String, Option<String>, ToolStatus);
+
+impl Translator {
+    pub(super) fn new(tree: &Path) -> Self {
+        Self { tree: tree.to_owned(), calls: ToolCalls::default(), pending: None }
+    }
+
+    /// The events of an update, in order.
+    pub(super) fn update(&mut self, update: Update, now: Instant) -> Vec<EventKind> {
+        match update {
+            Update::Message(chunk) => self.text(Voice::Message, &chunk, now),
+            Update::Thought(chunk) => self.text(Voice::Thought, &chunk, now),
+            Update::ToolCall(change) => self.tool_call(change),
+            Update::Plan(entries) => {
+                let entries = entries.iter().take(MAX_PLAN).map(plan_entry).collect();
+                self.after_text(EventKind::Plan { entries })
+            }
+            Update::Usage(usage) => self.after_text(usage_event(&usage)),
+            Update::Notice(notice) => {
+                let level = match notice.severity.as_str() {
+                    "error" => LogLevel::Error,
+                    "warning" => LogLevel::Warn,
+                    _ => LogLevel::Info,
+                };
+                let description = notice.description.map(|text| format!(": {text}"));
+                let text = format!("{}{}", notice.title, description.unwrap_or_default());
+                self.after_text(log(level, LogSource::Agent, cut(&text)))
+            }
+            // The prompt is in the stream already, and other updates say nothing to people.
+            Update::UserMessage(_) | Update::Other { .. } => Vec::new(),
+        }
+    }
+
+    /// When waiting text must be shown.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.pending.as_ref().map(|pending| pending.until)
+    }
+
+    /// The text that waits for its continuation.
+    pub(super) fn flush(&mut self) -> Vec<EventKind> {
+        let Some(Pending { voice, text, .. }) = self.pending.take() else { return Vec::new() };
+        let text = text.trim_end_matches('\n');
+        if text.is_empty() { Vec::new() } else { vec![voice.event(text.to_owned())] }
+    }
+
+    /// What is left at the end of a turn: waiting text, and tool calls that did not end.
+    pub(super) fn end_turn(&mut self, tokens: Option<TokenCounts>) -> Vec<EventKind> {
+        let mut events = self.flush();
+        let open: Vec<ToolCallId> = self.calls.open().map(|call| call.id.clone()).collect();
+        for id in open {
+            let merged = self.calls.merge(ended(id));
+            let (tool_name, tool_input, _) = shown(merged.call);
+            events.push(EventKind::Tool {
+                tool_execution_id: execution_id(&merged.call.id),
+                tool_name,
+                tool_input,
+                tool_output: None,
+                tool_status: ab_api::ToolStatus::Cancelled,
+            });
+        }
+        events.extend(tokens.map(|tokens| EventKind::Usage {
+            input_tokens: Some(tokens.input),
+            output_tokens: Some(tokens.output),
+            context_tokens: None,
+            context_limit: None,
+            cost_micros: None,
+        }));
+        events
+    }
+
+    /// The events of a question's tool call, and what a person decides on.
+    pub(super) fn question(
+        &mut self,
+        question: &PermissionQuestion,
+    ) -> (Vec<EventKind>, ApprovalSubject) {
+        let events = self.tool_call(question.call.clone());
+        let subject = match self.calls.get(&question.call.id) {
+            Some(call) => self.subject(call),
+            None => ApprovalSubject::default(),
+        };
+        (events, subject)
+    }
+
+    fn subject(&self, call: &ToolCall) -> ApprovalSubject {
+        let input = call.raw_input.as_ref();
+        let command = input.and_then(|input| input["command"].as_str()).map(cut);
+        let paths: Vec<String> =
+            call.locations.iter().map(|location| self.relative(&location.path)).collect();
+        let paths = (!paths.is_empty()).then(|| cut(&paths.join("\n")));
+        let (name, input, _) = shown(call);
+        let title = if call.title.is_empty() { name } else { short(&call.title) };
+        ApprovalSubject {
+            title,
+            action: Some(call.kind.as_str().to_owned()),
+            detail: command.or(paths).or(input),
+            tool_execution_id: Some(execution_id(&call.id)),
+            digest: None,
+        }
+    }
+
+    fn after_text(&mut self, event: EventKind) -> Vec<EventKind> {
+        let mut events = self.flush();
+        events.push(event);
+        events
+    }
+
+    /// Joins text of one kind. Whole lines are shown at once, the rest waits.
+    fn text(&mut self, voice: Voice, chunk: &Chunk, now: Instant) -> Vec<EventKind> {
+        let Some(text) = chunk.text() else { return Vec::new() };
+        let mut events = Vec::new();
+        if self.pending.as_ref().is_some_and(|pending| pending.voice != voice) {
+            events = self.flush();
+        }
+        let until = now + PATIENCE;
+        let pending =
+            self.pending.get_or_insert_with(|| Pending { voice, text: String::new(), until });
+        pending.text.push_str(text);
+        while pending.text.len() > MAX_TEXT {
+            let end = boundary(&pending.text, MAX_TEXT);
+            let end = pending.text[..end].rfind('\n').map_or(end, |at| at + 1);
+            let rest = pending.text.split_off(end);
+            let whole = std::mem::replace(&mut pending.text, rest);
+            let whole = whole.trim_end_matches('\n');
+            if !whole.is_empty() {
+                events.push(voice.event(whole.to_owned()));
+            }
+            pending.until = until;
+        }
+        if let Some(end) = pending.text.rfind('\n') {
+            let rest = pending.text.split_off(end + 1);
+            events.extend(self.flush());
+            if !rest.is_empty() {
+                self.pending = Some(Pending { voice, text: rest, until });
+            }
+        }
+        events
+    }
+
+    fn tool_call(&mut self, change: ToolCallChange) -> Vec<EventKind> {
+        let before = self.calls.get(&change.id).map(shown);
+        let mut events = self.flush();
+        let merged = self.calls.merge(change);
+        let (call, ended) = (merged.call, merged.ended);
+        let now = shown(call);
+        if !ended && before.as_ref() == Some(&now) {
+            return events;
+        }
+        let (tool_name, tool_input, status) = now;
+        let id = execution_id(&call.id);
+        let output = call.output();
+        events.push(EventKind::Tool {
+            tool_execution_id: id.clone(),
+            tool_name,
+            tool_input,
+            tool_output: (ended && !output.is_empty()).then(|| cut(&output)),
+            tool_status: match status {
+                ToolStatus::Pending => ab_api::ToolStatus::Pending,
+                ToolStatus::InProgress => ab_api::ToolStatus::Running,
+                ToolStatus::Completed => ab_api::ToolStatus::Success,
+                ToolStatus::Failed => ab_api::ToolStatus::Error,
+            },
+        });
+        if ended && status == ToolStatus::Completed {
+            let edits = call.diffs().take(MAX_EDITS).map(|diff| {
+                let lines = diff.lines();
+                EventKind::FileEdit {
+                    file_path: relative(&self.tree, &diff.path),
+                    lines_added: lines.added,
+                    lines_removed: lines.removed,
+                    tool_execution_id: Some(id.clone()),
+                }
+            });
+            events.extend(edits);
+        }
+        events
+    }
+
+    fn relative(&self, path: &str) -> String {
+        relative(&self.tree, path)
+    }
+}
+
+/// A path as people know it: from the root of the workspace, where it lies in there.
+fn relative(tree: &Path, path: &str) -> String {
+    let shown = Path::new(path).strip_prefix(tree).ok().and_then(Path::to_str);
+    short(shown.unwrap_or(path))
+}
+
+fn shown(call: &ToolCall) -> Shown {
+    let name = call.name.as_deref().filter(|name| !name.is_empty());
+    let name = name.or(Some(call.title.as_str()).filter(|title| !title.is_empty()));
+    let input = call.raw_input.as_ref().map(|input| match input.as_str() {
+        Some(text) => cut(text),
+        None => cut(&input.to_string()),
+    });
+    (short(name.unwrap_or_else(|| call.kind.as_str())), input, call.status)
+}
+
+/// A change that ends a call which its agent left open.
+fn ended(id: ToolCallId) -> ToolCallChange {
+    ToolCallChange {
+        id,
+        title: None,
+        name: None,
+        kind: None,
+        status: Some(ToolStatus::Failed),
+        content: None,
+        locations: None,
+        raw_input: None,
+        raw_output: None,
+    }
+}
+
+fn execution_id(id: &ToolCallId) -> String {
+    short(&id.0)
+}
+
+fn short(text: &str) -> String {
+    text[..boundary(text, MAX_NAME)].to_owned()
+}
+
+fn plan_entry(entry: &PlanEntry) -> ab_api::PlanEntry {
+    ab_api::PlanEntry {
+        content: entry.content[..boundary(&entry.content, MAX_ENTRY)].to_owned(),
+        status: match entry.status {
+            PlanStatus::Pending => ab_api::PlanStatus::Pending,
+            PlanStatus::InProgress => ab_api::PlanStatus::InProgress,
+            PlanStatus::Completed => ab_api::PlanStatus::Completed,
+        },
+    }
+}
+
+fn usage_event(usage: &Usage) -> EventKind {
+    let cost = usage.cost.as_ref().filter(|cost| cost.currency == "USD" && cost.amount >= 0.0);
+    EventKind::Usage {
+        input_tokens: None,
+        output_tokens: None,
+        context_tokens: usage.used,
+        context_limit: usage.size,
+        // Rounded to whole millionths.
+        cost_micros: cost.map(|cost| (cost.amount * 1e6).round() as u64),
+    }
+}
+
+pub(super) fn log(level: LogLevel, source: LogSource, message: String) -> EventKind {
+    EventKind::Log { level, message, source, tool_execution_id: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_acp::update::Content;
+
+    use super::*;
+
+    fn said(text: &str) -> Update {
+        Update::Message(Chunk { content: Content::Text(text.to_owned()), message_id: None })
+    }
+
+    fn thought(text: &str) -> Update {
+        Update::Thought(Chunk { content: Content::Text(text.to_owned()), message_id: None })
+    }
+
+    /// The texts of all events.
+    fn texts(events: &[EventKind]) -> Vec<String> {
+        let text = |event: &EventKind| match event {
+            EventKind::Log { message, .. } => message.clone(),
+            EventKind::Thought { thought } => format!("({thought})"),
+            event => event.name().to_owned(),
+        };
+        events.iter().map(text).collect()
+    }
+
+    #[tokio::test]
+    async fn text_is_joined_until_a_newline_or_another_kind() {
+        let mut translator = Translator::new(Path::new("/w"));
+        let now = Instant::now();
+        let mut events = Vec::new();
+        for update in [said("a"), said("b\nc"), said("d"), thought("e"), said("f\n")] {
+            events.extend(translator.update(update, now));
+        }
+        assert_eq!(texts(&events), ["ab", "cd", "(e)", "f"]);
+        assert_eq!(translator.deadline(), None);
+        translator.update(said("g"), now);
+        assert_eq!(translator.deadline(), Some(now + PATIENCE));
+        translator.update(said("h"), now + PATIENCE / 2);
+        assert_eq!(translator.deadline(), Some(now + PATIENCE), "more text does not wait longer");
+        assert_eq!(texts(&translator.flush()), ["gh"]);
+        assert_eq!(translator.flush(), []);
+    }
+
+    #[tokio::test]
+    async fn long_text_becomes_several_events() {
+        let mut translator = Translator::new(Path::new("/w"));
+        let events = translator.update(said(&"ä".repeat(MAX_TEXT)), Instant::now());
+        assert!(!events.is_empty() && texts(&events).iter().all(|text| text.len() <= MAX_TEXT));
+        let rest = texts(&translator.flush()).concat();
+        assert_eq!(texts(&events).concat() + &rest, "ä".repeat(MAX_TEXT));
+    }
+}
