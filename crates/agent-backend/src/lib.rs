@@ -33,11 +33,13 @@
 //! What every call does is written once, on [`ab_core::Driver`], and the same suite of behaviour
 //! tests runs on every kind of backend.
 
+mod exchange;
 pub mod journal;
 pub mod mcp;
 pub mod policy;
 pub mod pool;
 pub mod remote;
+pub mod serve_client;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,6 +64,7 @@ pub use ab_local::{CommandPolicy, LocalConfig};
 pub use policy::{Policy, Profile, RuleFile};
 pub use pool::{Lease, Pool, PoolOptions};
 pub use remote::{Remote, RemoteConfig, remote, remote_with};
+pub use serve_client::{ServeClient, ServeSettings};
 
 /// A workspace in a directory that exists.
 pub fn local(root: impl AsRef<Path>) -> Result<Backend> {

@@ -10,3 +10,4 @@
 mod journal;
 mod policy;
 mod pool;
+mod serve_client;

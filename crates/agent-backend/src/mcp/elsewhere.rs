@@ -2,26 +2,19 @@
 //! own.
 
 use std::any::Any;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ab_core::{BackendKind, Code, Error, Kind, Result, WsPath};
 use ab_mcp::{Target, carry};
-use ab_remote::client::{
-    Address, Endpoint, McpEndpoint, Secret, Settings, Stream, WebSocket, open_stream,
-};
+use ab_remote::client::{Address, Endpoint, McpEndpoint, Secret, Settings, Stream, WebSocket};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
-use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 
 use super::Server;
+use crate::exchange::{self, Answer};
 
 const ROOT_DIR: HeaderName = HeaderName::from_static("x-root-dir");
 const SCOPE_PATH: HeaderName = HeaderName::from_static("x-scope-path");
@@ -129,55 +122,5 @@ pub(super) fn start(
 
 /// Sends one request, once.
 async fn post(found: Arc<Found>, request: Request<Full<Bytes>>) -> Result<Response<Answer>> {
-    let name = &found.target.name;
-    let fails = |error: hyper::Error| {
-        let message = format!("{name} was lost: {error}");
-        Error::new(Code::ConnectionClosed, Kind::Disconnected, message).with_source(error)
-    };
-    let stream = open_stream(&found.socket, found.patience).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(fails)?;
-    let mut connection: Connection = Box::pin(async move {
-        // The request and its answer say what went wrong.
-        let _ = connection.await;
-    });
-    let sending = sender.send_request(request);
-    tokio::pin!(sending);
-    let (answered, connection) = tokio::select! {
-        answered = &mut sending => (answered, Some(connection)),
-        () = &mut connection => (sending.await, None),
-    };
-    Ok(answered.map_err(fails)?.map(|body| Answer { body, connection }))
-}
-
-type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The body of an answer, which moves its connection along while it is read.
-struct Answer {
-    body: Incoming,
-    connection: Option<Connection>,
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if let Some(connection) = &mut self.connection
-            && connection.as_mut().poll(context).is_ready()
-        {
-            self.connection = None;
-        }
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    exchange::send(&found.socket, &found.target.name, found.patience, request).await
 }

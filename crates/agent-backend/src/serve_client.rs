@@ -1,0 +1,460 @@
+//! A client of `agent-backend serve`: tasks, sessions, their events, and approvals.
+//!
+//! ```no_run
+//! use agent_backend::serve_client::{AgentChoice, EventKind, NewRepo, NewTask};
+//! use agent_backend::{ServeClient, ServeSettings};
+//!
+//! # async fn example() -> agent_backend::Result<()> {
+//! let settings = ServeSettings::new("http://127.0.0.1:3002").token("the server's token");
+//! let client = ServeClient::new(settings)?;
+//! let task = NewTask {
+//!     prompt: "Fix the failing test".to_owned(),
+//!     repo: NewRepo { url: Some("/srv/project".to_owned()), ..NewRepo::default() },
+//!     agent: AgentChoice { kind: "scripted".to_owned(), ..AgentChoice::default() },
+//!     ..NewTask::default()
+//! };
+//! let session = client.create_task(&task).await?.id;
+//! let mut events = client.events(session);
+//! while let Some(event) = events.next().await? {
+//!     if let EventKind::Log { message, .. } = event.event.kind {
+//!         println!("{message}");
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every request has a connection of its own. Errors carry what the server's problem document says, with the
+//! messages of its fields.
+
+mod events;
+mod problem;
+mod sse;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use ab_core::{Code, Error, Kind, Result};
+use ab_remote::client::{Address, Roots, Secret, TokenInClear, WebSocket};
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use serde::de::DeserializeOwned;
+
+use crate::exchange::{self, Answer};
+
+pub use ab_api::{
+    Activity, AgentChoice, Approval, ApprovalId, ApprovalStatus, ApprovalSubject, Changes, Choice,
+    Decision, DeliveryChoice, DeliveryMode, DeliveryResult, EndReason, Event, EventKind, LogLevel,
+    LogSource, NewRepo, NewTask, Page, PlanEntry, PlanStatus, Session, SessionId, SessionStatus,
+    TaskCreated, Time, ToolStatus,
+};
+pub use events::{EventStream, StreamedEvent};
+
+/// The largest answer that is read, event streams excepted.
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
+/// How long a server may take to answer, event streams excepted.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// How a server is reached.
+#[derive(Clone, Debug)]
+pub struct ServeSettings {
+    /// The address of the server, such as `http://127.0.0.1:3002`.
+    pub url: String,
+    pub token: Option<Secret>,
+    /// Whether the token may be sent without TLS to another machine.
+    pub token_in_clear: TokenInClear,
+    /// The certificates that an `https` server may have.
+    pub roots: Roots,
+    pub connect_timeout: Duration,
+    /// How long an event stream tries to reach a server that is gone.
+    pub reconnect_for: Duration,
+}
+
+impl ServeSettings {
+    /// Settings for the server at `url`, without a token.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            token: None,
+            token_in_clear: TokenInClear::default(),
+            roots: Roots::default(),
+            connect_timeout: Duration::from_secs(10),
+            reconnect_for: Duration::from_secs(30),
+        }
+    }
+
+    /// The same with a token.
+    pub fn token(mut self, token: impl Into<Secret>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+}
+
+/// Which sessions to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionQuery {
+    pub status: Option<SessionStatus>,
+    pub project_id: Option<String>,
+    pub page: Option<u32>,
+    pub per_page: Option<u32>,
+}
+
+/// A server that runs sessions. Cheap to clone in comparison with a request.
+#[derive(Clone, Debug)]
+pub struct ServeClient {
+    socket: WebSocket,
+    /// What error messages call the server.
+    name: String,
+    /// The path before `/api`, without a slash at its end.
+    prefix: String,
+    headers: HeaderMap,
+    connect_timeout: Duration,
+    reconnect_for: Duration,
+}
+
+impl ServeClient {
+    /// A client with these settings. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Invalid`] for a URL that is not `http` or `https`, for a token that no header can carry, and for a
+    /// token that would leave this machine without TLS.
+    pub fn new(settings: ServeSettings) -> Result<Self> {
+        let url = &settings.url;
+        let refuse = |why: &str| {
+            let message = format!("invalid server URL {url:?}: {why}");
+            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+        };
+        let uri: Uri = url.parse().map_err(|_| refuse("must be like http://127.0.0.1:3002"))?;
+        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+        let Some(authority) = uri.authority().filter(|_| is_web && uri.query().is_none()) else {
+            return Err(refuse("must be like http://127.0.0.1:3002"));
+        };
+        let mut socket = WebSocket::at(Address::parse(url)?);
+        socket.token.clone_from(&settings.token);
+        socket.token_in_clear = settings.token_in_clear;
+        socket.roots = settings.roots;
+        socket.check_token()?;
+        let header = |what: &str, text: &str| {
+            HeaderValue::from_str(text).map_err(|_| refuse(&format!("{what} cannot be sent")))
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, header("its host", authority.as_str())?);
+        if let Some(token) = &settings.token {
+            let mut bearer = header("the token", &format!("Bearer {}", token.reveal()))?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        Ok(Self {
+            name: format!("the server at {}", url.trim_end_matches('/')),
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+            socket,
+            headers,
+            connect_timeout: settings.connect_timeout,
+            reconnect_for: settings.reconnect_for,
+        })
+    }
+
+    /// Makes a session for a task.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Invalid`] with a message for each field that the server does not accept.
+    pub async fn create_task(&self, task: &NewTask) -> Result<TaskCreated> {
+        self.json(Method::POST, "/api/v1/tasks", body(task)?).await
+    }
+
+    /// One page of the sessions, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn sessions(&self, query: &SessionQuery) -> Result<Page<Session>> {
+        let SessionQuery { status, project_id, page, per_page } = query;
+        let number = |number: &Option<u32>| number.map(|number| number.to_string());
+        let path = with_query(
+            "/api/v1/sessions",
+            &[
+                ("status", status.map(|status| status.to_string())),
+                ("projectId", project_id.clone()),
+                ("page", number(page)),
+                ("perPage", number(per_page)),
+            ],
+        );
+        self.json(Method::GET, &path, Bytes::new()).await
+    }
+
+    /// One session.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::NotFound`] if there is none with this id.
+    pub async fn session(&self, id: SessionId) -> Result<Session> {
+        self.json(Method::GET, &session_path(id, ""), Bytes::new()).await
+    }
+
+    /// The events of a session from its first one, then as they happen, until the session has ended.
+    pub fn events(&self, id: SessionId) -> EventStream {
+        self.events_after(id, 0)
+    }
+
+    /// The events of a session after the one with the id `after`.
+    pub fn events_after(&self, id: SessionId, after: u64) -> EventStream {
+        EventStream::new(self.clone(), id, after)
+    }
+
+    /// The events of a session so far, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::NotFound`] if there is no such session.
+    pub async fn history(&self, id: SessionId) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        let mut after = 0;
+        loop {
+            let path = session_path(id, &format!("/events?after={after}"));
+            let part: History = self.json(Method::GET, &path, Bytes::new()).await?;
+            events.extend(part.items);
+            after = part.last_event_id;
+            if !part.has_more {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// The last `tail` log events of a session, at most 1000, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::NotFound`] if there is no such session.
+    pub async fn logs(&self, id: SessionId, tail: u32) -> Result<Vec<Event>> {
+        let path = session_path(id, &format!("/logs?tail={tail}"));
+        let page: Items<Event> = self.json(Method::GET, &path, Bytes::new()).await?;
+        Ok(page.items)
+    }
+
+    /// Asks a session to end; its agent gets time to wrap up.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::NotFound`] if there is no such session.
+    pub async fn stop(&self, id: SessionId) -> Result<()> {
+        self.answer(Method::POST, &session_path(id, "/stop"), Bytes::new()).await.map(drop)
+    }
+
+    /// Ends a session at once and removes its workspace.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::NotFound`] if there is no such session.
+    pub async fn cancel(&self, id: SessionId) -> Result<()> {
+        self.answer(Method::DELETE, &session_path(id, ""), Bytes::new()).await.map(drop)
+    }
+
+    /// What a session has changed so far, as a unified diff.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::NotFound`] if there is no such session, or nothing is left to compare.
+    pub async fn diff(&self, id: SessionId) -> Result<Vec<u8>> {
+        let path = session_path(id, "/diff");
+        Ok(self.answer(Method::GET, &path, Bytes::new()).await?.body.to_vec())
+    }
+
+    /// The approvals of a session that wait for a decision.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn pending_approvals(&self, id: SessionId) -> Result<Vec<Approval>> {
+        let path = format!("/v1/approvals?status=pending&sessionId={id}&perPage=200");
+        let page: Items<Approval> = self.json(Method::GET, &path, Bytes::new()).await?;
+        Ok(page.items)
+    }
+
+    /// Decides an approval.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] if it was decided before, or has expired.
+    pub async fn decide(&self, id: ApprovalId, decision: &Decision) -> Result<()> {
+        let path = format!("/v1/approvals/{id}");
+        self.answer(Method::POST, &path, body(decision)?).await.map(drop)
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T> {
+        let answer = self.answer(method, path, body).await?;
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            let message = format!("{} sent an answer that is not as expected: {error}", self.name);
+            Error::new(Code::ReadFailed, Kind::Unsupported, message)
+                .with_hint("client and server may be of different versions: agent-backend version")
+        })
+    }
+
+    /// The whole answer to one request.
+    async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer> {
+        // A boxed future keeps the types of the connection out of those of the callers' futures.
+        let whole: BoxedAnswer<'_> = Box::pin(self.whole(method, path, body));
+        tokio::time::timeout(ANSWER_TIMEOUT, whole).await.unwrap_or_else(|_| {
+            let message = format!("{} did not answer in time", self.name);
+            Err(Error::new(Code::Timeout, Kind::Timeout, message))
+        })
+    }
+
+    async fn whole(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer> {
+        let response = self.send(method, path, body, HeaderMap::new()).await?;
+        let (head, body) = response.into_parts();
+        let body = self.read(body).await?;
+        if head.status.is_success() {
+            return Ok(WholeAnswer { body });
+        }
+        Err(problem::error(&self.name, head.status, &head.headers, &body))
+    }
+
+    /// Sends a request and returns the head of its answer.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        more: HeaderMap,
+    ) -> Result<Response<Answer>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        let uri = format!("{}{path}", self.prefix);
+        *request.uri_mut() = uri.parse().map_err(|_| {
+            let message = format!("{uri:?} is not the path of a request");
+            Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+        })?;
+        let headers = request.headers_mut();
+        headers.clone_from(&self.headers);
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
+        headers.extend(more);
+        exchange::send(&self.socket, &self.name, self.connect_timeout, request).await
+    }
+
+    async fn read(&self, mut body: Answer) -> Result<Bytes> {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| exchange::lost(&self.name, error))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > MAX_ANSWER {
+                let message = format!("{} sent more than {MAX_ANSWER} bytes", self.name);
+                return Err(Error::new(Code::TooLarge, Kind::TooLarge, message));
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes.freeze())
+    }
+}
+
+type BoxedAnswer<'a> = Pin<Box<dyn Future<Output = Result<WholeAnswer>> + Send + 'a>>;
+
+/// An answer of a server, complete.
+struct WholeAnswer {
+    body: Bytes,
+}
+
+/// The list in a paged answer.
+#[derive(serde::Deserialize)]
+struct Items<T> {
+    items: Vec<T>,
+}
+
+/// A part of the events of a session.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct History {
+    items: Vec<Event>,
+    last_event_id: u64,
+    has_more: bool,
+}
+
+fn session_path(id: SessionId, rest: &str) -> String {
+    format!("/api/v1/sessions/{id}{rest}")
+}
+
+fn body(value: &impl serde::Serialize) -> Result<Bytes> {
+    let written = serde_json::to_vec(value).map_err(|error| {
+        let message = format!("cannot write the request: {error}");
+        Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
+    })?;
+    Ok(written.into())
+}
+
+/// `path` with the query parameters that have a value.
+fn with_query(path: &str, parameters: &[(&str, Option<String>)]) -> String {
+    let mut uri = path.to_owned();
+    let mut separator = '?';
+    for (name, value) in parameters {
+        let Some(value) = value else { continue };
+        uri.push(separator);
+        uri.push_str(name);
+        uri.push('=');
+        for byte in value.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    uri.push(char::from(byte));
+                }
+                _ => uri.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        separator = '&';
+    }
+    uri
+}
+
+/// Whether the server refuses this request however often it is sent.
+fn is_final(status: StatusCode) -> bool {
+    status.is_client_error()
+        && status != StatusCode::REQUEST_TIMEOUT
+        && status != StatusCode::TOO_MANY_REQUESTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_values_are_escaped() {
+        let path = with_query(
+            "/s",
+            &[("a", Some("x y&z=ü".to_owned())), ("b", None), ("c", Some("1".to_owned()))],
+        );
+        assert_eq!(path, "/s?a=x%20y%26z%3D%C3%BC&c=1");
+        assert_eq!(with_query("/s", &[("b", None)]), "/s");
+    }
+
+    #[test]
+    fn urls_that_are_not_of_a_server_are_refused() {
+        for url in ["ws://host", "host:1", "http://", "http://h?q=1", "ssh://a@b"] {
+            let error = ServeClient::new(ServeSettings::new(url)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{url}");
+        }
+        let client = ServeClient::new(ServeSettings::new("https://box.example/ab/")).unwrap();
+        assert_eq!(
+            (client.prefix.as_str(), client.name.as_str()),
+            ("/ab", "the server at https://box.example/ab")
+        );
+    }
+
+    #[test]
+    fn a_token_does_not_leave_the_machine_without_tls() {
+        let settings = |url: &str| ServeSettings::new(url).token("secret");
+        assert!(ServeClient::new(settings("http://127.0.0.1:3002")).is_ok());
+        assert!(ServeClient::new(settings("https://box.example")).is_ok());
+        let error = ServeClient::new(settings("http://box.example")).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        let shown = format!("{:?}", ServeClient::new(settings("http://localhost:1")).unwrap());
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+}

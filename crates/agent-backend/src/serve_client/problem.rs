@@ -1,0 +1,168 @@
+//! Answers that say why a request failed, as errors.
+
+use std::collections::BTreeMap;
+
+use ab_core::{Code, Error, Kind};
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What is shown of a body that is not JSON.
+const MAX_TEXT: usize = 300;
+
+/// The members of the three forms in which a server answers errors.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ErrorBody {
+    /// RFC 9457.
+    title: Option<String>,
+    detail: Option<String>,
+    errors: BTreeMap<String, Vec<String>>,
+    /// The envelope of `/v1`: an object. The form of the daemon's routes: a title.
+    error: Option<Value>,
+    message: Option<String>,
+}
+
+/// The error that an answer of `server` with this status describes.
+pub(super) fn error(server: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    let (code, kind) = classify(status);
+    let mut message = match serde_json::from_slice::<ErrorBody>(body) {
+        Ok(body) => described(&body).unwrap_or_else(|| bare(server, status)),
+        Err(_) => match text(headers, body) {
+            Some(text) => format!("{}: {text}", bare(server, status)),
+            None => bare(server, status),
+        },
+    };
+    if kind == Kind::Unavailable {
+        message = format!("{server} failed: {message}");
+    }
+    let error = Error::new(code, kind, message);
+    match hint(status) {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}
+
+fn described(body: &ErrorBody) -> Option<String> {
+    let envelope = body.error.as_ref().and_then(|error| error.get("message"));
+    let envelope = envelope.and_then(Value::as_str);
+    let text = body.detail.as_deref().or(envelope).or(body.message.as_deref());
+    let text = text.or(body.title.as_deref()).or_else(|| body.error.as_ref()?.as_str());
+    let fields: Vec<String> =
+        body.errors.iter().map(|(field, says)| of_field(field, says)).collect();
+    match (text, fields.is_empty()) {
+        (text, true) => text.map(str::to_owned),
+        (None, false) => Some(fields.join("; ")),
+        // The server may have put the messages into its detail.
+        (Some(text), false) if fields.iter().all(|field| text.contains(field.as_str())) => {
+            Some(text.to_owned())
+        }
+        (Some(text), false) => {
+            Some(format!("{}: {}", text.trim_end_matches('.'), fields.join("; ")))
+        }
+    }
+}
+
+fn of_field(field: &str, says: &[String]) -> String {
+    let says = says.join(", ");
+    if field.is_empty() { says } else { format!("{field} {says}") }
+}
+
+fn bare(server: &str, status: StatusCode) -> String {
+    format!("{server} answered {status}")
+}
+
+/// A short body of plain text.
+fn text(headers: &HeaderMap, body: &[u8]) -> Option<String> {
+    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let text = std::str::from_utf8(body).ok()?.trim();
+    let is_short = kind.starts_with("text/plain") && !text.is_empty() && text.len() <= MAX_TEXT;
+    is_short.then(|| text.to_owned())
+}
+
+fn classify(status: StatusCode) -> (Code, Kind) {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => (Code::AuthFailed, Kind::Denied),
+        StatusCode::NOT_FOUND => (Code::KeyNotFound, Kind::NotFound),
+        StatusCode::CONFLICT | StatusCode::GONE | StatusCode::PRECONDITION_FAILED => {
+            (Code::Conflict, Kind::Conflict)
+        }
+        StatusCode::PAYLOAD_TOO_LARGE => (Code::TooLarge, Kind::TooLarge),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => (Code::Timeout, Kind::Timeout),
+        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::NOT_IMPLEMENTED => {
+            (Code::NotImplemented, Kind::Unsupported)
+        }
+        StatusCode::TOO_MANY_REQUESTS => (Code::ReadFailed, Kind::Unavailable),
+        status if status.is_client_error() => (Code::InvalidConfiguration, Kind::Invalid),
+        _ => (Code::ReadFailed, Kind::Unavailable),
+    }
+}
+
+fn hint(status: StatusCode) -> Option<&'static str> {
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            Some("give the server's token with --token-file, or AGENT_BACKEND_AUTH_TOKEN")
+        }
+        StatusCode::FORBIDDEN => Some("this token does not allow it"),
+        StatusCode::NOT_FOUND => Some("see what is there: agent-backend session list"),
+        StatusCode::CONFLICT | StatusCode::GONE => {
+            Some("see its state: agent-backend session get ID")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(status: u16, body: &str, kind: Kind, message: &str) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+        let status = StatusCode::from_u16(status).unwrap();
+        let error = error("the server at http://h", status, &headers, body.as_bytes());
+        assert_eq!((error.kind(), error.message()), (kind, message), "{body}");
+    }
+
+    #[test]
+    fn every_form_of_error_body_becomes_a_sentence() {
+        check(
+            400,
+            r#"{"type":"urn:x","title":"Invalid request","status":400,"detail":"The request is not valid.",
+                "errors":{"repo.url":["is required"],"prompt":["must not be empty","is short"]}}"#,
+            Kind::Invalid,
+            "The request is not valid: prompt must not be empty, is short; repo.url is required",
+        );
+        check(
+            400,
+            r#"{"detail":"repo.url is required","errors":{"repo.url":["is required"]}}"#,
+            Kind::Invalid,
+            "repo.url is required",
+        );
+        check(
+            409,
+            r#"{"error":{"code":"CONFLICT","message":"decided before"},"meta":{"requestId":"r"}}"#,
+            Kind::Conflict,
+            "decided before",
+        );
+        check(
+            401,
+            r#"{"error":"Unauthorized","message":"Invalid or missing authentication token"}"#,
+            Kind::Denied,
+            "Invalid or missing authentication token",
+        );
+        check(404, "", Kind::NotFound, "the server at http://h answered 404 Not Found");
+        check(
+            502,
+            "no upstream",
+            Kind::Unavailable,
+            "the server at http://h failed: the server at http://h answered 502 Bad Gateway: no upstream",
+        );
+        check(
+            422,
+            r#"{"title":"Unprocessable","errors":{"delivery.mode":["\"pr\" is not available yet"]}}"#,
+            Kind::Unsupported,
+            "Unprocessable: delivery.mode \"pr\" is not available yet",
+        );
+    }
+}
