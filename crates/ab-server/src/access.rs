@@ -16,15 +16,18 @@ use crate::problem::Rendering;
 
 /// Who may call a route. A lesser value admits more callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(dead_code, reason = "the sessions of the control plane bring the first agents")]
 pub(crate) enum Access {
     /// Every caller that passes the checks of Host and Origin.
     Public,
-    /// Callers with the admin's token.
+    /// The admin, and the agent of the session that the parameter `id` of the path names.
+    SessionAgent,
+    /// Callers with the admin's token, and browsers that the admin logged in.
     Admin,
 }
 
 impl Access {
-    const ALL: [Access; 2] = [Access::Public, Access::Admin];
+    const ALL: [Access; 3] = [Access::Public, Access::SessionAgent, Access::Admin];
 
     /// Declares the access of routes and describes how the gate refuses callers.
     pub(crate) fn to(self, routes: UtoipaMethodRouter<App>) -> UtoipaMethodRouter<App> {
@@ -44,7 +47,10 @@ impl Access {
         let scheme = |name: &str| SecurityRequirement::new(name, std::iter::empty::<String>());
         match self {
             Access::Public => vec![SecurityRequirement::default()],
-            Access::Admin => vec![scheme("bearer"), scheme("apiKey")],
+            Access::SessionAgent => {
+                vec![scheme("sessionAgent"), scheme("bearer"), scheme("apiKey")]
+            }
+            Access::Admin => vec![scheme("bearer"), scheme("apiKey"), scheme("cookie")],
         }
     }
 

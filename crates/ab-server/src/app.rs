@@ -1,25 +1,34 @@
 //! The state of the router: one optional field for each surface, who may call, and the end.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::gate::Gate;
+use crate::gate::{Gate, Guesses, Guessing, Identity};
 use crate::problem::{Problem, ProblemKind};
-use crate::routes::DaemonSurface;
+use crate::routes::{ControlSurface, DaemonSurface};
 
 /// What a port serves. A surface that is absent answers 404.
 #[derive(Clone)]
 pub struct App {
+    control: Option<Arc<ControlSurface>>,
     daemon: Option<Arc<DaemonSurface>>,
-    gate: Arc<Gate>,
+    identity: Arc<Identity>,
+    guesses: Arc<Guesses>,
     shutdown: CancellationToken,
 }
 
 impl App {
     pub fn new(gate: Gate) -> App {
-        App { daemon: None, gate: Arc::new(gate), shutdown: CancellationToken::new() }
+        App {
+            control: None,
+            daemon: None,
+            identity: Arc::new(Identity::new(gate)),
+            guesses: Arc::new(Guesses::new(Guessing::default())),
+            shutdown: CancellationToken::new(),
+        }
     }
 
     /// Serves one workspace at `/health`, `/mcp` and `/ssh`.
@@ -28,13 +37,41 @@ impl App {
         self
     }
 
+    /// Serves sessions at `/api/v1`, their approvals at `/v1/approvals`, and the page at `/ui`. The
+    /// caller shuts the control plane down after the port is closed.
+    pub fn with_control(mut self, control: ControlSurface) -> App {
+        self.control = Some(Arc::new(control));
+        self
+    }
+
+    /// The control plane's surface, or the 404 that its routes answer without one.
+    pub(crate) fn control(&self) -> Result<&Arc<ControlSurface>, Problem> {
+        self.control.as_ref().ok_or_else(|| not_served("no sessions are served here"))
+    }
+
     /// The daemon's surface, or the 404 that its routes answer without one.
     pub(crate) fn daemon(&self) -> Result<&Arc<DaemonSurface>, Problem> {
         self.daemon.as_ref().ok_or_else(|| not_served("no workspace is served here"))
     }
 
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    /// Makes a one-time link to the page. It works once and for a few minutes, and its host name is
+    /// the only one under which the cookie that it sets counts.
+    pub fn login_link(&self, scheme: &str, port: u16) -> io::Result<String> {
+        let (host, path) = self.identity.login_link()?;
+        Ok(format!("{scheme}://{host}:{port}{path}"))
+    }
+
+    pub(crate) fn with_guessing(mut self, guessing: Guessing) -> App {
+        self.guesses = Arc::new(Guesses::new(guessing));
+        self
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn guesses(&self) -> &Guesses {
+        &self.guesses
     }
 
     /// Cancelled when the port begins to close. Streams end at once then.
@@ -57,6 +94,9 @@ fn not_served(detail: &str) -> Problem {
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("daemon", &self.daemon).finish_non_exhaustive()
+        f.debug_struct("App")
+            .field("control", &self.control)
+            .field("daemon", &self.daemon)
+            .finish_non_exhaustive()
     }
 }

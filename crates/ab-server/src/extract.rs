@@ -15,6 +15,10 @@ use crate::problem::{Problem, ProblemKind};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
+/// The bytes of a body that is declared as JSON, for a handler that parses them itself.
+#[derive(Clone, Debug)]
+pub(crate) struct JsonBytes(pub(crate) Bytes);
+
 /// The parameters of the query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
@@ -27,12 +31,21 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let JsonBytes(bytes) = JsonBytes::from_request(request, state).await?;
+        parse(&bytes).map(JsonBody)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for JsonBytes {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         if !says_json(request.headers()) {
             let detail = "the body must be JSON, with the header Content-Type: application/json";
             return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
         }
         let bytes = Bytes::from_request(request, state).await.map_err(|error| refused(&error))?;
-        parse(&bytes).map(JsonBody)
+        Ok(JsonBytes(bytes))
     }
 }
 

@@ -8,20 +8,22 @@
 //! is added, and what matches no route is the admin's. Callers that show wrong tokens are slowed
 //! down.
 
+mod browser;
 mod guesses;
+mod identity;
 mod origin;
 mod token;
 
 pub use guesses::Guessing;
 pub(crate) use guesses::{Guesses, block};
+pub(crate) use identity::{Caller, Identity, shown};
 pub use origin::Origin;
 pub use token::Token;
 
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, UPGRADE};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 
-use crate::access::Access;
 use crate::problem::{Problem, ProblemKind};
 
 /// Who may ask.
@@ -35,17 +37,6 @@ pub struct Gate {
     pub origins: Vec<Origin>,
 }
 
-/// What is known of who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Caller {
-    /// Knows the token, or there is none.
-    Trusted,
-    /// Shows a token, and not ours.
-    Wrong,
-    /// Shows none.
-    Unknown,
-}
-
 /// Whom the answer may be shown to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
@@ -56,47 +47,6 @@ pub(crate) enum Page {
 }
 
 impl Gate {
-    /// Checks Host and Origin. A preflight carries no token yet, so it may use any name.
-    pub(crate) fn page_of(
-        &self,
-        caller: Caller,
-        preflight: bool,
-        uri: &Uri,
-        headers: &HeaderMap,
-    ) -> Result<Page, Problem> {
-        let host = host(uri, headers)?;
-        said_once(headers)?;
-        let trusted = caller == Caller::Trusted && self.token.is_some();
-        if !preflight && !trusted {
-            self.known_host(&host)?;
-        }
-        self.page(&host, headers)
-    }
-
-    /// Whether the caller may use a route of this access.
-    pub(crate) fn admit(&self, caller: Caller, access: Access) -> Result<(), Problem> {
-        match (access, caller) {
-            (Access::Public, _) | (Access::Admin, Caller::Trusted) => Ok(()),
-            (Access::Admin, Caller::Wrong | Caller::Unknown) => Err(Problem::unauthorized()),
-        }
-    }
-
-    /// Where a page may not show headers of its own, an upgrade may name the token in its query.
-    pub(crate) fn caller(&self, uri: &Uri, headers: &HeaderMap) -> Caller {
-        let Some(token) = &self.token else { return Caller::Trusted };
-        let by_query = match headers.contains_key(UPGRADE) {
-            true => token::in_query(uri.query().unwrap_or_default()),
-            false => None,
-        };
-        let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-        let by_header = header.and_then(token::in_header).map(<[u8]>::to_vec);
-        match by_query.or(by_header) {
-            Some(shown) if token.is(&shown) => Caller::Trusted,
-            Some(_) => Caller::Wrong,
-            None => Caller::Unknown,
-        }
-    }
-
     fn known_host(&self, host: &Host) -> Result<(), Problem> {
         let named = |allowed: &String| allowed.eq_ignore_ascii_case(&host.name);
         if host.is_address() || host.name == "localhost" || self.hosts.iter().any(named) {
@@ -129,7 +79,7 @@ impl Gate {
 
 /// The name under which the caller reached us.
 #[derive(Debug)]
-struct Host {
+pub(crate) struct Host {
     name: String,
     port: Option<u16>,
 }
@@ -156,7 +106,7 @@ fn said_once(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
+pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Result<Host, Problem> {
     let malformed = |why: &str| {
         Problem::new(ProblemKind::Invalid, format!("the Host header {why}")).titled("Bad Host")
     };
@@ -188,6 +138,9 @@ mod tests {
     use axum::http::{HeaderName, HeaderValue};
 
     use super::*;
+    use crate::access::Access;
+    use axum::http::Method;
+    use identity::Proof;
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         let pair = |(name, value): &(&str, &str)| {
@@ -201,25 +154,30 @@ mod tests {
         map
     }
 
-    fn gate(token: Option<&str>) -> Gate {
-        Gate {
+    fn gate(token: Option<&str>) -> Identity {
+        Identity::new(Gate {
             token: token.map(Token::new),
             hosts: vec!["box.example".to_owned()],
             origins: vec!["https://app.example".parse().unwrap()],
-        }
+        })
     }
 
     /// The status that a request gets, 200 for one that is let in.
-    fn status(gate: &Gate, uri: &str, pairs: &[(&str, &str)]) -> u16 {
+    fn status(gate: &Identity, uri: &str, pairs: &[(&str, &str)]) -> u16 {
         let (uri, headers) = (uri.parse().unwrap(), headers(pairs));
-        let caller = gate.caller(&uri, &headers);
+        let host = host(&uri, &headers);
+        let caller = gate.caller(&Method::GET, &uri, &headers, host.as_ref().ok());
         let access =
             if ["/health", "/ssh"].contains(&uri.path()) { Access::Public } else { Access::Admin };
-        let page = gate.page_of(caller, false, &uri, &headers);
-        match page.and_then(|_| gate.admit(caller, access)) {
+        let page = host.and_then(|host| gate.page_of(Some(&caller), &host, &headers));
+        match page.and_then(|_| gate.admit(&caller, access, None)) {
             Ok(()) => 200,
             Err(problem) => problem.status().as_u16(),
         }
+    }
+
+    fn host_of(uri: &Uri, headers: &HeaderMap) -> Host {
+        host(uri, headers).unwrap()
     }
 
     #[test]
@@ -267,8 +225,8 @@ mod tests {
             {
                 let pairs = [host, twice[0], twice[1]];
                 assert_eq!(status(&gate, path, &pairs), 400, "{path} {twice:?}");
-                let uri = path.parse().unwrap();
-                let asked = gate.page_of(Caller::Unknown, true, &uri, &headers(&pairs));
+                let (uri, headers) = (path.parse().unwrap(), headers(&pairs));
+                let asked = gate.page_of(None, &host_of(&uri, &headers), &headers);
                 assert!(asked.is_err(), "{path} {twice:?}");
             }
         }
@@ -280,6 +238,7 @@ mod tests {
         for (path, authorization, expect) in [
             ("/mcp", Some("Bearer secret"), 200),
             ("/mcp", Some("bearer secret"), 200),
+            ("/mcp", Some("ApiKey secret"), 200),
             ("/mcp", Some("Bearer  secret "), 200),
             ("/mcp", Some("Bearer Secret"), 401),
             ("/mcp", Some("Bearer secret2"), 401),
@@ -347,15 +306,61 @@ mod tests {
         let caller = |uri: &str, pairs: &[(&str, &str)]| {
             let mut all = vec![("host", "localhost"), ("upgrade", "websocket")];
             all.extend_from_slice(pairs);
-            gate.caller(&uri.parse().unwrap(), &headers(&all))
+            match gate.caller(&Method::GET, &uri.parse().unwrap(), &headers(&all), None) {
+                Caller::Known(_, proof) => Some(proof),
+                Caller::Wrong => None,
+                Caller::Unknown => Some(Proof::NotRequired),
+            }
         };
-        assert_eq!(caller("/ssh?token=a%20b%26c", &[]), Caller::Trusted);
-        assert_eq!(caller("/ssh?x=1&token=a+b%26c", &[]), Caller::Trusted);
-        assert_eq!(caller("/ssh?token=wrong", &[]), Caller::Wrong);
-        assert_eq!(caller("/ssh?token=", &[]), Caller::Wrong);
-        assert_eq!(caller("/ssh?token=%zz", &[]), Caller::Unknown);
-        assert_eq!(caller("/ssh", &[("authorization", "Bearer x")]), Caller::Wrong);
-        assert_eq!(caller("/ssh", &[("authorization", "Bearer a b&c")]), Caller::Trusted);
-        assert_eq!(caller("/ssh", &[]), Caller::Unknown);
+        let (trusted, wrong, unknown) = (Some(Proof::Token), None, Some(Proof::NotRequired));
+        assert_eq!(caller("/ssh?token=a%20b%26c", &[]), trusted);
+        assert_eq!(caller("/ssh?x=1&token=a+b%26c", &[]), trusted);
+        assert_eq!(caller("/ssh?token=wrong", &[]), wrong);
+        assert_eq!(caller("/ssh?token=", &[]), wrong);
+        assert_eq!(caller("/ssh?token=%zz", &[]), unknown);
+        assert_eq!(caller("/ssh", &[("authorization", "Bearer x")]), wrong);
+        assert_eq!(caller("/ssh", &[("authorization", "Bearer a b&c")]), trusted);
+        assert_eq!(caller("/ssh", &[]), unknown);
+    }
+
+    #[test]
+    fn an_agents_token_opens_only_its_own_session() {
+        let (gate, caller) = (gate(Some("secret")), Caller::agent("s1"));
+        let status = |access, session| match gate.admit(&caller, access, session) {
+            Ok(()) => 200,
+            Err(problem) => problem.status().as_u16(),
+        };
+        assert_eq!(status(Access::SessionAgent, Some("s1")), 200);
+        assert_eq!(status(Access::SessionAgent, Some("s2")), 403);
+        assert_eq!(status(Access::SessionAgent, None), 403);
+        assert_eq!(status(Access::Admin, Some("s1")), 403);
+        assert_eq!(status(Access::Public, None), 200);
+    }
+
+    #[test]
+    fn the_cookie_counts_under_its_host_and_from_its_own_page() {
+        let gate = gate(Some("secret"));
+        let (name, path) = gate.login_link().unwrap();
+        let (name, ticket) = (name.to_owned(), path.split_once('=').unwrap().1);
+        let link = headers(&[("host", &name)]);
+        let link = host_of(&"/ui/login".parse().unwrap(), &link);
+        let set = gate.redeem(&link, ticket).unwrap().unwrap();
+        let cookie = set.split(';').next().unwrap();
+        let (own, other) = (format!("http://{name}:3001"), format!("http://{name}:3002"));
+        let address = format!("{name}:3001");
+        let known = |method: Method, host: &str, origin: Option<&str>| {
+            let mut pairs = vec![("host", host), ("cookie", cookie)];
+            pairs.extend(origin.map(|origin| ("origin", origin)));
+            let (uri, headers) = ("/x".parse().unwrap(), headers(&pairs));
+            let host = host_of(&uri, &headers);
+            gate.caller(&method, &uri, &headers, Some(&host)).is_admin()
+        };
+        assert!(known(Method::GET, &address, None));
+        assert!(known(Method::POST, &address, Some(&own)));
+        assert!(!known(Method::POST, &address, None));
+        assert!(!known(Method::POST, &address, Some(&other)));
+        assert!(!known(Method::GET, &address, Some("https://app.example")));
+        assert!(!known(Method::GET, "localhost:3001", None));
+        assert!(!known(Method::GET, "127.0.0.1:3001", None));
     }
 }

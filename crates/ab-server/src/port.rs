@@ -81,7 +81,7 @@ impl Port {
         let address = listener.local_addr()?;
         let grace = self.bounds.grace;
         let closing = self.app.shutdown().clone();
-        let router = routes::all(self.app.clone(), self.bounds.guessing);
+        let router = routes::all(self.app.clone().with_guessing(self.bounds.guessing));
         let connections = Connections { router, tls: self.tls, bounds: self.bounds, closing };
         let serving = tokio::spawn(connections::serve(connections, listener));
         let finding_out = self.app.daemon().ok().cloned().map(|daemon| {

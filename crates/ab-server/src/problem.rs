@@ -211,7 +211,6 @@ impl Problem {
     }
 
     /// With one more member of the problem document.
-    #[allow(dead_code, reason = "seeds 3 and 4 name the object that is missing")]
     pub(crate) fn with_member(mut self, name: &str, value: impl Into<Value>) -> Problem {
         self.0.members.insert(name.to_owned(), value.into());
         self

@@ -3,9 +3,12 @@
 //! A surface is a module with a function `routes`, merged here with one line. Routes are added with
 //! `routes!`, which takes path and description from the handler; a test fails for any other way.
 
+mod control;
 mod daemon;
 mod description;
+mod login;
 
+pub use control::{ControlSurface, TaskCatalog};
 pub use daemon::DaemonSurface;
 
 use std::convert::Infallible;
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -25,9 +28,9 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, Secur
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::access::AccessTable;
+use crate::access::{Access, AccessTable};
 use crate::app::App;
-use crate::gate::{Caller, Guesses, Guessing, Page};
+use crate::gate::{Caller, Page, host, shown};
 use crate::log;
 use crate::problem::{ErrorEnvelope, Problem, ProblemDocument, ProblemKind, Refusal, rendered};
 
@@ -44,6 +47,9 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
     modifiers(&Schemes),
     tags(
         (name = "port", description = "The port itself"),
+        (name = "page", description = "The web page"),
+        (name = "sessions", description = "Tasks, sessions and their events"),
+        (name = "approvals", description = "Questions of agents to people"),
         (name = "mcp", description = "The workspace as tools, by the Model Context Protocol"),
         (name = "ssh", description = "The workspace by SSH")
     )
@@ -60,6 +66,10 @@ impl Modify for Schemes {
         components.add_security_scheme("bearer", bearer);
         let value = ApiKeyValue::with_description("Authorization", "`ApiKey TOKEN`");
         components.add_security_scheme("apiKey", SecurityScheme::ApiKey(ApiKey::Header(value)));
+        let value = ApiKeyValue::with_description("agent-backend", "Set by a one-time link");
+        components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(value)));
+        let agent = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        components.add_security_scheme("sessionAgent", agent);
     }
 }
 
@@ -70,14 +80,18 @@ pub fn openapi() -> Description {
 
 /// One line for each surface.
 fn described() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Api::openapi()).merge(daemon::routes()).merge(description::routes())
+    OpenApiRouter::with_openapi(Api::openapi())
+        .merge(control::routes())
+        .merge(daemon::routes())
+        .merge(description::routes())
+        .merge(login::routes())
 }
 
 /// Everything, ready to be served.
-pub(crate) fn all(app: App, guessing: Guessing) -> Router {
+pub(crate) fn all(app: App) -> Router {
     let (router, mut description) = described().split_for_parts();
     let access = AccessTable::new(&mut description);
-    let door = Arc::new(Door { app: app.clone(), access, guesses: Guesses::new(guessing) });
+    let door = Arc::new(Door { app: app.clone(), access });
     router
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
@@ -114,31 +128,47 @@ impl Peer {
 struct Door {
     app: App,
     access: AccessTable,
-    guesses: Guesses,
 }
 
 /// The check of Host, Origin and credentials. Allowed pages also get the headers that their browser
 /// asks for, with refusals too, so that they can read them.
 async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
-    let gate = door.app.gate();
+    let identity = door.app.identity();
     let preflight = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    let caller =
-        if preflight { Caller::Unknown } else { gate.caller(request.uri(), request.headers()) };
+    let (uri, headers) = (request.uri(), request.headers());
+    let host = host(uri, headers);
+    let caller = if preflight {
+        Caller::Unknown
+    } else {
+        match agent(&door.app, shown(uri, headers)).await {
+            Some(agent) => agent,
+            None => identity.caller(request.method(), uri, headers, host.as_ref().ok()),
+        }
+    };
     // Counted before the other checks: an answer that differed would tell whether a guess was right.
     if caller == Caller::Wrong
-        && let Some(retry_after) = door.guesses.wrong(Peer::of(&request)).await
+        && let Some(retry_after) = door.app.guesses().wrong(Peer::of(&request)).await
         && request.uri().path() != daemon::SSH_PATH
     {
         return Problem::too_many_guesses(retry_after).into_response();
     }
-    let page = match gate.page_of(caller, preflight, request.uri(), request.headers()) {
+    let known = if preflight { None } else { Some(&caller) };
+    let page = match host.and_then(|host| identity.page_of(known, &host, request.headers())) {
         Ok(page) => page,
         Err(problem) => return problem.into_response(),
     };
     let template = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let access = door.access.of(template, request.method());
-    let refusal = if preflight { None } else { gate.admit(caller, access).err() };
+    let session = match access {
+        Access::SessionAgent => session_in_path(&mut request).await,
+        Access::Public | Access::Admin => None,
+    };
+    let admitted = identity.admit(&caller, access, session.as_deref());
+    let refusal = if preflight { None } else { admitted.err() };
+    if let Some(principal) = caller.principal() {
+        request.extensions_mut().insert(principal.clone());
+    }
     request.extensions_mut().insert(caller);
     match page {
         Page::Own => match refusal {
@@ -153,6 +183,21 @@ async fn checked(State(door): State<Arc<Door>>, mut request: Request, next: Next
             response
         }
     }
+}
+
+/// The agent whose token was shown.
+async fn agent(app: &App, shown: Option<Vec<u8>>) -> Option<Caller> {
+    let session = app.control().ok()?.session_of_token(&shown?).await?;
+    Some(Caller::agent(&session.to_string()))
+}
+
+/// The parameter `id` of the path.
+async fn session_in_path(request: &mut Request) -> Option<String> {
+    let (mut parts, body) = std::mem::take(request).into_parts();
+    let params = RawPathParams::from_request_parts(&mut parts, &()).await;
+    *request = Request::from_parts(parts, body);
+    let params = params.ok()?;
+    params.iter().find(|(name, _)| *name == "id").map(|(_, value)| value.to_owned())
 }
 
 /// Answers a page of another origin, which the gate has allowed.

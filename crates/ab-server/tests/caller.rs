@@ -148,7 +148,7 @@ pub(crate) fn post_head(headers: &[(&str, &str)]) -> String {
     head("POST", "/mcp", &all)
 }
 
-fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
+pub(crate) fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
     let mut head = format!("{method} {path} HTTP/1.1");
     if !headers.iter().any(|(name, _)| *name == "host") {
         head.push_str("\r\nhost: localhost");

@@ -35,7 +35,10 @@ async fn every_route_describes_how_it_turns_callers_away() {
             assert_eq!(ask("host: [").await, 400, "{method} {path}");
             assert_eq!(ask("host: evil.example").await, 403, "{method} {path}");
             let status = ask("host: localhost").await;
-            assert!(status == 401 || ["/health", "/ssh"].contains(&path.as_str()), "{path}");
+            assert!(
+                status == 401 || ["/health", "/ssh", "/ui/login"].contains(&path.as_str()),
+                "{path}"
+            );
         }
     }
 }

@@ -4,11 +4,13 @@
 
 mod caller;
 mod closing;
+mod control;
 mod crowds;
 mod description;
 mod doors;
 mod encryption;
 mod guessing;
+mod login;
 mod remote;
 mod requests;
 mod secure_shell;

@@ -1,9 +1,11 @@
 //! The bearer token: compared in constant time, never shown.
 
 use std::fmt;
+use std::io;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{Digest, SHA256, digest};
+use aws_lc_rs::rand::fill;
 
 /// What a caller has to know. Only its digest is kept.
 #[derive(Clone)]
@@ -29,9 +31,11 @@ impl fmt::Debug for Token {
 
 /// The token in an Authorization header.
 pub(crate) fn in_header(value: &[u8]) -> Option<&[u8]> {
-    const SCHEME: &[u8] = b"bearer ";
-    let (scheme, token) = value.split_at_checked(SCHEME.len())?;
-    scheme.eq_ignore_ascii_case(SCHEME).then(|| token.trim_ascii())
+    // Both have the same length.
+    const SCHEMES: [&[u8]; 2] = [b"bearer ", b"apikey "];
+    let (scheme, token) = value.split_at_checked(SCHEMES[0].len())?;
+    let known = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    known.then(|| token.trim_ascii())
 }
 
 /// The token in a query, decoded.
@@ -51,4 +55,11 @@ pub(crate) fn in_query(query: &str) -> Option<Vec<u8>> {
         });
     }
     Some(decoded)
+}
+
+/// A secret of 256 random bits, in hexadecimal digits.
+pub(crate) fn random_text() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

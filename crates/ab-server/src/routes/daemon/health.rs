@@ -51,10 +51,7 @@ pub(crate) async fn show(
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<Health>, Problem> {
     let daemon = app.daemon()?;
-    let trusted = match caller {
-        Caller::Trusted => true,
-        Caller::Wrong | Caller::Unknown => false,
-    };
+    let trusted = caller.is_admin();
     Ok(Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),

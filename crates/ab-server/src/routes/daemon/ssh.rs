@@ -79,12 +79,9 @@ pub(crate) async fn connect(
         return Problem::new(ProblemKind::NotFound, detail).into_response();
     };
     // Who does not know the token learns nothing about the workspace.
-    let view = match caller {
-        Caller::Trusted => match daemon.view(request.headers()) {
-            Ok(view) => Some(view),
-            Err(problem) => return problem.into_response(),
-        },
-        Caller::Wrong | Caller::Unknown => None,
+    let view = match caller.is_admin().then(|| daemon.view(request.headers())).transpose() {
+        Ok(view) => view,
+        Err(problem) => return problem.into_response(),
     };
     let mut response = match create_response_with_body(&request, Body::empty) {
         Ok(response) => response,
@@ -108,7 +105,7 @@ pub(crate) async fn connect(
             None => part(Shared::new(stream), UNAUTHORIZED).await,
         }
     }));
-    if caller != Caller::Trusted {
+    if !caller.is_admin() {
         response.extensions_mut().insert(SentAway(UNAUTHORIZED.0));
     }
     response

@@ -1,0 +1,162 @@
+//! Who is calling: credentials become a [`Principal`].
+
+use std::io;
+use std::time::Instant;
+
+use ab_core::{Principal, PrincipalKind, Role};
+use axum::http::header::{AUTHORIZATION, ORIGIN, UPGRADE};
+use axum::http::{HeaderMap, Method, Uri};
+
+use super::browser::{self, BrowserSessions};
+use super::{Gate, Host, Page, token};
+use crate::access::Access;
+use crate::problem::{Problem, ProblemKind};
+
+/// The token that a caller shows. Where a page cannot send headers of its own, an upgrade may name the
+/// token in its query.
+pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
+    let by_query = if headers.contains_key(UPGRADE) {
+        token::in_query(uri.query().unwrap_or_default())
+    } else {
+        None
+    };
+    let header = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    by_query.or_else(|| header.and_then(token::in_header).map(<[u8]>::to_vec))
+}
+
+/// Everything that callers can prove themselves with.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    gate: Gate,
+    browsers: BrowserSessions,
+}
+
+/// What is known of a caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    Known(Principal, Proof),
+    /// It shows a credential, and it is not one of ours.
+    Wrong,
+    /// It shows none.
+    Unknown,
+}
+
+/// How a caller is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    Token,
+    Cookie,
+    /// The server has no token: it trusts every caller that passes the other checks.
+    NotRequired,
+}
+
+impl Caller {
+    pub(crate) fn principal(&self) -> Option<&Principal> {
+        match self {
+            Caller::Known(principal, _) => Some(principal),
+            Caller::Wrong | Caller::Unknown => None,
+        }
+    }
+
+    /// The agent of a session, which showed the session's token.
+    pub(crate) fn agent(session: &str) -> Caller {
+        Caller::Known(Principal::new(PrincipalKind::Agent, session), Proof::Token)
+    }
+
+    /// Whether it may use what is the admin's.
+    pub(crate) fn is_admin(&self) -> bool {
+        self.principal().is_some_and(|principal| principal.has(Role::Admin))
+    }
+}
+
+impl Identity {
+    pub(crate) fn new(gate: Gate) -> Identity {
+        Identity { gate, browsers: BrowserSessions::default() }
+    }
+
+    /// A one-time link to the page, as host name and path.
+    pub(crate) fn login_link(&self) -> io::Result<(&str, String)> {
+        self.browsers.issue(Instant::now())
+    }
+
+    /// Spends the ticket of a link that was opened under `host`. Returns a `Set-Cookie` header.
+    pub(crate) fn redeem(&self, host: &Host, ticket: &str) -> io::Result<Option<String>> {
+        self.browsers.redeem(&host.name, ticket, Instant::now())
+    }
+
+    /// Looks at the credentials of people and programs. Those of agents are in the store.
+    pub(crate) fn caller(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        host: Option<&Host>,
+    ) -> Caller {
+        let shown = shown(uri, headers);
+        let admin = |kind| Principal::new(kind, "admin").with_role(Role::Admin);
+        let Some(token) = &self.gate.token else {
+            return Caller::Known(admin(PrincipalKind::Process), Proof::NotRequired);
+        };
+        match shown {
+            Some(shown) if token.is(&shown) => {
+                Caller::Known(admin(PrincipalKind::ApiKey), Proof::Token)
+            }
+            Some(_) => Caller::Wrong,
+            None => match host.and_then(|host| self.cookie(method, headers, host)) {
+                Some(true) => Caller::Known(admin(PrincipalKind::Person), Proof::Cookie),
+                Some(false) => Caller::Wrong,
+                None => Caller::Unknown,
+            },
+        }
+    }
+
+    /// Whether the page's cookie is right. Nothing where it does not count: under another host name,
+    /// from another origin, or with a method that changes something and no origin.
+    fn cookie(&self, method: &Method, headers: &HeaderMap, host: &Host) -> Option<bool> {
+        if !self.browsers.is_host(&host.name) {
+            return None;
+        }
+        match headers.get(ORIGIN) {
+            Some(_) if self.gate.page(host, headers).ok() == Some(Page::Own) => {}
+            None if *method == Method::GET || *method == Method::HEAD => {}
+            Some(_) | None => return None,
+        }
+        Some(self.browsers.knows(browser::cookie(headers)?, Instant::now()))
+    }
+
+    /// Checks Host and Origin. A preflight has no caller yet and may use any name; so may a caller
+    /// that shows a token, which no foreign page knows.
+    pub(crate) fn page_of(
+        &self,
+        caller: Option<&Caller>,
+        host: &Host,
+        headers: &HeaderMap,
+    ) -> Result<Page, Problem> {
+        super::said_once(headers)?;
+        match caller {
+            None | Some(Caller::Known(_, Proof::Token)) => {}
+            Some(_) if self.browsers.is_host(&host.name) => {}
+            Some(_) => self.gate.known_host(host)?,
+        }
+        self.gate.page(host, headers)
+    }
+
+    /// Whether the caller may use a route of this access. `session` is the session in its path.
+    pub(crate) fn admit(
+        &self,
+        caller: &Caller,
+        access: Access,
+        session: Option<&str>,
+    ) -> Result<(), Problem> {
+        if access == Access::Public || caller.is_admin() {
+            return Ok(());
+        }
+        let Some(principal) = caller.principal() else { return Err(Problem::unauthorized()) };
+        let is_own = principal.kind() == PrincipalKind::Agent && session == Some(principal.id());
+        if access == Access::SessionAgent && is_own {
+            return Ok(());
+        }
+        let detail = "this token opens only the MCP endpoint of its own session";
+        Err(Problem::new(ProblemKind::Forbidden, detail))
+    }
+}

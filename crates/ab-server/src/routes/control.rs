@@ -1,0 +1,140 @@
+//! The control plane over HTTP: tasks, sessions, their events, approvals, and what the server offers.
+
+mod approvals;
+mod catalog;
+mod events;
+mod problems;
+mod sessions;
+mod tasks;
+
+pub use catalog::TaskCatalog;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ab_api::{DecidedBy, Offers, RuntimeType, SessionId};
+use ab_control::{Control, ControlError};
+use ab_core::{Principal, PrincipalKind};
+use axum::http::HeaderMap;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::Access;
+use crate::app::App;
+
+/// Headers by which a proxy names the caller behind it.
+const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
+
+/// Serves sessions at `/api/v1` and their approvals at `/v1/approvals`.
+pub struct ControlSurface {
+    pub(crate) control: Control,
+    pub(crate) catalog: TaskCatalog,
+}
+
+impl ControlSurface {
+    pub fn new(control: Control, catalog: TaskCatalog) -> ControlSurface {
+        ControlSurface { control, catalog }
+    }
+
+    /// What a task of this caller may ask for.
+    pub(crate) fn offers(&self, locality: Locality) -> Offers {
+        let executor = self.control.executor().listing();
+        let TaskCatalog { agents, aliases, runtimes, resource_limits } = &self.catalog;
+        let kinds = runtimes.iter().map(|runtime| runtime.kind);
+        Offers {
+            agents: agents
+                .iter()
+                .map(|agent| (agent.kind.clone(), agent.versions.clone()))
+                .collect(),
+            aliases: aliases.clone(),
+            executors: vec![executor.id],
+            providers: executor.snapshot_capabilities,
+            runtimes: kinds.filter(|kind| *kind != RuntimeType::Local).collect(),
+            resource_limits: *resource_limits,
+            local_repositories: locality == Locality::ThisMachine,
+        }
+    }
+
+    /// The session whose agent shows this token.
+    pub(crate) async fn session_of_token(&self, shown: &[u8]) -> Option<SessionId> {
+        let shown = std::str::from_utf8(shown).ok()?;
+        match self.control.store().session_of_token(shown).await {
+            Ok(session) => session,
+            Err(error) => {
+                tracing::warn!(%error, "cannot look up the token of a session");
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ControlSurface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlSurface").field("catalog", &self.catalog).finish_non_exhaustive()
+    }
+}
+
+/// Where a caller is. Only callers on this machine may name directories of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locality {
+    ThisMachine,
+    Elsewhere,
+}
+
+impl Locality {
+    /// A connection from a loopback address is local, unless a proxy made it for another machine.
+    pub(crate) fn of(peer: IpAddr, headers: &HeaderMap) -> Locality {
+        let is_forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
+        if peer.to_canonical().is_loopback() && !is_forwarded {
+            Locality::ThisMachine
+        } else {
+            Locality::Elsewhere
+        }
+    }
+}
+
+/// A whole list, without pages.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Items<T> {
+    items: Vec<T>,
+}
+
+/// The caller, as the record of a decision names it.
+pub(crate) fn decided_by(principal: &Principal, via: &str) -> DecidedBy {
+    let kind = match principal.kind() {
+        PrincipalKind::ApiKey => "key",
+        other => other.as_str(),
+    };
+    DecidedBy { kind: kind.to_owned(), name: principal.id().to_owned(), via: Some(via.to_owned()) }
+}
+
+/// The stored session, or the problem that it is unknown.
+pub(crate) async fn found(
+    control: &Control,
+    id: SessionId,
+) -> Result<ab_api::Session, crate::problem::Problem> {
+    let session = control.store().session(id).await.map_err(ControlError::from);
+    session.map_err(|error| problems::of_session(id, error))
+}
+
+pub(crate) use problems::{of_approval, of_session, of_task, violated};
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default()
+        .routes(Access::Admin.to(routes!(tasks::create)))
+        .routes(Access::Admin.to(routes!(sessions::list)))
+        .routes(Access::Admin.to(routes!(sessions::show, sessions::cancel)))
+        .routes(Access::Admin.to(routes!(sessions::info)))
+        .routes(Access::Admin.to(routes!(sessions::logs)))
+        .routes(Access::Admin.to(routes!(sessions::diff)))
+        .routes(Access::Admin.to(routes!(sessions::stop)))
+        .routes(Access::Admin.to(routes!(events::follow)))
+        .routes(Access::Admin.to(routes!(events::follow_all)))
+        .routes(Access::Admin.to(routes!(catalog::agents)))
+        .routes(Access::Admin.to(routes!(catalog::runtimes)))
+        .routes(Access::Admin.to(routes!(catalog::executors)))
+        .routes(Access::Admin.to(routes!(approvals::list)))
+        .routes(Access::Admin.to(routes!(approvals::decide)))
+}

@@ -1,0 +1,78 @@
+//! What the server offers: agents, runtimes, executors.
+
+use std::collections::BTreeMap;
+
+use ab_api::{AgentListing, ExecutorListing, RuntimeListing, RuntimeType};
+use axum::Json;
+use axum::extract::State;
+
+use super::Items;
+use super::problems::SessionProblems;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// What tasks can ask for, beside what the executor says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskCatalog {
+    pub agents: Vec<AgentListing>,
+    /// Other names of agent types.
+    pub aliases: BTreeMap<String, String>,
+    pub runtimes: Vec<RuntimeListing>,
+    /// Whether the executor enforces limits of processors and memory.
+    pub resource_limits: bool,
+}
+
+impl Default for TaskCatalog {
+    /// No agents, and the runtime `local`.
+    fn default() -> Self {
+        let local = RuntimeListing {
+            kind: RuntimeType::Local,
+            images: Vec::new(),
+            paths: Vec::new(),
+            sandbox_profiles: vec!["default".to_owned()],
+        };
+        Self {
+            agents: Vec::new(),
+            aliases: BTreeMap::new(),
+            runtimes: vec![local],
+            resource_limits: false,
+        }
+    }
+}
+
+/// List the agents that tasks can name
+#[utoipa::path(
+    get,
+    path = "/api/v1/agents",
+    tag = "sessions",
+    responses((status = OK, body = Items<AgentListing>), SessionProblems)
+)]
+pub(crate) async fn agents(State(app): State<App>) -> Result<Json<Items<AgentListing>>, Problem> {
+    Ok(Json(Items { items: app.control()?.catalog.agents.clone() }))
+}
+
+/// List the runtimes that tasks can name
+#[utoipa::path(
+    get,
+    path = "/api/v1/runtimes",
+    tag = "sessions",
+    responses((status = OK, body = Items<RuntimeListing>), SessionProblems)
+)]
+pub(crate) async fn runtimes(
+    State(app): State<App>,
+) -> Result<Json<Items<RuntimeListing>>, Problem> {
+    Ok(Json(Items { items: app.control()?.catalog.runtimes.clone() }))
+}
+
+/// List the machines that run sessions
+#[utoipa::path(
+    get,
+    path = "/api/v1/executors",
+    tag = "sessions",
+    responses((status = OK, body = Items<ExecutorListing>), SessionProblems)
+)]
+pub(crate) async fn executors(
+    State(app): State<App>,
+) -> Result<Json<Items<ExecutorListing>>, Problem> {
+    Ok(Json(Items { items: vec![app.control()?.control.executor().listing()] }))
+}

@@ -1,0 +1,148 @@
+//! Event streams: of one session, and of all.
+
+use ab_api::{Event, SessionId, Violations};
+use ab_control::ControlError;
+use ab_store::{Scope, StoreError};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::problems::SessionProblems;
+use super::{found, of_session, of_task, violated};
+use crate::app::App;
+use crate::extract::{PathParams, QueryParams};
+use crate::problem::Problem;
+use crate::sse::{self, Cursor, CursorParams, SseEvent, SseOptions};
+
+/// The most events that one answer in JSON has.
+const MAX_HISTORY: usize = 1000;
+
+/// Events that happened
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EventHistory {
+    /// Oldest first
+    items: Vec<Event>,
+    /// The id of the last of them: the `after` of the next request
+    last_event_id: u64,
+    /// Whether there are more events now
+    has_more: bool,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct HistoryQuery {
+    /// How many events an answer in JSON has: 1 to 1,000, the default.
+    limit: Option<usize>,
+}
+
+/// Follow the events of a session
+///
+/// A stream of every event after the cursor. It ends with the session; a reader that has every event
+/// of an ended session gets 204. With `Accept: application/json`, the events so far.
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/{id}/events",
+    tag = "sessions",
+    params(
+        ("id" = SessionId, Path),
+        CursorParams,
+        HistoryQuery,
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+    ),
+    responses(
+        (status = OK, description = "The events", content(
+            (String = "text/event-stream"),
+            (EventHistory = "application/json")
+        )),
+        (status = NO_CONTENT, description = "The session has ended, and the reader has every event"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn follow(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    cursor: Cursor,
+    QueryParams(HistoryQuery { limit }): QueryParams<HistoryQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let control = &app.control()?.control;
+    let after = cursor.0.unwrap_or_default();
+    let session = found(control, id).await?;
+    let scope = Scope::Session(id);
+    let failed = |error: StoreError| of_session(id, error.into());
+    if wants_json(&headers) {
+        let limit = limit.unwrap_or(MAX_HISTORY);
+        if !(1..=MAX_HISTORY).contains(&limit) {
+            let mut violations = Violations::default();
+            violations.invalid("limit", "must be 1 to 1000");
+            return Err(violated(&violations));
+        }
+        let records = control.store().records(scope, after, limit).await.map_err(failed)?;
+        let last_event_id = records.last().map_or(after, |record| record.seq);
+        let rest = control.store().records(scope, last_event_id, 1).await.map_err(failed)?;
+        let items = records.iter().map(|record| record.event()).collect::<Result<_, _>>();
+        let items = items.map_err(failed)?;
+        return Ok(
+            Json(EventHistory { items, last_event_id, has_more: !rest.is_empty() }).into_response()
+        );
+    }
+    // A browser reconnects after every end of a stream, unless it is told that nothing follows.
+    if session.status.is_terminal()
+        && control.store().records(scope, after, 1).await.map_err(failed)?.is_empty()
+    {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let records = control.subscribe(scope, after).into_stream();
+    let events = records
+        .map(|record| record.map(|record| SseEvent { id: record.seq, json: record.json.clone() }));
+    Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
+}
+
+/// Follow the events of all sessions
+///
+/// Every event has the members `sessionId` and `seq`. Without a cursor the stream starts now.
+#[utoipa::path(
+    get,
+    path = "/api/v1/events",
+    tag = "sessions",
+    params(
+        CursorParams,
+        ("last-event-id" = Option<u64>, Header, description = "The last event that the reader has; counts before `after`")
+    ),
+    responses(
+        (status = OK, description = "The events", body = String, content_type = "text/event-stream"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn follow_all(
+    State(app): State<App>,
+    cursor: Cursor,
+) -> Result<Response, Problem> {
+    let control = &app.control()?.control;
+    let after = match cursor.0 {
+        Some(after) => after,
+        None => {
+            let last = control.store().last_position().await;
+            last.map_err(|error| of_task(ControlError::from(error)))?
+        }
+    };
+    let records = control.subscribe(Scope::All, after).into_stream();
+    let events = records.map(|record| {
+        record.map(|record| SseEvent { id: record.position, json: record.json_with_origin() })
+    });
+    Ok(sse::answer(events, app.shutdown(), SseOptions::default()))
+}
+
+/// Whether a client names JSON and no event stream among the types that it accepts.
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepts = |kind: &str| {
+        let values = headers.get_all(header::ACCEPT).iter();
+        values.filter_map(|value| value.to_str().ok()).any(|value| value.contains(kind))
+    };
+    accepts("application/json") && !accepts("text/event-stream")
+}

@@ -1,0 +1,112 @@
+//! Errors of the control plane as problems, and their descriptions.
+
+use std::collections::BTreeMap;
+
+use ab_api::{ApprovalId, SessionId, Violations};
+use ab_control::ControlError;
+use ab_store::StoreError;
+use axum::http::StatusCode;
+use utoipa::IntoResponses;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+
+use crate::problem::{Problem, ProblemKind, Rendering};
+
+/// A request with fields that are not acceptable.
+pub(crate) fn violated(violations: &Violations) -> Problem {
+    let kind = match violations.status() {
+        422 => ProblemKind::Unprocessable,
+        _ => ProblemKind::Invalid,
+    };
+    Problem::new(kind, violations.to_string()).with_errors(violations.errors())
+}
+
+/// An error about the session `id`.
+pub(crate) fn of_session(id: SessionId, error: ControlError) -> Problem {
+    match error {
+        ControlError::NotFound => {
+            let detail = format!("there is no session {id}");
+            Problem::new(ProblemKind::NotFound, detail).coded("session_not_found")
+        }
+        error => general(error),
+    }
+}
+
+/// An error about the approval `id`.
+pub(crate) fn of_approval(id: ApprovalId, error: ControlError) -> Problem {
+    match error {
+        ControlError::NotFound => {
+            let detail = format!("there is no approval {id}");
+            Problem::new(ProblemKind::NotFound, detail).coded("approval_not_found")
+        }
+        error => general(error),
+    }
+}
+
+/// An error about a new task.
+pub(crate) fn of_task(error: ControlError) -> Problem {
+    general(error)
+}
+
+fn general(error: ControlError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        ControlError::NotFound => Problem::new(ProblemKind::NotFound, detail),
+        ControlError::Ended(_) => Problem::new(ProblemKind::Gone, detail).coded("session_ended"),
+        ControlError::Illegal(_) => {
+            Problem::new(ProblemKind::Conflict, detail).coded("illegal_transition")
+        }
+        ControlError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
+        ControlError::Store(StoreError::KeyReused) => {
+            Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")
+        }
+        ControlError::Store(StoreError::Decided(approval)) => {
+            Problem::new(ProblemKind::Conflict, detail)
+                .coded("approval_decided")
+                .with_member("status", approval.status.as_str())
+        }
+        ControlError::Store(StoreError::TooLarge { .. }) => {
+            Problem::new(ProblemKind::TooLarge, detail)
+        }
+        ControlError::Store(error) => {
+            tracing::error!(%error, "the store failed");
+            Problem::new(ProblemKind::Internal, "the store failed; the log of the server says why")
+        }
+    }
+}
+
+/// Describes what every route of sessions may answer instead.
+pub(crate) struct SessionProblems;
+
+impl IntoResponses for SessionProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        described(Rendering::Document, "There is no such session, or no sessions are served here")
+    }
+}
+
+/// Describes what every route of approvals may answer instead.
+pub(crate) struct ApprovalProblems;
+
+impl IntoResponses for ApprovalProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        described(Rendering::Envelope, "There is no such approval, or no sessions are served here")
+    }
+}
+
+fn described(rendering: Rendering, not_found: &str) -> BTreeMap<String, RefOr<Response>> {
+    let of = |(status, description): (StatusCode, &str)| {
+        let schema = Ref::from_schema_name(rendering.schema_name());
+        let content = ContentBuilder::new().schema(Some(schema)).build();
+        let response = ResponseBuilder::new()
+            .description(description)
+            .content(rendering.content_type(), content)
+            .build();
+        (status.as_str().to_owned(), RefOr::T(response))
+    };
+    [
+        (StatusCode::NOT_FOUND, not_found),
+        (StatusCode::INTERNAL_SERVER_ERROR, "The store failed"),
+        (StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down"),
+    ]
+    .map(of)
+    .into()
+}

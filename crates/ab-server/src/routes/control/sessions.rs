@@ -1,0 +1,243 @@
+//! `/api/v1/sessions`: lists, details, logs, the diff, and the end of a session.
+
+use ab_api::{
+    Endpoints, Event, Fleet, Page, PageRequest, Session, SessionId, SessionInfo, SessionStatus,
+    Violations,
+};
+use ab_control::{Control, ControlError};
+use ab_executor::Job;
+use ab_store::{SessionFilter, StoreError};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::problems::SessionProblems;
+use super::{Items, found, of_session, violated};
+use crate::app::App;
+use crate::extract::{PathParams, QueryParams};
+use crate::problem::{Problem, ProblemDocument, ProblemKind};
+
+/// The most lines of a log that one answer has.
+const MAX_TAIL: usize = 1000;
+
+/// Which sessions a list has
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SessionQuery {
+    /// One status, or several with commas between them.
+    status: Option<String>,
+    tenant_id: Option<String>,
+    project_id: Option<String>,
+    /// The type of the agent.
+    agent: Option<String>,
+    /// The address of the repository.
+    repo: Option<String>,
+    /// A label and its value, as `name=value`.
+    label: Option<String>,
+}
+
+impl SessionQuery {
+    fn filter(self) -> Result<SessionFilter, Violations> {
+        let mut found = Violations::default();
+        let mut statuses = Vec::new();
+        for name in self.status.as_deref().unwrap_or_default().split(',') {
+            match name.trim().parse::<SessionStatus>() {
+                _ if name.trim().is_empty() => {}
+                Ok(status) => statuses.push(status),
+                Err(message) => found.invalid("status", message),
+            }
+        }
+        let label = self.label.as_deref().map(|label| match label.split_once('=') {
+            Some((name, value)) => (name.to_owned(), value.to_owned()),
+            None => {
+                found.invalid("label", "must be name=value");
+                Default::default()
+            }
+        });
+        let (tenant, project) = (self.tenant_id, self.project_id);
+        let (agent, repo) = (self.agent, self.repo);
+        found.into_result(SessionFilter { statuses, tenant, project, agent, repo, label })
+    }
+}
+
+/// List sessions, newest first
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions",
+    tag = "sessions",
+    params(SessionQuery, PageRequest),
+    responses((status = OK, body = Page<Session>), SessionProblems)
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<SessionQuery>,
+    QueryParams(page): QueryParams<PageRequest>,
+) -> Result<Json<Page<Session>>, Problem> {
+    let store = app.control()?.control.store();
+    page.check().map_err(|violations| violated(&violations))?;
+    let filter = query.filter().map_err(|violations| violated(&violations))?;
+    let (sessions, total) = store.sessions(&filter, page).await.map_err(store_failed)?;
+    Ok(Json(page.answer(sessions, total)))
+}
+
+/// Show a session
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/{id}",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses((status = OK, body = Session), SessionProblems)
+)]
+pub(crate) async fn show(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<Json<Session>, Problem> {
+    found(&app.control()?.control, id).await.map(Json)
+}
+
+/// End a session at once and remove its workspace
+///
+/// Harmless for a session that has ended; then only its workspace is removed.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/sessions/{id}",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses((status = ACCEPTED, description = "The session ends", body = Session), SessionProblems)
+)]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<(StatusCode, Json<Session>), Problem> {
+    let session = app.control()?.control.cancel(id).await;
+    session.map(accepted).map_err(|error| of_session(id, error))
+}
+
+/// Ask the agent of a session to wrap up
+#[utoipa::path(
+    post,
+    path = "/api/v1/sessions/{id}/stop",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses((status = ACCEPTED, description = "The session ends", body = Session), SessionProblems)
+)]
+pub(crate) async fn stop(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<(StatusCode, Json<Session>), Problem> {
+    let session = app.control()?.control.stop(id).await;
+    session.map(accepted).map_err(|error| of_session(id, error))
+}
+
+fn accepted(session: Session) -> (StatusCode, Json<Session>) {
+    (StatusCode::ACCEPTED, Json(session))
+}
+
+/// Show the machines of a session
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/{id}/info",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses((status = OK, body = SessionInfo), SessionProblems)
+)]
+pub(crate) async fn info(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<Json<SessionInfo>, Problem> {
+    let session = found(&app.control()?.control, id).await?;
+    let fleet = Fleet { leader: session.workspace.host, followers: Vec::new() };
+    let endpoints = Endpoints { events: session.links.events };
+    Ok(Json(SessionInfo { id, status: session.status, fleet, endpoints }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LogQuery {
+    /// How many of the last lines: 1 to 1,000, the default.
+    tail: Option<usize>,
+}
+
+/// Show the last log lines of a session
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/{id}/logs",
+    tag = "sessions",
+    params(("id" = SessionId, Path), LogQuery),
+    responses((status = OK, description = "Events of the type log, oldest first", body = Items<Event>), SessionProblems)
+)]
+pub(crate) async fn logs(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    QueryParams(LogQuery { tail }): QueryParams<LogQuery>,
+) -> Result<Json<Items<Event>>, Problem> {
+    let control = &app.control()?.control;
+    let tail = tail.unwrap_or(MAX_TAIL);
+    if !(1..=MAX_TAIL).contains(&tail) {
+        let mut violations = Violations::default();
+        violations.invalid("tail", "must be 1 to 1000");
+        return Err(violated(&violations));
+    }
+    found(control, id).await?;
+    let records = control.store().last_records(id, Some("log"), tail).await;
+    let records = records.map_err(store_failed)?;
+    let items = records.iter().map(|record| record.event()).collect::<Result<_, _>>();
+    Ok(Json(Items { items: items.map_err(store_failed)? }))
+}
+
+/// Show the changes of a session as a unified diff
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/{id}/diff",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses(
+        (status = OK, description = "The diff, empty if nothing changed", body = String, content_type = "text/plain"),
+        (status = CONFLICT, description = "The session has no workspace yet", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = BAD_GATEWAY, description = "The executor cannot make the diff", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn diff(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<Response, Problem> {
+    let diff = unified_diff(&app.control()?.control, id).await?;
+    // The text is the agent's: a browser must not guess another type.
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (HeaderName::from_static("x-content-type-options"), "nosniff"),
+    ];
+    Ok((headers, diff).into_response())
+}
+
+/// The changes of a session: as stored at its end, or of its workspace now.
+pub(crate) async fn unified_diff(control: &Control, id: SessionId) -> Result<String, Problem> {
+    let record = control.store().session_record(id).await;
+    let record = record.map_err(|error| of_session(id, error.into()))?;
+    if record.session.status.is_terminal() {
+        return control.store().artifact(id, "diff").await.map_err(|error| match error {
+            StoreError::NotFound => {
+                let detail = "the session ended before there was anything to compare";
+                Problem::new(ProblemKind::NotFound, detail).coded("diff_not_found")
+            }
+            error => store_failed(error),
+        });
+    }
+    if record.session.workspace.mount_path.is_none() {
+        let detail = "the session has no workspace yet";
+        return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_provisioned"));
+    }
+    let job = Job { session: record.session, generation: record.progress.generation };
+    let diff = control.executor().diff(&job).await;
+    diff.map_err(|error| Problem::new(ProblemKind::BadGateway, error.detail))
+}
+
+/// A failure of the store that is about no particular session.
+fn store_failed(error: StoreError) -> Problem {
+    super::of_task(ControlError::from(error))
+}

@@ -1,0 +1,79 @@
+//! `GET /ui/login`: a one-time link becomes the cookie of a browser.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, header};
+use axum::response::{Html, IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Peer;
+use crate::access::Access;
+use crate::app::App;
+use crate::extract::QueryParams;
+use crate::gate::host;
+use crate::problem::{Problem, ProblemKind};
+
+/// Goes on to the page by itself: browsers do not send a strict cookie along a redirect that began
+/// on another site.
+const GO_ON: &str = "<!doctype html><meta charset=\"utf-8\"><title>agent-backend</title>\
+    <meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default().routes(Access::Public.to(routes!(login)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+struct LoginParams {
+    /// The ticket of the link, which opens the page once
+    ticket: String,
+}
+
+/// Log a browser in
+///
+/// The server prints the link. It can be opened once and for a few minutes.
+#[utoipa::path(
+    get,
+    path = "/ui/login",
+    tag = "page",
+    params(LoginParams),
+    responses(
+        (status = OK, description = "The cookie is set", body = String, content_type = "text/html"),
+        (status = UNAUTHORIZED, description = "The link was used or has expired", body = crate::problem::Refusal)
+    )
+)]
+async fn login(
+    State(app): State<App>,
+    QueryParams(params): QueryParams<LoginParams>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let mut response = Html(GO_ON).into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    // A question about the headers must not spend the ticket.
+    if request.method() == Method::HEAD {
+        return Ok(response);
+    }
+    let host = host(request.uri(), request.headers())?;
+    let failed = |_| Problem::new(ProblemKind::Internal, "cannot make a cookie");
+    let Some(cookie) = app.identity().redeem(&host, &params.ticket).map_err(failed)? else {
+        return Err(match app.guesses().wrong(Peer::of(&request)).await {
+            Some(retry_after) => Problem::too_many_guesses(retry_after),
+            None => Problem::new(
+                ProblemKind::Unauthorized,
+                "this link was used or has expired; ask the server for a new one",
+            ),
+        });
+    };
+    let cookie = HeaderValue::try_from(cookie)
+        .map_err(|_| Problem::new(ProblemKind::Internal, "cannot make a cookie"))?;
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    Ok(response)
+}

@@ -1,0 +1,217 @@
+//! An executor by script, and a port over a control plane with it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ab_api::{
+    AgentListing, ApprovalSubject, Choice, DeliveryResult, EventKind, ExecutorHealth,
+    ExecutorListing, LogLevel, LogSource, Overlay, Provider, SessionId,
+};
+use ab_control::{Control, Settings};
+use ab_executor::{
+    CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
+    Question, QuestionId, Report, Reports, TurnOutcome,
+};
+use ab_server::{App, ControlSurface, Port, Running, TaskCatalog};
+use ab_store::{DataDir, Store};
+use async_trait::async_trait;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::caller::{Got, guarded, head, open_with, send};
+
+/// What the agent does with a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Script {
+    /// Thinks and ends its turn.
+    Work,
+    /// Asks a question and ends its turn with the answer.
+    Ask,
+    /// Thinks and never ends its turn.
+    Silence,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fake {
+    script: Script,
+    /// Of every session: a session whose sender is dropped fails.
+    reports: Mutex<HashMap<SessionId, Reports>>,
+    /// The secret of the last agent.
+    token: Mutex<Option<String>>,
+}
+
+impl Fake {
+    fn reports(&self, job: &Job) -> Reports {
+        self.reports.lock().unwrap()[&job.session.id].clone()
+    }
+}
+
+#[async_trait]
+impl Executor for Fake {
+    fn listing(&self) -> ExecutorListing {
+        ExecutorListing {
+            id: "fake".to_owned(),
+            os: "linux".to_owned(),
+            arch: "x86_64".to_owned(),
+            snapshot_capabilities: vec![Provider::Copy],
+            health: ExecutorHealth::Ok,
+            overlay: Overlay::default(),
+            controller: "server".to_owned(),
+        }
+    }
+
+    fn cleanup_token(&self, job: &Job) -> CleanupToken {
+        CleanupToken(format!("fake:{}", job.session.id))
+    }
+
+    async fn provision(&self, _: &Job) -> Result<Provisioned, ExecutorError> {
+        let mount_path = "/workspaces/fake".to_owned();
+        let notes = Vec::new();
+        Ok(Provisioned { provider: Provider::Copy, mount_path, base_commit: None, notes })
+    }
+
+    async fn launch(
+        &self,
+        job: &Job,
+        mode: LaunchMode,
+        reports: Reports,
+    ) -> Result<Launched, ExecutorError> {
+        let (LaunchMode::New { token } | LaunchMode::Reload { token }) = mode;
+        *self.token.lock().unwrap() = Some(token.expose().to_owned());
+        self.reports.lock().unwrap().insert(job.session.id, reports);
+        Ok(Launched::default())
+    }
+
+    async fn prompt(&self, job: &Job, _: u32, _: &str) -> Result<(), ExecutorError> {
+        let reports = self.reports(job);
+        let send = async |report| reports.send(report).await.unwrap();
+        let log = EventKind::Log {
+            level: LogLevel::Info,
+            message: "looking around".to_owned(),
+            source: LogSource::default(),
+            tool_execution_id: None,
+        };
+        send(Report::Event(log)).await;
+        send(Report::Event(EventKind::Thought { thought: "hm".to_owned() })).await;
+        match self.script {
+            Script::Work => send(Report::TurnEnded(TurnOutcome::Done)).await,
+            Script::Ask => {
+                let subject =
+                    ApprovalSubject { title: "Run ls".to_owned(), ..ApprovalSubject::default() };
+                let id = QuestionId("q1".to_owned());
+                send(Report::Question(Question { id, subject })).await;
+            }
+            Script::Silence => {}
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, job: &Job, _: &QuestionId, _: Choice) -> Result<(), ExecutorError> {
+        self.reports(job).send(Report::TurnEnded(TurnOutcome::Done)).await.unwrap();
+        Ok(())
+    }
+
+    async fn pause(&self, _: &Job) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+
+    async fn resume(&self, _: &Job) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+
+    async fn deliver(&self, _: &Job) -> Result<Delivered, ExecutorError> {
+        let result = DeliveryResult { changed: true, ..DeliveryResult::default() };
+        Ok(Delivered { result, ..Delivered::default() })
+    }
+
+    async fn diff(&self, _: &Job) -> Result<String, ExecutorError> {
+        Ok("a diff".to_owned())
+    }
+
+    async fn terminate(&self, _: SessionId, _: Duration) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+
+    async fn cleanup(&self, _: &CleanupToken) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+}
+
+/// A guarded port over a control plane of its own.
+pub(crate) struct Served {
+    pub(crate) port: Running,
+    executor: Arc<Fake>,
+    _data: TempDir,
+}
+
+pub(crate) async fn serve(script: Script) -> Served {
+    let data = tempfile::tempdir().unwrap();
+    let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
+    let (reports, token) = (Mutex::default(), Mutex::default());
+    let executor = Arc::new(Fake { script, reports, token });
+    let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
+    let control = Control::start(store, shared, Settings::default()).await.unwrap();
+    let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
+    let agents = vec![AgentListing { kind, versions, settings_schema_ref: None }];
+    let catalog = TaskCatalog { agents, ..TaskCatalog::default() };
+    let app = App::new(guarded()).with_control(ControlSurface::new(control, catalog));
+    let port = open_with(Port::new(app)).await;
+    Served { port, executor, _data: data }
+}
+
+pub(crate) const TASK: &str =
+    r#"{"prompt":"fix it","repo":{"url":"https://h/x"},"agent":{"type":"a"}}"#;
+pub(crate) const SHOWN: (&str, &str) = ("authorization", "Bearer not-a-secret");
+pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
+
+impl Served {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// Asks with the admin's token.
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Got {
+        self.ask_with(method, path, &[JSON], body).await
+    }
+
+    pub(crate) async fn ask_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Got {
+        let all = [&[SHOWN], headers].concat();
+        send(self.address(), &head(method, path, &all), body).await
+    }
+
+    pub(crate) async fn json(&self, path: &str) -> Value {
+        let got = self.ask("GET", path, "").await;
+        assert_eq!(got.status, 200, "{path}: {got:?}");
+        got.json()
+    }
+
+    /// The path of a new session.
+    pub(crate) async fn create(&self) -> String {
+        let got = self.ask("POST", "/api/v1/tasks", TASK).await;
+        assert_eq!(got.status, 201, "{got:?}");
+        got.header("location").unwrap().to_owned()
+    }
+
+    /// Reads the events of a session until it ends.
+    pub(crate) async fn events(&self, session: &str, headers: &[(&str, &str)]) -> Got {
+        self.ask_with("GET", &format!("{session}/events"), headers, "").await
+    }
+
+    /// The secret of the agent that runs. Waits until there is one.
+    pub(crate) async fn agent_token(&self) -> String {
+        loop {
+            if let Some(token) = self.executor.token.lock().unwrap().clone() {
+                return token;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
