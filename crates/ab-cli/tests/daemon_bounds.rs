@@ -115,9 +115,13 @@ fn processes_and_memory_are_bounded_unless_told_otherwise() {
 fn commands_at_a_time_are_bounded_whoever_starts_them() {
     let stage = Stage::new();
     let daemon = Daemon::start(&stage, &["--rootDir", ".", "--max-commands", "1"]);
-    let started = json!({ "command": "sleep 1000", "background": true });
+    let started = json!({ "command": "echo begun; sleep 1000", "background": true });
     let (_, answer) = daemon.call("exec", started, &[]);
     let id = answer["result"]["structuredContent"]["processId"].as_str().unwrap().to_owned();
+    // A signal that comes before the command itself was started inside the sandbox is lost.
+    let has_begun =
+        || text(&daemon, "process_output", json!({ "processId": id }), &[]).contains("begun");
+    assert!((0..500).any(|_| has_begun()));
     let why = "1 commands of this workspace run already";
     assert!(exec(&daemon, "echo no").contains(why));
     let mut command = stage.command(BINARY);

@@ -255,7 +255,7 @@ fn a_person_at_the_terminal_is_asked() {
         for keys in [&b"n\r"[..], b"\r", b"yep\r", b"\x04"] {
             let no = stage.typed(&words, keys);
             assert_eq!(no.code, 3, "{flags:?}: {}", no.text());
-            assert!(no.text().contains("not approved: "), "{}", no.text());
+            assert!(no.text().contains("not approved by person:terminal: "), "{}", no.text());
             assert!(!no.text().contains("\nran\n"), "{}", no.text());
         }
     }
