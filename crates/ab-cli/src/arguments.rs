@@ -7,7 +7,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
 use crate::commands::{
-    agent, completions, daemon, doctor, exec, fs, mcp, policy, ssh_proxy, version,
+    agent, completions, daemon, doctor, exec, fs, mcp, policy, serve, session, ssh_proxy, task,
+    version, wait,
 };
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -31,6 +32,8 @@ Examples:
   agent-backend policy check 'cd src && make'
   agent-backend mcp --root ../project
   agent-backend daemon --rootDir ../project
+  agent-backend serve
+  agent-backend task 'Fix the failing test' --follow
   agent-backend doctor
 
 Data goes to standard output, everything else to standard error. With --json, standard output is
@@ -94,6 +97,10 @@ pub(crate) enum Command {
     Policy(Box<policy::Policy>),
     Mcp(Box<mcp::Mcp>),
     Daemon(Box<daemon::Daemon>),
+    Serve(Box<serve::Serve>),
+    Task(Box<task::TaskCommand>),
+    Session(Box<session::SessionCommand>),
+    Wait(wait::Wait),
     Agent(agent::Agent),
     SshProxy(ssh_proxy::SshProxy),
     Doctor(Box<doctor::Doctor>),
@@ -107,10 +114,14 @@ impl Command {
             Command::Fs(fs) => Format::from_flag(fs.json),
             Command::Exec(exec) => Format::from_flag(exec.json),
             Command::Policy(policy) => Format::from_flag(policy.json),
+            Command::Task(task) => Format::from_flag(task.json),
+            Command::Session(session) => Format::from_flag(session.json),
+            Command::Wait(wait) => Format::from_flag(wait.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
             Command::Version(version) => Format::from_flag(version.json),
             Command::Mcp(_)
             | Command::Daemon(_)
+            | Command::Serve(_)
             | Command::Agent(_)
             | Command::SshProxy(_)
             | Command::Completions(_) => Format::Text,
@@ -125,10 +136,14 @@ impl Command {
             Command::Exec(_)
             | Command::Mcp(_)
             | Command::Daemon(_)
+            | Command::Serve(_)
             | Command::Agent(_)
             | Command::SshProxy(_) => true,
             Command::Fs(fs) => fs.minds_interrupts(),
+            Command::Task(task) => task.is_following(),
+            Command::Session(session) => session.is_following(),
             Command::Policy(_)
+            | Command::Wait(_)
             | Command::Doctor(_)
             | Command::Version(_)
             | Command::Completions(_) => false,

@@ -9,24 +9,39 @@ pub(crate) mod fs;
 pub(crate) mod input;
 pub(crate) mod mcp;
 pub(crate) mod policy;
+pub(crate) mod serve;
+pub(crate) mod session;
 pub(crate) mod ssh_proxy;
+pub(crate) mod task;
 pub(crate) mod version;
+pub(crate) mod wait;
+
+use std::pin::Pin;
 
 use crate::arguments::Command;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
+/// A command at work.
+type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+
 pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(), Failure> {
-    match command {
-        Command::Fs(command) => fs::run(*command, terminal).await,
-        Command::Exec(command) => exec::run(*command, terminal).await,
-        Command::Policy(command) => policy::run(*command, terminal).await,
-        Command::Mcp(command) => mcp::run(*command).await,
-        Command::Daemon(command) => daemon::run(*command).await,
-        Command::Agent(command) => agent::run(command).await,
-        Command::SshProxy(command) => ssh_proxy::run(command).await,
-        Command::Doctor(command) => doctor::run(*command, terminal).await,
-        Command::Version(command) => version::run(&command, terminal),
-        Command::Completions(command) => completions::run(&command, terminal),
-    }
+    // Boxed: the compiler cannot prove that all of them together may change threads.
+    let running: Running<'_> = match command {
+        Command::Fs(command) => Box::pin(fs::run(*command, terminal)),
+        Command::Exec(command) => Box::pin(exec::run(*command, terminal)),
+        Command::Policy(command) => Box::pin(policy::run(*command, terminal)),
+        Command::Mcp(command) => Box::pin(mcp::run(*command)),
+        Command::Daemon(command) => Box::pin(daemon::run(*command)),
+        Command::Serve(command) => Box::pin(serve::run(*command)),
+        Command::Task(command) => Box::pin(task::run(*command, terminal)),
+        Command::Session(command) => Box::pin(session::run(*command, terminal)),
+        Command::Wait(command) => Box::pin(wait::run(command, terminal)),
+        Command::Agent(command) => Box::pin(agent::run(command)),
+        Command::SshProxy(command) => Box::pin(ssh_proxy::run(command)),
+        Command::Doctor(command) => Box::pin(doctor::run(*command, terminal)),
+        Command::Version(command) => return version::run(&command, terminal),
+        Command::Completions(command) => return completions::run(&command, terminal),
+    };
+    running.await
 }

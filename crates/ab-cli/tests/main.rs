@@ -26,6 +26,7 @@ mod remote;
 mod searching;
 mod secrets;
 mod secure_shell;
+mod serve;
 mod session;
 mod stage;
 mod streams;

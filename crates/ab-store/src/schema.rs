@@ -1,6 +1,6 @@
 //! The schema: migrations that are part of the program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -19,22 +19,24 @@ const MIGRATIONS: &[(i64, &str, &str)] =
     &[(1, "sessions", include_str!("../migrations/0001_sessions.sql"))];
 
 /// Opens the database for writing and brings its schema up to date.
-pub(crate) async fn open_writer(path: &Path) -> Result<SqliteConnection, StoreError> {
-    let mut connection = options(path).connect().await?;
+pub(crate) async fn open_writer(path: PathBuf) -> Result<SqliteConnection, StoreError> {
+    let mut connection = options(&path).connect().await?;
     let migrations = MIGRATIONS.iter().map(|&(version, name, sql)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
     });
     let migrator = Migrator::with_migrations(migrations.collect());
-    migrator.run(&mut connection).await.map_err(|error| StoreError::Schema(error.to_string()))?;
+    // Not `run`: its bound on the connection hides from callers that their futures are `Send`.
+    let migrated = migrator.run_direct(None, &mut connection, false).await;
+    migrated.map_err(|error| StoreError::Schema(error.to_string()))?;
     Ok(connection)
 }
 
 /// Opens the readers.
-pub(crate) async fn open_readers(path: &Path) -> Result<SqlitePool, StoreError> {
+pub(crate) async fn open_readers(path: PathBuf) -> Result<SqlitePool, StoreError> {
     let pool = SqlitePoolOptions::new()
         .max_connections(READERS)
         .acquire_timeout(ACQUIRE_TIMEOUT)
-        .connect_with(options(path).pragma("query_only", "on"))
+        .connect_with(options(&path).pragma("query_only", "on"))
         .await?;
     Ok(pool)
 }

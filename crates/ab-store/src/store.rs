@@ -60,8 +60,8 @@ impl Store {
     /// [`StoreError::Schema`] for a database of a newer version, and errors of the database.
     pub async fn open(data_dir: DataDir) -> Result<Self, StoreError> {
         let path = data_dir.database()?;
-        let connection = schema::open_writer(&path).await?;
-        let pool = schema::open_readers(&path).await?;
+        let connection = schema::open_writer(path.clone()).await?;
+        let pool = schema::open_readers(path).await?;
         let readers = Arc::new(Readers { tails: Tails::new(), decisions: Mutex::default() });
         let (orders, queue) = mpsc::channel(QUEUE);
         let writer = Writer::new(connection, queue, Arc::clone(&readers)).await?;

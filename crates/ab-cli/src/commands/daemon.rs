@@ -1,12 +1,12 @@
 //! `daemon`: one workspace, served to others until somebody ends it.
 
-mod access;
+pub(super) mod access;
 mod defaults;
 mod footprint;
-mod logs;
+pub(super) mod logs;
 mod notice;
-mod open_files;
-mod sockets;
+pub(super) mod open_files;
+pub(super) mod sockets;
 mod ssh;
 
 use std::net::IpAddr;
@@ -170,7 +170,7 @@ struct Commands {
     max_commands: u32,
 }
 
-fn port(text: &str) -> Result<u16, String> {
+pub(super) fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port @ (0 | 1024..)) => Ok(port),
         Ok(_) | Err(_) => Err("a port is a number from 1024 to 65535".to_owned()),

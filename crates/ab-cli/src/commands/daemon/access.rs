@@ -36,7 +36,7 @@ pub(crate) struct Access {
 }
 
 /// A name, without what may stand around it in an address.
-fn name(text: &str) -> Result<String, String> {
+pub(crate) fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     match !text.is_empty() && text.chars().all(fits) {
         true => Ok(text.to_owned()),

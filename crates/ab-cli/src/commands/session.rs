@@ -1,0 +1,367 @@
+//! `session`: what the server's sessions are doing, and their end.
+
+use ab_api::{Session, SessionId, SessionStatus, Time};
+use agent_backend::ServeClient;
+use agent_backend::serve_client::SessionQuery;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::follow::{self, Approve, FollowOptions, lines};
+use crate::server::ServerFlags;
+use crate::terminal::{Format, Terminal};
+
+/// The longest part of a prompt in a table.
+const MAX_PROMPT: usize = 48;
+
+/// See and end the server's sessions
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct SessionCommand {
+    #[command(subcommand)]
+    act: SessionAct,
+
+    /// Print JSON; events are one on each line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum SessionAct {
+    /// List sessions, the newest first
+    #[command(alias = "ls")]
+    List(ListSessions),
+    /// Show one session
+    Get(OneSession),
+    /// Show what happened in a session
+    Events(SessionEvents),
+    /// Show the log of a session
+    Logs(SessionLogs),
+    /// Print the changes of a session as a unified diff
+    Diff(OneSession),
+    /// Ask the agent to wrap up, and deliver nothing
+    Stop(OneSession),
+    /// End a session at once and remove its workspace
+    Cancel(OneSession),
+}
+
+#[derive(Args, Debug)]
+struct ListSessions {
+    /// Only sessions with this status
+    #[arg(long, value_name = "STATUS")]
+    status: Option<SessionStatus>,
+
+    /// The page
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    page: u32,
+
+    /// Sessions on a page
+    #[arg(long, default_value = "20", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    per_page: u32,
+}
+
+#[derive(Args, Debug)]
+struct OneSession {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    id: SessionId,
+}
+
+#[derive(Args, Debug)]
+struct SessionEvents {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    id: SessionId,
+
+    /// Go on until the session ends
+    #[arg(long, short)]
+    follow: bool,
+
+    /// What is done about the agent's questions while following
+    #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
+    approve: Approve,
+}
+
+#[derive(Args, Debug)]
+struct SessionLogs {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    id: SessionId,
+
+    /// Go on until the session ends
+    #[arg(long, short)]
+    follow: bool,
+
+    /// How many of the last lines
+    #[arg(long, default_value = "1000", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "follow")]
+    tail: u32,
+}
+
+impl SessionCommand {
+    pub(crate) fn is_following(&self) -> bool {
+        match &self.act {
+            SessionAct::Events(events) => events.follow,
+            SessionAct::Logs(logs) => logs.follow,
+            SessionAct::List(_)
+            | SessionAct::Get(_)
+            | SessionAct::Diff(_)
+            | SessionAct::Stop(_)
+            | SessionAct::Cancel(_) => false,
+        }
+    }
+}
+
+pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+    let client = command.server.client()?;
+    let server_flags = command.server.repeated();
+    match command.act {
+        SessionAct::List(list) => show_list(client, list, terminal).await,
+        SessionAct::Get(one) => show_one(&client.session(one.id).await?, terminal),
+        SessionAct::Events(events) => {
+            let options = FollowOptions {
+                approve: events.approve,
+                logs_only: false,
+                come_back: come_back("events", events.id, &server_flags),
+            };
+            if events.follow {
+                let session = follow::follow(client, events.id, options, terminal).await?;
+                return follow::end(&session);
+            }
+            for event in client.history(events.id).await? {
+                follow::show(&event, &options, terminal)?;
+            }
+            Ok(())
+        }
+        SessionAct::Logs(logs) => {
+            let options = FollowOptions {
+                approve: Approve::Ask,
+                logs_only: true,
+                come_back: come_back("logs", logs.id, &server_flags),
+            };
+            if logs.follow {
+                let session = follow::follow(client, logs.id, options, terminal).await?;
+                return follow::end(&session);
+            }
+            for event in client.logs(logs.id, logs.tail).await? {
+                follow::show(&event, &options, terminal)?;
+            }
+            Ok(())
+        }
+        SessionAct::Diff(one) => {
+            let diff = client.diff(one.id).await?;
+            match terminal.format() {
+                Format::Json => {
+                    let text = String::from_utf8_lossy(&diff);
+                    terminal.value(&json!({ "sessionId": one.id, "diff": text }))
+                }
+                Format::Text if terminal.is_watched() => {
+                    let text = String::from_utf8_lossy(&diff).into_owned();
+                    terminal.bytes(terminal.shown(&text).into_owned().as_bytes())
+                }
+                Format::Text => terminal.bytes(&diff),
+            }
+        }
+        SessionAct::Stop(one) => {
+            client.stop(one.id).await?;
+            show_one(&client.session(one.id).await?, terminal)
+        }
+        SessionAct::Cancel(one) => {
+            client.cancel(one.id).await?;
+            show_one(&client.session(one.id).await?, terminal)
+        }
+    }
+}
+
+/// The command that follows a session again.
+fn come_back(what: &str, id: SessionId, server_flags: &str) -> String {
+    format!("agent-backend session {what} {id} --follow{server_flags}")
+}
+
+async fn show_list(
+    client: ServeClient,
+    list: ListSessions,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let query = SessionQuery {
+        status: list.status,
+        page: Some(list.page),
+        per_page: Some(list.per_page),
+        ..SessionQuery::default()
+    };
+    let page = client.sessions(&query).await?;
+    match terminal.format() {
+        Format::Json => terminal.value(&json!(page)),
+        Format::Text => {
+            if page.items.is_empty() {
+                terminal.note("there are no sessions: agent-backend task gives one to an agent");
+                return Ok(());
+            }
+            for line in table(&page.items, Time::now()).lines() {
+                let line = terminal.shown(line).into_owned();
+                terminal.line(&line)?;
+            }
+            if let Some(next) = page.next_page {
+                let (shown, total) = (page.items.len(), page.total);
+                terminal.note(&format!("{shown} of {total} sessions; more: --page {next}"));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn show_one(session: &Session, terminal: &mut Terminal) -> Result<(), Failure> {
+    match terminal.format() {
+        Format::Json => terminal.value(&json!(session)),
+        Format::Text => {
+            for line in details(session).lines() {
+                let line = terminal.shown(line).into_owned();
+                terminal.line(&line)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Sessions as a table for people.
+fn table(sessions: &[Session], now: Time) -> String {
+    let mut rows = vec![["SESSION", "STATUS", "AGENT", "AGE", "PROMPT"].map(str::to_owned)];
+    rows.extend(sessions.iter().map(|session| {
+        let mut status = session.status.to_string();
+        if session.open_approvals > 0 {
+            status.push_str(" (asks)");
+        }
+        [
+            session.id.to_string(),
+            status,
+            session.agent.kind.clone(),
+            age(session.created_at, now),
+            shortened(&session.prompt),
+        ]
+    }));
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; 5]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// One session for people.
+fn details(session: &Session) -> String {
+    let mut status = session.status.to_string();
+    if let Some(activity) = session.activity {
+        status.push_str(&format!(", {}", lines::activity_text(activity)));
+    }
+    if let Some(detail) = &session.end_detail {
+        status.push_str(&format!(": {detail}"));
+    }
+    let mut rows = vec![
+        ("session", session.id.to_string()),
+        ("status", status),
+        ("prompt", shortened(&session.prompt)),
+        ("agent", format!("{} {}", session.agent.kind, session.agent.version)),
+        ("repository", session.repo.url.clone()),
+    ];
+    let text = |time: Option<Time>| time.map(|time| time.to_string());
+    let optional = [
+        ("branch", session.repo.branch.clone()),
+        ("base", session.vcs.base_commit.clone()),
+        ("workspace", session.workspace.mount_path.clone()),
+        ("changes", session.changes.map(lines::changes_text)),
+        ("questions", (session.open_approvals > 0).then(|| session.open_approvals.to_string())),
+        ("created", Some(session.created_at.to_string())),
+        ("started", text(session.started_at)),
+        ("ended", text(session.ended_at)),
+    ];
+    rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
+}
+
+fn shortened(text: &str) -> String {
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match flat.char_indices().nth(MAX_PROMPT) {
+        Some((end, _)) => format!("{}…", &flat[..end]),
+        None => flat,
+    }
+}
+
+/// How long ago, in the largest unit that fits.
+fn age(then: Time, now: Time) -> String {
+    let seconds = (now.as_millis() - then.as_millis()).max(0) / 1000;
+    match seconds {
+        ..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_api::{NewTask, Offers, Task};
+
+    use super::*;
+
+    fn session(prompt: &str) -> Session {
+        let body = json!({
+            "prompt": prompt,
+            "repo": { "mode": "git", "url": "/srv/project" },
+            "agent": { "type": "scripted" },
+        });
+        let offers = Offers {
+            agents: [("scripted".to_owned(), Vec::new())].into(),
+            local_repositories: true,
+            ..Offers::default()
+        };
+        let task: Task = NewTask::check(body.to_string().as_bytes(), &offers).unwrap();
+        let id = "01HVZ6K9T1N8S6M3V3Q3F0X5B7".parse().unwrap();
+        Session::queued(id, task, "2026-01-31T12:00:00Z".parse().unwrap())
+    }
+
+    #[test]
+    fn sessions_are_a_table() {
+        let mut second =
+            session("Describe the build, and everything that one has to install before it");
+        second.status = SessionStatus::Running;
+        second.open_approvals = 1;
+        let now = "2026-01-31T14:30:00Z".parse().unwrap();
+        let expect = "\
+SESSION                     STATUS          AGENT     AGE  PROMPT
+01HVZ6K9T1N8S6M3V3Q3F0X5B7  queued          scripted  2h   Fix it
+01HVZ6K9T1N8S6M3V3Q3F0X5B7  running (asks)  scripted  2h   Describe the build, and everything that one has …
+";
+        assert_eq!(table(&[session("Fix\nit"), second], now), expect);
+    }
+
+    #[test]
+    fn a_session_is_a_list_of_what_is_known() {
+        let mut ended = session("Fix it");
+        ended.status = SessionStatus::Failed;
+        ended.end_detail = Some("the agent exited with 3".to_owned());
+        let expect = "\
+session     01HVZ6K9T1N8S6M3V3Q3F0X5B7
+status      failed: the agent exited with 3
+prompt      Fix it
+agent       scripted latest
+repository  /srv/project
+created     2026-01-31T12:00:00Z
+";
+        assert_eq!(details(&ended), expect);
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        let then: Time = "2026-01-31T12:00:00Z".parse().unwrap();
+        let after = |seconds| age(then, then.plus(std::time::Duration::from_secs(seconds)));
+        let ages = [after(0), after(59), after(60), after(7_200), after(200_000)];
+        assert_eq!(ages, ["0s", "59s", "1m", "2h", "2d"]);
+    }
+}

@@ -1,0 +1,190 @@
+//! `task`: gives the server a task, and shows the session that works on it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use ab_api::{AgentChoice, DeliveryChoice, DeliveryMode, NewRepo, NewTask};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::follow::{self, Approve, FollowOptions};
+use crate::server::ServerFlags;
+use crate::terminal::{Format, Terminal, talk};
+
+const EXAMPLES: &str = "\
+Examples:
+  agent-backend task 'Fix the failing test' --follow
+  agent-backend task 'Describe the build' --repo https://example.com/project.git --branch main
+  id=$(agent-backend task 'Add a changelog' --json | jq -r .sessionId) && agent-backend wait $id
+
+The repository is the one around the current directory. Its committed files are copied; the
+directory itself stays as it is. An interrupt while following detaches; the session goes on.";
+
+/// Give an agent a task on a repository
+///
+/// The server makes a session for it: an isolated copy of the repository, an agent in a sandbox, and
+/// at the end a branch or a patch. agent-backend serve starts a server.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TaskCommand {
+    /// What the agent shall do
+    #[arg(value_name = "PROMPT")]
+    prompt: String,
+
+    /// The repository: a directory of the server's machine, or a URL [default: around the current directory]
+    #[arg(long, value_name = "PATH|URL")]
+    repo: Option<String>,
+
+    /// The agent
+    #[arg(long, default_value = "scripted", value_name = "TYPE")]
+    agent: String,
+
+    /// How the result is handed over
+    #[arg(long, value_enum, default_value = "branch", value_name = "MODE")]
+    delivery: Delivery,
+
+    /// The branch to start from if it exists, else the name of the branch to make
+    #[arg(long, value_name = "NAME")]
+    branch: Option<String>,
+
+    /// Keep the session open for further prompts
+    #[arg(long)]
+    keep: bool,
+
+    /// Show what happens until the session ends
+    #[arg(long, short)]
+    follow: bool,
+
+    /// What is done about the agent's questions while following
+    #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
+    approve: Approve,
+
+    /// Print JSON: an object with sessionId, or with --follow one event on each line
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Delivery {
+    /// A branch in the repository
+    Branch,
+    /// A patch to download: agent-backend session diff
+    Patch,
+}
+
+impl TaskCommand {
+    pub(crate) fn is_following(&self) -> bool {
+        self.follow
+    }
+
+    fn request(&self) -> Result<NewTask, Failure> {
+        let mode = match self.delivery {
+            Delivery::Branch => DeliveryMode::Branch,
+            Delivery::Patch => DeliveryMode::Patch,
+        };
+        Ok(NewTask {
+            prompt: self.prompt.clone(),
+            repo: NewRepo {
+                url: Some(repository(self.repo.as_deref())?),
+                branch: self.branch.clone(),
+                ..NewRepo::default()
+            },
+            agent: AgentChoice { kind: self.agent.clone(), ..AgentChoice::default() },
+            delivery: Some(DeliveryChoice { mode, target_branch: None }),
+            keep_open: self.keep,
+            ..NewTask::default()
+        })
+    }
+}
+
+pub(crate) async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+    let client = task.server.client()?;
+    let created = client.create_task(&task.request()?).await?;
+    let id = created.id;
+    let come_back = format!("agent-backend session events {id} --follow{}", task.server.repeated());
+    if !task.follow {
+        return match terminal.format() {
+            Format::Json => terminal.value(&json!({
+                "sessionId": id,
+                "sessionIds": created.session_ids,
+                "status": created.status,
+                "links": created.links,
+            })),
+            Format::Text => {
+                terminal.line(&id.to_string())?;
+                terminal.note(&format!("follow it: {come_back}"));
+                Ok(())
+            }
+        };
+    }
+    if terminal.format() == Format::Text {
+        talk(&format!("session {id}\n"));
+    }
+    let options = FollowOptions { approve: task.approve, logs_only: false, come_back };
+    let session = follow::follow(client, id, options, terminal).await?;
+    follow::end(&session)
+}
+
+/// The address of the repository: a URL as it is, a directory as an absolute path, and by default the repository
+/// around the current directory.
+fn repository(named: Option<&str>) -> Result<String, Failure> {
+    let found = match named {
+        Some(url) if is_address(url) => return Ok(url.to_owned()),
+        Some(path) => absolute(Path::new(path))?,
+        None => {
+            let here = env::current_dir()
+                .map_err(|error| Failure::input("find the current directory", error))?;
+            let around = here.ancestors().find(|directory| directory.join(".git").exists());
+            around.map(Path::to_path_buf).ok_or_else(|| {
+                Failure::usage(format!("{} is not in a git repository", here.display()))
+                    .with_hint("go into one, or name one with --repo")
+            })?
+        }
+    };
+    found.into_os_string().into_string().map_err(|path| {
+        Failure::usage(format!("the path {} is not valid UTF-8", Path::new(&path).display()))
+    })
+}
+
+/// Whether this is a URL, or the form of scp: `host:path`.
+fn is_address(text: &str) -> bool {
+    let before_slash = text.split('/').next().unwrap_or_default();
+    before_slash.contains(':') && !Path::new(text).exists()
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize()
+        .map_err(|error| Failure::input(format!("find the repository {}", path.display()), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_from_paths() {
+        for (text, expect) in [
+            ("https://example.com/a.git", true),
+            ("git@example.com:a/b.git", true),
+            ("file:///srv/a", true),
+            ("/srv/a", false),
+            ("a/b:c", false),
+            (".", false),
+        ] {
+            assert_eq!(is_address(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_directory_becomes_an_absolute_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
+        let given = directory.path().join(".");
+        assert_eq!(repository(given.to_str()).unwrap(), path.to_str().unwrap());
+        assert!(repository(Some("no/such/directory")).is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! `wait`: until sessions have ended.
+
+use std::time::Duration;
+
+use ab_api::{Session, SessionId};
+use ab_core::{Code, Error, Kind};
+use agent_backend::ServeClient;
+use clap::Args;
+use serde_json::json;
+
+use super::exec::amount;
+use crate::failure::Failure;
+use crate::follow::{self, is_success};
+use crate::server::ServerFlags;
+use crate::terminal::{Format, Terminal};
+
+/// Wait until sessions have ended
+///
+/// Exits with 0 if all of them completed, 1 if one did not, and 4 after the timeout.
+#[derive(Args, Debug)]
+pub(crate) struct Wait {
+    /// The sessions
+    #[arg(required = true, value_name = "SESSION")]
+    sessions: Vec<SessionId>,
+
+    /// How long to wait, like 90s or 10m; without it, as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = amount::time)]
+    timeout: Option<Duration>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+pub(crate) async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
+    let client = wait.server.client()?;
+    let all = ended(client, wait.sessions);
+    let sessions = match wait.timeout {
+        None => all.await?,
+        Some(limit) => tokio::time::timeout(limit, all).await.unwrap_or_else(|_| {
+            let message = format!("the sessions did not end within {} s", limit.as_secs());
+            Err(Error::new(Code::Timeout, Kind::Timeout, message))
+        })?,
+    };
+    match terminal.format() {
+        Format::Json => terminal.value(&json!(sessions))?,
+        Format::Text => {
+            for session in &sessions {
+                terminal.line(&follow::summary(session))?;
+            }
+        }
+    }
+    let are_completed = sessions.iter().all(|session| is_success(session.status));
+    if are_completed { Ok(()) } else { Err(Failure::No) }
+}
+
+/// The sessions, once all of them have ended.
+async fn ended(client: ServeClient, ids: Vec<SessionId>) -> Result<Vec<Session>, Error> {
+    let mut sessions = Vec::new();
+    for id in ids {
+        let mut events = client.events(id);
+        while events.next().await?.is_some() {}
+        sessions.push(client.session(id).await?);
+    }
+    Ok(sessions)
+}

@@ -1,0 +1,153 @@
+//! The data directory of `serve`: where it is, the token in it, and the address of the server that uses it.
+
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, test_kill_process};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::token;
+
+const TOKEN: &str = "token";
+const ADDRESS: &str = "server.json";
+const PRIVATE_FILE: u32 = 0o600;
+const TOKEN_BYTES: usize = 32;
+
+/// The directory that was named, or the one below the XDG state directory.
+///
+/// # Errors
+///
+/// Usage, if none is named and there is no home either.
+pub(crate) fn path(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return std::path::absolute(named)
+            .map_err(|error| Failure::input(format!("find {}", named.display()), error));
+    }
+    let state = variable("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")));
+    match state {
+        Some(state) => Ok(state.join("agent-backend")),
+        None => Err(Failure::usage("neither XDG_STATE_HOME nor HOME is set")
+            .with_hint("name the data directory with --data-dir")),
+    }
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The token in the data directory. It is made where it is missing.
+///
+/// # Errors
+///
+/// Errors of the file system, and usage for a file without a token.
+pub(crate) fn made_token(directory: &Path) -> Result<String, Failure> {
+    let path = directory.join(TOKEN);
+    let fails = |error| Failure::input(format!("make the token {}", path.display()), error);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(PRIVATE_FILE);
+    match options.open(&path) {
+        Ok(mut file) => {
+            let text = random_token().map_err(fails)?;
+            file.write_all(format!("{text}\n").as_bytes()).map_err(fails)?;
+            token::checked(&text)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => token::in_file(&path),
+        Err(error) => Err(fails(error)),
+    }
+}
+
+/// The token in the data directory, if there is one.
+///
+/// # Errors
+///
+/// Usage for a file without a token.
+pub(crate) fn token(directory: &Path) -> Result<Option<String>, Failure> {
+    let path = directory.join(TOKEN);
+    if path.exists() { token::in_file(&path).map(Some) } else { Ok(None) }
+}
+
+fn random_token() -> io::Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The address of a running server in its data directory. It is removed when the value is dropped.
+#[derive(Debug)]
+pub(crate) struct AddressFile {
+    path: PathBuf,
+}
+
+impl AddressFile {
+    /// Writes the address for clients on this machine.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the file system.
+    pub(crate) fn write(directory: &Path, url: &str) -> Result<AddressFile, Failure> {
+        let path = directory.join(ADDRESS);
+        let beside = directory.join(format!("{ADDRESS}.new"));
+        let text = json!({ "url": url, "pid": std::process::id() }).to_string();
+        let fails = |error| Failure::input(format!("write {}", path.display()), error);
+        fs::write(&beside, format!("{text}\n")).map_err(fails)?;
+        fs::rename(&beside, &path).map_err(fails)?;
+        Ok(AddressFile { path })
+    }
+}
+
+impl Drop for AddressFile {
+    fn drop(&mut self) {
+        // A file that stays names a process that has ended, and clients ignore it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The URL of the server that uses the data directory; `None` if none runs.
+pub(crate) fn running_server(directory: &Path) -> Option<String> {
+    let text = fs::read(directory.join(ADDRESS)).ok()?;
+    let value: Value = serde_json::from_slice(&text).ok()?;
+    let pid = Pid::from_raw(value["pid"].as_i64()?.try_into().ok()?)?;
+    // A server that was killed leaves its file, and another program may have its port now: the token must not go
+    // there.
+    test_kill_process(pid).ok()?;
+    value["url"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_is_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        assert_eq!(token(path).unwrap(), None);
+        let made = made_token(path).unwrap();
+        assert_eq!(made.len(), 2 * TOKEN_BYTES);
+        assert_eq!(made_token(path).unwrap(), made);
+        assert_eq!(token(path).unwrap(), Some(made));
+        let mode = fs::metadata(path.join(TOKEN)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, PRIVATE_FILE);
+    }
+
+    #[test]
+    fn only_the_address_of_a_live_process_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        assert_eq!(running_server(path), None);
+        let file = AddressFile::write(path, "http://127.0.0.1:1").unwrap();
+        assert_eq!(running_server(path).as_deref(), Some("http://127.0.0.1:1"));
+        drop(file);
+        assert_eq!(running_server(path), None);
+        let gone = json!({ "url": "http://127.0.0.1:1", "pid": i32::MAX }).to_string();
+        fs::write(path.join(ADDRESS), gone).unwrap();
+        assert_eq!(running_server(path), None);
+    }
+}

@@ -1,0 +1,307 @@
+//! The follow view of a session: one line for each event, and a prompt for each question of the agent.
+
+pub(crate) mod lines;
+
+use std::io::{self, BufRead, IsTerminal};
+use std::thread;
+
+use ab_api::{
+    Approval, ApprovalId, Choice, Decision, Event, EventKind, Session, SessionId, SessionStatus,
+};
+use ab_core::Kind;
+use ab_core::error::printable;
+use agent_backend::ServeClient;
+use agent_backend::serve_client::StreamedEvent;
+use clap::ValueEnum;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::terminal::{Format, Terminal, talk};
+
+/// What is done about questions of the agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Approve {
+    /// Ask the person at the terminal; elsewhere, leave the question open
+    #[default]
+    Ask,
+    /// Answer yes
+    Always,
+    /// Answer no
+    Never,
+}
+
+/// Settings of the view.
+#[derive(Debug)]
+pub(crate) struct FollowOptions {
+    pub(crate) approve: Approve,
+    /// Only the logs.
+    pub(crate) logs_only: bool,
+    /// The command that shows the session again.
+    pub(crate) come_back: String,
+}
+
+/// Shows the events of a session until it ends, and returns it then.
+///
+/// # Errors
+///
+/// Errors of the server. An interrupt detaches and ends with exit code 130; the session goes on.
+pub(crate) async fn follow(
+    client: ServeClient,
+    id: SessionId,
+    options: FollowOptions,
+    terminal: &mut Terminal,
+) -> Result<Session, Failure> {
+    let mut events = client.events(id);
+    let mut signals = Signals::watch();
+    let mut questions = Questions::new(client.clone(), options.approve, terminal);
+    loop {
+        tokio::select! {
+            event = events.next() => {
+                let Some(StreamedEvent { event, .. }) = event? else { break };
+                show(&event, &options, terminal)?;
+                questions.on_event(id, &event, terminal).await?;
+            }
+            answer = questions.answer() => questions.decide(answer, terminal).await?,
+            exit = signals.next() => {
+                terminal.finish()?;
+                talk(&format!(
+                    "\ndetached: session {id} goes on\nfollow it again: {}\n",
+                    options.come_back
+                ));
+                return Err(Failure::Told(exit));
+            }
+        }
+    }
+    Ok(client.session(id).await?)
+}
+
+/// Whether a session with this status did what it was asked.
+pub(crate) fn is_success(status: SessionStatus) -> bool {
+    status == SessionStatus::Completed
+}
+
+/// How a session ended, in one line.
+pub(crate) fn summary(session: &Session) -> String {
+    let mut text = format!("{} {}", session.id, session.status);
+    if let Some(changes) = session.changes {
+        text.push_str(&format!(" ({})", lines::changes_text(changes)));
+    }
+    match (&session.end_detail, session.end_reason) {
+        (Some(detail), _) => text.push_str(&format!(": {}", printable(detail))),
+        (None, Some(reason)) if session.status == SessionStatus::Failed => {
+            text.push_str(&format!(": {}", lines::reason_text(reason)));
+        }
+        (None, _) => {}
+    }
+    text
+}
+
+/// Writes one event: a line of JSON for programs, lines with marks for people.
+pub(crate) fn show(
+    event: &Event,
+    options: &FollowOptions,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    if options.logs_only && !matches!(event.kind, EventKind::Log { .. }) {
+        return Ok(());
+    }
+    match terminal.format() {
+        Format::Json => terminal.line(&json!(event).to_string())?,
+        Format::Text => {
+            for line in lines::of(&event.kind) {
+                let mark = terminal.painted(line.style, line.mark);
+                let text = terminal.painted(line.style, &terminal.shown(&line.text));
+                terminal.line(&format!("{mark} {text}"))?;
+            }
+        }
+    }
+    terminal.finish()
+}
+
+/// The agent's questions, and the person who answers them.
+struct Questions {
+    client: ServeClient,
+    approve: Approve,
+    /// Whether a person can be asked.
+    is_interactive: bool,
+    open: Vec<Approval>,
+    keyboard: Option<mpsc::Receiver<io::Result<String>>>,
+}
+
+impl Questions {
+    fn new(client: ServeClient, approve: Approve, terminal: &Terminal) -> Self {
+        let is_person = io::stdin().is_terminal() && terminal.is_heard();
+        let is_interactive = is_person && terminal.format() == Format::Text;
+        Self { client, approve, is_interactive, open: Vec::new(), keyboard: None }
+    }
+
+    async fn on_event(
+        &mut self,
+        session: SessionId,
+        event: &Event,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        match &event.kind {
+            EventKind::ApprovalRequested { approval_id, .. } => {
+                self.on_question(session, *approval_id, terminal).await
+            }
+            EventKind::ApprovalDecided { approval_id, .. } => {
+                let was_asking = self.open.first().is_some_and(|open| open.id == *approval_id);
+                self.open.retain(|open| open.id != *approval_id);
+                if was_asking {
+                    self.ask();
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn on_question(
+        &mut self,
+        session: SessionId,
+        id: ApprovalId,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        // A replayed question may have been decided long ago.
+        let pending = self.client.pending_approvals(session).await?;
+        let Some(approval) = pending.into_iter().find(|approval| approval.id == id) else {
+            return Ok(());
+        };
+        match self.approve {
+            Approve::Always => self.send(id, Choice::Approve).await,
+            Approve::Never => self.send(id, Choice::Deny).await,
+            Approve::Ask if self.is_interactive => {
+                self.open.push(approval);
+                if self.open.len() == 1 {
+                    self.ask();
+                }
+                Ok(())
+            }
+            Approve::Ask => {
+                terminal.note(&format!(
+                    "the session waits for a decision on {id}: follow it at a terminal, or with \
+                     --approve always or never"
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    /// Shows the first open question.
+    fn ask(&mut self) {
+        let Some(approval) = self.open.first() else { return };
+        if self.keyboard.is_none() {
+            self.keyboard = Some(keyboard());
+        }
+        talk(&question(approval));
+    }
+
+    /// The next line that the person types, while there is a question.
+    async fn answer(&mut self) -> io::Result<String> {
+        match &mut self.keyboard {
+            Some(keyboard) if !self.open.is_empty() => match keyboard.recv().await {
+                Some(line) => line,
+                None => std::future::pending().await,
+            },
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn decide(
+        &mut self,
+        line: io::Result<String>,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        let line = line.map_err(|error| Failure::input("read the answer", error))?;
+        let Some(approval) = self.open.first() else { return Ok(()) };
+        let id = approval.id;
+        let choice = match line.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Choice::Approve,
+            "n" | "no" => Choice::Deny,
+            _ => {
+                terminal.note("answer y or n");
+                self.ask();
+                return Ok(());
+            }
+        };
+        self.open.remove(0);
+        self.send(id, choice).await?;
+        self.ask();
+        Ok(())
+    }
+
+    async fn send(&self, id: ApprovalId, decision: Choice) -> Result<(), Failure> {
+        let decision = Decision { decision, reason: None };
+        match self.client.decide(id, &decision).await {
+            // Another surface was faster; its decision is the next event.
+            Err(error) if error.kind() == Kind::Conflict => Ok(()),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Lines of standard input, read by a thread of its own: nothing waits for it when the process ends.
+fn keyboard() -> mpsc::Receiver<io::Result<String>> {
+    let (sender, receiver) = mpsc::channel(1);
+    let read = move || {
+        for line in io::stdin().lock().lines() {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    };
+    // Without a thread no answer arrives, and the question stays open.
+    drop(thread::Builder::new().name("keyboard".to_owned()).spawn(read));
+    receiver
+}
+
+/// The text of the prompt. Nothing in it can move the cursor or change a colour.
+fn question(approval: &Approval) -> String {
+    let subject = &approval.subject;
+    let mut text = format!("? {}\n", printable(&subject.title));
+    for line in subject.detail.as_deref().unwrap_or_default().lines() {
+        text.push_str(&format!("  {}\n", printable(line)));
+    }
+    text.push_str("allow it? [y/n] ");
+    text
+}
+
+/// The exit of a command that followed `session` to its end.
+pub(crate) fn end(session: &Session) -> Result<(), Failure> {
+    if is_success(session.status) { Ok(()) } else { Err(Failure::Told(Exit::Failed)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_api::{ApprovalStatus, ApprovalSubject, Time};
+
+    use super::*;
+
+    #[test]
+    fn a_question_cannot_move_the_cursor() {
+        let subject = ApprovalSubject {
+            title: "Run \u{1b}[2Kls\r".to_owned(),
+            detail: Some("rm -rf build\n\u{7}echo".to_owned()),
+            ..ApprovalSubject::default()
+        };
+        let approval = Approval {
+            id: ApprovalId::generate(),
+            session_id: SessionId::generate(),
+            status: ApprovalStatus::Pending,
+            subject,
+            created_at: Time::now(),
+            expires_at: None,
+            decided_at: None,
+            decided_by: None,
+            reason: None,
+        };
+        assert_eq!(
+            question(&approval),
+            "? Run \\u{1b}[2Kls\\r\n  rm -rf build\n  \\u{7}echo\nallow it? [y/n] "
+        );
+    }
+}

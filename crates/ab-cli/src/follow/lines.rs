@@ -1,0 +1,282 @@
+//! Events as lines for people: a mark, then one sentence.
+
+use ab_api::{
+    Activity, ApprovalStatus, Changes, DeliveryMode, DeliveryResult, EndReason, EventKind,
+    LogLevel, LogSource, PlanStatus, SessionStatus, ToolStatus,
+};
+use anstyle::{AnsiColor, Style};
+
+/// The longest line of a text that an agent wrote. The rest is in `session events --json`.
+const MAX_TEXT: usize = 200;
+
+const PLAIN: Style = Style::new();
+const DIM: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const ASKS: Style = AnsiColor::Yellow.on_default().bold();
+const WORKS: Style = AnsiColor::Cyan.on_default();
+
+/// What the follow view shows of one event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) mark: &'static str,
+    pub(crate) style: Style,
+    pub(crate) text: String,
+}
+
+/// The lines of an event. Some events have none: details that another event repeats.
+pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
+    match kind {
+        EventKind::Status { status, activity, reason, message } => {
+            vec![status_line(*status, *activity, *reason, message.as_deref())]
+        }
+        EventKind::Prompt { prompt, .. } => vec![line("›", WORKS, prompt)],
+        EventKind::Log { level, message, source, .. } => {
+            let (mark, style) = match (level, source) {
+                (LogLevel::Error, _) => ("✗", BAD),
+                (LogLevel::Warn, _) => ("!", ASKS),
+                (_, LogSource::Agent) => ("●", PLAIN),
+                (_, LogSource::Session | LogSource::Stderr | LogSource::Tool) => ("·", DIM),
+            };
+            let lines = message.lines().filter(|text| !text.trim().is_empty());
+            lines.map(|text| line(mark, style, text)).collect()
+        }
+        EventKind::Thought { thought } => vec![line("~", DIM, thought)],
+        EventKind::Plan { entries } => {
+            let entry = |entry: &ab_api::PlanEntry| {
+                let mark = match entry.status {
+                    PlanStatus::Pending => "[ ]",
+                    PlanStatus::InProgress => "[>]",
+                    PlanStatus::Completed => "[x]",
+                };
+                line("▪", DIM, &format!("{mark} {}", entry.content))
+            };
+            entries.iter().map(entry).collect()
+        }
+        EventKind::Tool { tool_name, tool_input, tool_status, .. } => {
+            let input = tool_input.as_deref().map(|input| format!(" {input}"));
+            let what = format!("{tool_name}{}", input.unwrap_or_default());
+            match tool_status {
+                ToolStatus::Pending => Vec::new(),
+                ToolStatus::Running => vec![line("→", WORKS, &what)],
+                ToolStatus::Success => vec![line("✓", GOOD, &what)],
+                ToolStatus::Error => vec![line("✗", BAD, &format!("{what} failed"))],
+                ToolStatus::Cancelled => vec![line("–", DIM, &format!("{what} was cancelled"))],
+            }
+        }
+        EventKind::FileEdit { file_path, lines_added, lines_removed, .. } => {
+            let text = format!("{file_path} +{lines_added} -{lines_removed}");
+            vec![line("±", WORKS, &text)]
+        }
+        EventKind::DiffStat { files_changed, lines_added, lines_removed } => {
+            let (files_changed, lines_added, lines_removed) =
+                (*files_changed, *lines_added, *lines_removed);
+            let changes = Changes { files_changed, lines_added, lines_removed };
+            vec![line("±", PLAIN, &changes_text(changes))]
+        }
+        EventKind::Usage { .. } => Vec::new(),
+        EventKind::ApprovalRequested { title, .. } => {
+            vec![line("?", ASKS, &format!("the agent asks: {title}"))]
+        }
+        EventKind::ApprovalDecided { status, decided_by, reason, .. } => {
+            let by = decided_by.as_ref().map(|by| match &by.via {
+                Some(via) => format!(" by {} via {via}", by.name),
+                None => format!(" by {}", by.name),
+            });
+            let reason = reason.as_deref().map(|reason| format!(": {reason}"));
+            let (by, reason) = (by.unwrap_or_default(), reason.unwrap_or_default());
+            let text = format!("{}{by}{reason}", status.as_str());
+            let is_yes = *status == ApprovalStatus::Approved;
+            vec![line(if is_yes { "✓" } else { "✗" }, if is_yes { GOOD } else { BAD }, &text)]
+        }
+        EventKind::Moment { snapshot_id, note } => {
+            let note = note.as_deref().unwrap_or_default();
+            vec![line("◦", DIM, &format!("snapshot {snapshot_id} {note}"))]
+        }
+        EventKind::Delivery { mode, result } => vec![delivery_line(*mode, result)],
+        EventKind::Note { message } => vec![line("·", DIM, message)],
+        EventKind::HostLog { host, message, .. } => {
+            vec![line("·", DIM, &format!("{host}: {message}"))]
+        }
+        EventKind::HostStarted { host } => vec![line("→", WORKS, &format!("{host} started"))],
+        EventKind::HostExited { host, code } => {
+            vec![line("·", PLAIN, &format!("{host} exited with {code}"))]
+        }
+        EventKind::Summary { passed, failed } => {
+            let text = format!("passed: {}; failed: {}", passed.join(", "), failed.join(", "));
+            vec![line("▪", PLAIN, &text)]
+        }
+        EventKind::FollowersCatalog { .. }
+        | EventKind::FenceStarted { .. }
+        | EventKind::FenceResult { .. } => Vec::new(),
+    }
+}
+
+/// The size of a change, such as `2 files changed, +10 -3`.
+pub(crate) fn changes_text(changes: Changes) -> String {
+    let Changes { files_changed, lines_added, lines_removed } = changes;
+    let files = if files_changed == 1 { "file" } else { "files" };
+    format!("{files_changed} {files} changed, +{lines_added} -{lines_removed}")
+}
+
+/// What a running session does, in words.
+pub(crate) fn activity_text(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Working => "working",
+        Activity::AwaitingApproval => "waits for a decision",
+        Activity::Idle => "waits for a prompt",
+        Activity::Delivering => "delivering",
+    }
+}
+
+fn status_line(
+    status: SessionStatus,
+    activity: Option<Activity>,
+    reason: Option<EndReason>,
+    message: Option<&str>,
+) -> Line {
+    let (mark, style) = match status {
+        SessionStatus::Completed => ("✓", GOOD),
+        SessionStatus::Failed => ("✗", BAD),
+        SessionStatus::Stopped | SessionStatus::Cancelled => ("■", BAD),
+        _ => ("○", DIM),
+    };
+    let mut text = status.as_str().to_owned();
+    if let Some(activity) = activity {
+        text.push_str(&format!(", {}", activity_text(activity)));
+    }
+    match (message, reason) {
+        (Some(message), _) => text.push_str(&format!(": {message}")),
+        (None, Some(reason)) if status == SessionStatus::Failed => {
+            text.push_str(&format!(": {}", reason_text(reason)));
+        }
+        (None, _) => {}
+    }
+    line(mark, style, &text)
+}
+
+/// Why a session ended, in words.
+pub(crate) fn reason_text(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Done => "the agent finished",
+        EndReason::Stopped => "a person stopped it",
+        EndReason::Cancelled => "a person cancelled it",
+        EndReason::Provision => "the workspace could not be made",
+        EndReason::Launch => "the agent did not start",
+        EndReason::Agent => "the agent failed",
+        EndReason::Delivery => "the result could not be delivered; the work is kept",
+        EndReason::Interrupted => "the server stopped while the agent worked",
+        EndReason::ExecutorLost => "the executor is gone",
+    }
+}
+
+fn delivery_line(mode: DeliveryMode, result: &DeliveryResult) -> Line {
+    if !result.changed {
+        return line("✓", DIM, "nothing changed, nothing delivered");
+    }
+    let text = match (mode, &result.branch, &result.commit) {
+        (DeliveryMode::Patch, ..) => "patch ready".to_owned(),
+        (_, Some(branch), Some(commit)) => {
+            let short: String = commit.chars().take(10).collect();
+            format!("delivered branch {branch} at {short}")
+        }
+        (_, Some(branch), None) => format!("delivered branch {branch}"),
+        (_, None, _) => "delivered".to_owned(),
+    };
+    line("✓", GOOD, &text)
+}
+
+/// A line of `text`, cut to one line.
+fn line(mark: &'static str, style: Style, text: &str) -> Line {
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = match flat.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", &flat[..end]),
+        None => flat,
+    };
+    Line { mark, style, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The lines of events as they come over the wire, one below the other.
+    fn shown(events: Value) -> String {
+        let events: Vec<EventKind> = serde_json::from_value(events).unwrap();
+        let lines = events.iter().flat_map(of).map(|line| format!("{} {}\n", line.mark, line.text));
+        lines.collect()
+    }
+
+    #[test]
+    fn a_session_is_shown_as_lines_with_marks() {
+        let id = "01HVZ6K9T1N8S6M3V3Q3F0X5B7";
+        let events = json!([
+            { "type": "status", "status": "queued" },
+            { "type": "status", "status": "provisioning" },
+            { "type": "log", "level": "warn", "message": "2 uncommitted changes are left out", "source": "session" },
+            { "type": "status", "status": "running", "activity": "working" },
+            { "type": "prompt", "number": 1, "prompt": "Add a\nfile" },
+            { "type": "thought", "thought": "Where\n  to start" },
+            { "type": "plan", "entries": [
+                { "content": "Look", "status": "completed" },
+                { "content": "Write", "status": "in_progress" },
+                { "content": "Report", "status": "pending" },
+            ] },
+            { "type": "tool", "tool_execution_id": "t", "tool_name": "ls", "tool_status": "pending" },
+            { "type": "tool", "tool_execution_id": "t", "tool_name": "ls", "tool_input": "src", "tool_status": "running" },
+            { "type": "tool", "tool_execution_id": "t", "tool_name": "ls", "tool_status": "success" },
+            { "type": "tool", "tool_execution_id": "u", "tool_name": "make", "tool_status": "error" },
+            { "type": "fileEdit", "file_path": "NOTES.md", "lines_added": 3, "lines_removed": 0 },
+            { "type": "approvalRequested", "approvalId": id, "title": "Write NOTES.md" },
+            { "type": "approvalDecided", "approvalId": id, "status": "approved",
+              "decidedBy": { "kind": "person", "name": "ada", "via": "web" } },
+            { "type": "approvalDecided", "approvalId": id, "status": "denied", "reason": "not there" },
+            { "type": "log", "level": "info", "message": "Done.\n\nBye.", "source": "agent" },
+            { "type": "usage", "inputTokens": 1 },
+            { "type": "diffStat", "files_changed": 1, "lines_added": 3, "lines_removed": 0 },
+            { "type": "delivery", "mode": "branch", "branch": "agent/notes", "commit": "0123456789abcdef", "changed": true },
+            { "type": "delivery", "mode": "patch", "changed": true },
+            { "type": "delivery", "mode": "branch", "changed": false },
+            { "type": "status", "status": "failed", "reason": "agent" },
+            { "type": "status", "status": "failed", "reason": "agent", "message": "exit code 3" },
+            { "type": "status", "status": "completed", "reason": "done" },
+        ]);
+        let expect = "\
+○ queued
+○ provisioning
+! 2 uncommitted changes are left out
+○ running, working
+› Add a file
+~ Where to start
+▪ [x] Look
+▪ [>] Write
+▪ [ ] Report
+→ ls src
+✓ ls
+✗ make failed
+± NOTES.md +3 -0
+? the agent asks: Write NOTES.md
+✓ approved by ada via web
+✗ denied: not there
+● Done.
+● Bye.
+± 1 file changed, +3 -0
+✓ delivered branch agent/notes at 0123456789
+✓ patch ready
+✓ nothing changed, nothing delivered
+✗ failed: the agent failed
+✗ failed: exit code 3
+✓ completed
+";
+        assert_eq!(shown(events), expect);
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let long = line("·", PLAIN, &"ü".repeat(500));
+        assert_eq!(long.text.chars().count(), MAX_TEXT + 1);
+        assert!(long.text.ends_with('…'));
+    }
+}

@@ -1,0 +1,96 @@
+//! The server that `task`, `session` and `wait` talk to: named by a flag, or the one of this machine.
+
+use std::env;
+use std::path::PathBuf;
+
+use ab_core::{Code, Error, Kind};
+use agent_backend::remote::TokenInClear;
+use agent_backend::{ServeClient, ServeSettings};
+use clap::Args;
+
+use crate::data_dir;
+use crate::failure::Failure;
+use crate::token;
+
+/// Names the server where no flag does.
+const VARIABLE: &str = "AGENT_BACKEND_SERVER";
+
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct ServerFlags {
+    /// The server, like https://host:3002; without it, the one that runs on this machine
+    /// [env: AGENT_BACKEND_SERVER]
+    #[arg(long, value_name = "URL", global = true)]
+    server: Option<String>,
+
+    /// The data directory of the server on this machine [default: agent-backend in the XDG state directory]
+    #[arg(long, value_name = "DIR", global = true)]
+    data_dir: Option<PathBuf>,
+
+    /// A file that holds the server's token, on its first line; - is standard input
+    /// [env: AGENT_BACKEND_AUTH_TOKEN]
+    #[arg(long, value_name = "FILE", global = true)]
+    token_file: Option<PathBuf>,
+
+    /// Send the token over http:// to another host, where everybody on the way can read it
+    #[arg(long, global = true)]
+    allow_insecure_token: bool,
+}
+
+impl ServerFlags {
+    /// A client of the server. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Unavailable`] if no server is named and none runs here.
+    pub(crate) fn client(&self) -> Result<ServeClient, Failure> {
+        let directory = data_dir::path(self.data_dir.as_deref());
+        let named = self.server.clone().or_else(from_environment);
+        let mut token = match &self.token_file {
+            Some(path) => Some(token::in_file(path)?),
+            None => token::in_environment()?,
+        };
+        let url = match named {
+            Some(url) => url,
+            None => {
+                let directory = directory?;
+                let Some(url) = data_dir::running_server(&directory) else {
+                    let message =
+                        format!("no server runs with the data in {}", directory.display());
+                    let error = Error::new(Code::ConnectionClosed, Kind::Unavailable, message);
+                    return Err(Failure::from(error).with_hint(
+                        "start one with agent-backend serve, or name one with --server URL",
+                    ));
+                };
+                if token.is_none() {
+                    token = data_dir::token(&directory)?;
+                }
+                url
+            }
+        };
+        let mut settings = ServeSettings::new(url);
+        settings.token = token.map(Into::into);
+        if self.allow_insecure_token {
+            settings.token_in_clear = TokenInClear::Accepted;
+        }
+        Ok(ServeClient::new(settings)?)
+    }
+
+    /// The flags that reach the same server again, with a space before each.
+    pub(crate) fn repeated(&self) -> String {
+        let mut flags = String::new();
+        if let Some(server) = &self.server {
+            flags.push_str(&format!(" --server {server}"));
+        }
+        for (flag, path) in [("--data-dir", &self.data_dir), ("--token-file", &self.token_file)] {
+            if let Some(path) = path {
+                flags.push_str(&format!(" {flag} {}", path.display()));
+            }
+        }
+        flags
+    }
+}
+
+fn from_environment() -> Option<String> {
+    env::var(VARIABLE).ok().filter(|url| !url.is_empty())
+}

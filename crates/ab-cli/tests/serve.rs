@@ -1,0 +1,183 @@
+//! `serve`, `task`, `session` and `wait`: the built binary on a real repository.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::stage::{BINARY, Ran, Stage, run};
+
+/// A server that has printed its notice.
+struct Server {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+    notice: String,
+}
+
+impl Server {
+    fn start(stage: &Stage) -> Server {
+        let mut command = stage.command(BINARY);
+        command.args(["serve", "--port", "0", "--data-dir"]).arg(stage.outside("data"));
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        // From here on the process is ended whatever happens.
+        let mut server = Server { child, errors, notice: String::new() };
+        while !server.notice.contains("  try ") {
+            let length = server.errors.read_line(&mut server.notice).unwrap();
+            assert!(length > 0, "the server ended early: {}", server.notice);
+        }
+        server
+    }
+
+    /// Interrupts the server: its exit code, and what it said at its end.
+    fn end(mut self) -> (i32, String) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code().unwrap(), said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The process has ended already, unless a test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.current_dir(directory).args(arguments);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
+    let identity = [("NAME", "Ada"), ("EMAIL", "ada@example.com")];
+    for (key, value) in identity {
+        command.env(format!("GIT_AUTHOR_{key}"), value);
+        command.env(format!("GIT_COMMITTER_{key}"), value);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A repository with one commit in the workspace of the stage.
+fn repository() -> Stage {
+    let stage = Stage::with(&[("README.md", "# A project\n")]);
+    let root = stage.root();
+    git(&root, &["init", "-q", "-b", "main"]);
+    git(&root, &["add", "."]);
+    git(&root, &["commit", "-q", "-m", "Start"]);
+    stage
+}
+
+/// A client command in the repository.
+fn client(stage: &Stage, arguments: &[&str]) -> Ran {
+    let mut command = stage.command(BINARY);
+    command.args(arguments).arg("--data-dir").arg(stage.outside("data"));
+    run(command, b"")
+}
+
+#[test]
+fn a_task_becomes_a_branch() {
+    let stage = repository();
+    let server = Server::start(&stage);
+    assert!(server.notice.contains("agent-backend serves http://127.0.0.1:"), "{}", server.notice);
+
+    let prompt = "Write down what this is";
+    let followed = client(&stage, &["task", prompt, "--follow", "--approve", "always"]);
+    let shown = followed.text();
+    assert_eq!(followed.code, 0, "{shown}\n{}", followed.err);
+    for expect in ["○ queued", "› Write down what this is", "✓ approved", "✓ completed"] {
+        assert!(shown.contains(expect), "{expect:?} is missing:\n{shown}");
+    }
+
+    let listed = client(&stage, &["session", "list", "--json"]).value();
+    let session = &listed["items"][0];
+    let id = session["id"].as_str().unwrap();
+    assert_eq!((&session["status"], &session["prompt"]), (&"completed".into(), &prompt.into()));
+
+    let events = client(&stage, &["session", "events", id, "--json"]).text();
+    let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let delivery = events.filter(|event| event["type"] == "delivery").last().unwrap();
+    let branch = delivery["branch"].as_str().unwrap();
+    let notes = git(&stage.root(), &["show", &format!("{branch}:NOTES.md")]);
+    assert!(notes.contains(prompt), "{notes}");
+    assert_eq!(git(&stage.root(), &["status", "--porcelain"]), "");
+    assert_eq!(stage.names("."), [".git", "README.md"]);
+
+    let diff = client(&stage, &["session", "diff", id]).text();
+    assert!(diff.contains("+++ b/NOTES.md"), "{diff}");
+    let waited = client(&stage, &["wait", id]);
+    assert_eq!((waited.code, waited.text().contains("completed")), (0, true), "{}", waited.err);
+
+    let given = client(&stage, &["task", "Once more", "--json"]).value();
+    let id = given["sessionId"].as_str().unwrap();
+    assert_eq!(client(&stage, &["session", "cancel", id]).code, 0);
+    let waited = client(&stage, &["wait", id, "--json"]);
+    assert_eq!((waited.code, &waited.value()[0]["status"]), (1, &"cancelled".into()));
+
+    let (code, said) = server.end();
+    assert_eq!(code, 0, "{said}");
+    assert!(!stage.outside("data").join("server.json").exists());
+    assert!(fs::metadata(stage.outside("data").join("token")).unwrap().is_file());
+}
+
+#[test]
+fn a_second_server_on_the_data_directory_is_refused() {
+    let stage = repository();
+    let server = Server::start(&stage);
+    let second = client(&stage, &["serve", "--port", "0"]);
+    assert_eq!(second.code, 4, "{}", second.err);
+    assert!(second.err.contains("--data-dir"), "{}", second.err);
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn errors_name_the_field_and_a_denied_question_ends_well() {
+    let stage = repository();
+    let _server = Server::start(&stage);
+    let unknown = client(&stage, &["task", "x", "--agent", "nonsense"]);
+    assert_eq!(unknown.code, 4, "{}", unknown.err);
+    assert!(unknown.err.contains("agent.type"), "{}", unknown.err);
+    let missing = client(&stage, &["session", "get", "01HVZ6K9T1N8S6M3V3Q3F0X5B7"]);
+    assert_eq!(missing.code, 1, "{}", missing.err);
+    assert!(missing.err.contains("session list"), "{}", missing.err);
+    let denied = client(&stage, &["task", "x", "--follow", "--approve", "never", "--json"]);
+    assert!(denied.text().contains(r#""type":"approvalDecided""#), "{}", denied.text());
+}
+
+#[test]
+fn without_a_server_every_client_command_says_how_to_start_one() {
+    let stage = Stage::new();
+    std::fs::create_dir(stage.path(".git")).unwrap();
+    let id = "01HVZ6K9T1N8S6M3V3Q3F0X5B7";
+    for arguments in [
+        vec!["task", "Look around"],
+        vec!["session", "list"],
+        vec!["session", "events", id, "--follow"],
+        vec!["wait", id],
+    ] {
+        let mut command = stage.command(BINARY);
+        command.args(&arguments).arg("--data-dir").arg(stage.outside("data"));
+        let ran = run(command, b"");
+        assert_eq!(ran.code, 4, "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains("error: no server runs with the data in "), "{}", ran.err);
+        assert!(ran.err.contains("start one with agent-backend serve"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused_before_a_server_is_asked() {
+    let stage = Stage::new();
+    for arguments in [
+        vec!["session", "get", "nonsense"],
+        vec!["task", "x", "--approve", "always"],
+        vec!["session", "list", "--status", "asleep"],
+        vec!["wait"],
+    ] {
+        assert_eq!(stage.run(&arguments).code, 2, "{arguments:?}");
+    }
+}
