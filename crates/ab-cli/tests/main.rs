@@ -28,6 +28,7 @@ mod secrets;
 mod secure_shell;
 mod serve;
 mod session;
+mod sessions;
 mod stage;
 mod streams;
 mod surface;

@@ -1,0 +1,312 @@
+//! Sessions with real parts: control plane, store, executor, sandbox, git, and the scripted agent as a process.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use ab_acp::catalog::{AgentEntry, SELF};
+use ab_api::{
+    ApprovalId, Choice, DecidedBy, Decision, EndReason, EventKind, NewTask, Offers, Session,
+    SessionId, SessionStatus, ToolStatus,
+};
+use ab_control::{Control, Settings};
+use ab_executor::{Executor, ExecutorSettings, LocalExecutor};
+use ab_store::{DataDir, Scope, Store};
+use tempfile::TempDir;
+
+use crate::stage::BINARY;
+
+/// A scenario in the repository, where the agent finds it in its sandbox.
+const SCENARIO: &str = "scenario.toml";
+
+/// A source repository and a control plane with everything that `serve` gives it.
+struct Server {
+    keep: TempDir,
+    control: Control,
+}
+
+impl Server {
+    /// Nothing where the host has no sandbox.
+    async fn start(scenario: Option<&str>) -> Option<Server> {
+        let keep = tempfile::tempdir().unwrap();
+        let probe = keep.path().join("probe");
+        std::fs::create_dir(&probe).unwrap();
+        if let Err(error) = ab_local::LocalWorkspace::builder(&probe).open().await {
+            ab_testkit::host::cannot_run("a session's sandbox", error.message());
+            return None;
+        }
+        let source = keep.path().join("source");
+        std::fs::create_dir(&source).unwrap();
+        git(&source, &["init", "-q", "-b", "main", "."]);
+        std::fs::write(source.join("README.md"), "first\n").unwrap();
+        if let Some(text) = scenario {
+            std::fs::write(source.join(SCENARIO), text).unwrap();
+        }
+        git(&source, &["add", "-A"]);
+        git(&source, &["commit", "-q", "-m", "first"]);
+        // Not part of the session, and not to be lost.
+        std::fs::write(source.join("README.md"), "first\nmine\n").unwrap();
+
+        let data = keep.path().join("data");
+        let store = Store::open(DataDir::open(data.clone()).unwrap()).await.unwrap();
+        let mut settings = ExecutorSettings::new(data, BINARY);
+        settings.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
+        let argv = [SELF, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
+        let scenario = AgentEntry {
+            id: "scenario".to_owned(),
+            argv,
+            aliases: Vec::new(),
+            ..settings.catalog.entries()[0].clone()
+        };
+        settings.catalog.add(scenario).unwrap();
+        let executor: Arc<dyn Executor> = Arc::new(LocalExecutor::new(settings).unwrap());
+        let control = Control::start(store, executor, Settings::default()).await.unwrap();
+        Some(Server { keep, control })
+    }
+
+    fn source(&self) -> PathBuf {
+        self.keep.path().join("source")
+    }
+
+    async fn create(&self, agent: &str) -> SessionId {
+        let body = serde_json::json!({
+            "prompt": "Describe the project", "repo": { "url": self.source() },
+            "agent": { "type": agent },
+        });
+        let agents = BTreeMap::from([(agent.to_owned(), Vec::new())]);
+        let offers = Offers { agents, local_repositories: true, ..Offers::default() };
+        let task = NewTask::check(body.to_string().as_bytes(), &offers).unwrap();
+        self.control.create(task, None).await.unwrap()
+    }
+
+    /// The first event of a session for which `pick` gives something.
+    async fn event<T>(&self, id: SessionId, pick: impl Fn(&EventKind) -> Option<T>) -> T {
+        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        loop {
+            let record = follow.next().await.unwrap();
+            if let Some(picked) = pick(&record.event().unwrap().kind) {
+                return picked;
+            }
+            assert!(!record.is_last(), "the session ended: {:?}", self.story(id).await);
+        }
+    }
+
+    async fn asked(&self, id: SessionId) -> ApprovalId {
+        let approval = |kind: &EventKind| match kind {
+            EventKind::ApprovalRequested { approval_id, .. } => Some(*approval_id),
+            _ => None,
+        };
+        self.event(id, approval).await
+    }
+
+    /// Waits until the agent said `text`.
+    async fn said(&self, id: SessionId, text: &str) {
+        let said = |kind: &EventKind| match kind {
+            EventKind::Log { message, .. } if message == text => Some(()),
+            _ => None,
+        };
+        self.event(id, said).await;
+    }
+
+    async fn decide(&self, approval: ApprovalId, decision: Choice) {
+        let by = DecidedBy { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
+        let decision = Decision { decision, reason: None };
+        self.control.decide(approval, decision, by).await.unwrap();
+    }
+
+    async fn ended(&self, id: SessionId) -> Session {
+        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        while !follow.next().await.unwrap().is_last() {}
+        self.control.store().session(id).await.unwrap()
+    }
+
+    async fn events(&self, id: SessionId) -> Vec<EventKind> {
+        let records = self.control.store().records(Scope::Session(id), 0, 1000).await.unwrap();
+        records.iter().map(|record| record.event().unwrap().kind).collect()
+    }
+
+    /// The types of all events, without repetitions; statuses by their names.
+    async fn story(&self, id: SessionId) -> Vec<String> {
+        let name = |kind: EventKind| match kind {
+            EventKind::Status { status, .. } => status.to_string(),
+            EventKind::Log { message, .. } => format!("log {message}"),
+            kind => kind.name().to_owned(),
+        };
+        self.events(id).await.into_iter().map(name).collect()
+    }
+
+    /// The new branches of the source.
+    fn branches(&self) -> Vec<String> {
+        let all = git(&self.source(), &["for-each-ref", "--format=%(refname:short)", "refs/heads"]);
+        all.lines().filter(|name| *name != "main").map(str::to_owned).collect()
+    }
+
+    /// The source is as the user left it, and no session has left files or processes.
+    async fn assert_clean(&self, workspaces: usize) {
+        assert_eq!(git(&self.source(), &["status", "--porcelain"]).trim(), "M README.md");
+        assert_eq!(git(&self.source(), &["symbolic-ref", "HEAD"]), "refs/heads/main");
+        self.control.shutdown().await;
+        let left = self.keep.path().join("data/sessions/workspaces");
+        assert_eq!(left.read_dir().unwrap().count(), workspaces);
+        let place = self.keep.path().canonicalize().unwrap();
+        let processes = Path::new("/proc").read_dir().unwrap().flatten();
+        let inside = processes.filter_map(|entry| entry.path().join("cwd").read_link().ok());
+        assert_eq!(inside.filter(|cwd| cwd.starts_with(&place)).count(), 0);
+    }
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org"])
+        .args(arguments)
+        .current_dir(directory)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {arguments:?}: {stderr}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Where each of these is found in `story`, in order.
+#[track_caller]
+fn assert_in_order(story: &[String], expected: &[&str]) {
+    let mut rest = story.iter();
+    for part in expected {
+        assert!(rest.any(|event| event.starts_with(part)), "no {part:?} in its place: {story:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_becomes_a_branch_of_the_source() {
+    let Some(server) = Server::start(None).await else { return };
+    let id = server.create("scripted").await;
+    server.decide(server.asked(id).await, Choice::Approve).await;
+    let session = server.ended(id).await;
+    let story = server.story(id).await;
+    assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+    assert_eq!(session.end_reason, Some(EndReason::Done));
+    assert_in_order(
+        &story,
+        &[
+            "queued",
+            "provisioning",
+            "log Uncommitted changes of the source are left out: 1 changed",
+            "running",
+            "prompt",
+            "thought",
+            "plan",
+            "tool",
+            "approvalRequested",
+            "approvalDecided",
+            "tool",
+            "fileEdit",
+            "usage",
+            "log I wrote the task and a plan to NOTES.md. These files are here now:",
+            "diffStat",
+            "delivery",
+            "completed",
+        ],
+    );
+    let events = server.events(id).await;
+    let edit = events.iter().find_map(|event| match event {
+        EventKind::FileEdit { file_path, lines_added, tool_execution_id, .. } => {
+            Some((file_path.clone(), *lines_added, tool_execution_id.clone()))
+        }
+        _ => None,
+    });
+    let (path, added, call) = edit.unwrap();
+    assert_eq!((path.as_str(), added > 5), ("NOTES.md", true));
+    let statuses = events.iter().filter_map(|event| match event {
+        EventKind::Tool { tool_execution_id, tool_status, .. } => {
+            (Some(tool_execution_id) == call.as_ref()).then_some(*tool_status)
+        }
+        _ => None,
+    });
+    let expect = [ToolStatus::Pending, ToolStatus::Running, ToolStatus::Success];
+    assert_eq!(statuses.collect::<Vec<_>>(), expect);
+
+    let branches = server.branches();
+    assert_eq!(branches.len(), 1, "{branches:?}");
+    assert!(branches[0].starts_with("ah/describe-the-project-"), "{branches:?}");
+    let notes = git(&server.source(), &["show", &format!("{}:NOTES.md", branches[0])]);
+    assert!(notes.contains("Describe the project"), "{notes}");
+    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    assert!(diff.contains("+++ b/NOTES.md"), "{diff}");
+    server.assert_clean(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_agent_changes_nothing_and_nothing_is_delivered() {
+    let Some(server) = Server::start(None).await else { return };
+    let id = server.create("scripted").await;
+    server.decide(server.asked(id).await, Choice::Deny).await;
+    let session = server.ended(id).await;
+    let story = server.story(id).await;
+    assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+    assert_in_order(&story, &["approvalDecided", "log I may not write NOTES.md", "delivery"]);
+    let events = server.events(id).await;
+    let is_empty =
+        |event: &EventKind| matches!(event, EventKind::Delivery { result, .. } if !result.changed);
+    assert!(events.iter().any(is_empty), "{events:?}");
+    assert_eq!(server.branches(), [""; 0]);
+    server.assert_clean(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crashed_agent_fails_its_session_and_the_work_is_kept() {
+    let steps = r#"[[turn]]
+        steps = [{ write = { path = "half.txt", text = "half" } }, { exit = 9 }]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let id = server.create("scenario").await;
+    let session = server.ended(id).await;
+    let reason = (session.status, session.end_reason);
+    let story = server.story(id).await;
+    assert_eq!(reason, (SessionStatus::Failed, Some(EndReason::Agent)), "{story:#?}");
+    assert_eq!(session.end_detail.as_deref(), Some("the agent ended with exit code 9"));
+    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    assert!(diff.contains("half.txt"), "{diff}");
+    assert_eq!(server.branches(), [""; 0]);
+    server.assert_clean(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_that_does_not_start_fails_its_session() {
+    let steps = "[faults]\nexit_after_lines = 0\nexit_code = 7\n[[turn]]\nsteps = []";
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let id = server.create("scenario").await;
+    let session = server.ended(id).await;
+    let reason = (session.status, session.end_reason);
+    assert_eq!(reason, (SessionStatus::Failed, Some(EndReason::Launch)));
+    assert_eq!(session.end_detail.as_deref(), Some("the agent ended with exit code 7"));
+    server.assert_clean(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_agent_may_wrap_up() {
+    let steps = r#"[[turn]]
+        steps = [{ say = "ready\n" }, { hang = "until_cancelled" }]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let id = server.create("scenario").await;
+    server.said(id, "ready").await;
+    server.control.stop(id).await.unwrap();
+    let session = server.ended(id).await;
+    let reason = (session.status, session.end_reason);
+    assert_eq!(reason, (SessionStatus::Stopped, Some(EndReason::Stopped)));
+    server.assert_clean(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_agent_is_killed_and_its_workspace_removed() {
+    let steps = r#"[[turn]]
+        steps = [{ run = "sleep 1000 >/dev/null 2>&1 & echo started" }, { say = "ready\n" }, { hang = "forever" }]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let id = server.create("scenario").await;
+    server.said(id, "ready").await;
+    server.control.cancel(id).await.unwrap();
+    let session = server.ended(id).await;
+    let reason = (session.status, session.end_reason);
+    assert_eq!(reason, (SessionStatus::Cancelled, Some(EndReason::Cancelled)));
+    server.assert_clean(0).await;
+}
