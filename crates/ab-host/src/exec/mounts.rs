@@ -162,8 +162,14 @@ mod tests {
         check(&[read("c/../c")], "absolute");
         check(&[SandboxMount::read_only("c")], "absolute");
         check(&[SandboxMount::read_write(path("file"))], "only directories");
-        check(&[SandboxMount::read_write(keep.path())], "must not contain the workspace");
+        check(&[SandboxMount::read_write(keep.path())], "which contains it");
         check(&[SandboxMount { at: "/proc/x".into(), ..read("file") }], "needs that path");
         check(&[SandboxMount { at: "/tmp/x".into(), ..read("file") }], "needs that path");
+        let around = ExecSettings {
+            mounts: vec![SandboxMount::read_write(keep.path())],
+            ..ExecSettings::default()
+        };
+        let refused = super::check(&around, &[path("w")]).unwrap_err();
+        assert!(refused.message().contains("must not contain the workspace"), "{refused}");
     }
 }
