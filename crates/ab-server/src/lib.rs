@@ -11,6 +11,7 @@ mod connections;
 mod extract;
 mod gate;
 mod log;
+mod page;
 mod places;
 mod port;
 mod problem;

@@ -7,6 +7,7 @@ mod control;
 mod daemon;
 mod description;
 mod login;
+mod ui;
 
 pub use control::{ControlSurface, TaskCatalog};
 pub use daemon::DaemonSurface;
@@ -85,6 +86,7 @@ fn described() -> OpenApiRouter<App> {
         .merge(daemon::routes())
         .merge(description::routes())
         .merge(login::routes())
+        .merge(ui::routes())
 }
 
 /// Everything, ready to be served.

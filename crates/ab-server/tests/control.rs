@@ -236,3 +236,36 @@ async fn an_agents_token_opens_no_route_of_the_admin() {
         tokio::task::yield_now().await;
     }
 }
+
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+
+#[tokio::test]
+async fn the_page_takes_a_task_and_shows_it_as_text() {
+    let served = serve(Script::Work).await;
+    let empty = served.ask("GET", "/ui", "").await;
+    assert_eq!(empty.status, 200, "{empty:?}");
+    assert!(empty.body.contains("No session yet"), "{empty:?}");
+    let policy = empty.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    let wrong = "prompt=&repo=nowhere&agent=scripted";
+    let wrong = served.ask_with("POST", "/ui/new", &[FORM], wrong).await;
+    assert_eq!(wrong.status, 422, "{wrong:?}");
+    assert!(wrong.body.contains("must not be empty"), "{wrong:?}");
+    let agent =
+        served.json("/api/v1/agents").await["items"][0]["type"].as_str().unwrap().to_owned();
+    let task = format!("prompt=%3Cb%3Efix%3C/b%3E&repo=https://h/x&agent={agent}&delivery=branch");
+    let made = served.ask_with("POST", "/ui/new", &[FORM], &task).await;
+    assert_eq!(made.status, 303, "{made:?}");
+    let page = made.header("location").unwrap();
+    let session = page.replace("/ui/", "/api/v1/");
+    served.events(&session, &[]).await;
+    let shown = served.ask("GET", page, "").await;
+    assert!(shown.body.contains("&lt;b&gt;fix&lt;/b&gt;"), "{shown:?}");
+    assert!(!shown.body.contains("<b>fix"), "{shown:?}");
+    assert!(shown.body.contains("looking around") && shown.body.contains("completed"), "{shown:?}");
+    for (path, kind) in [("/ui/page.css", "text/css"), ("/ui/page.js", "text/javascript")] {
+        let got = served.ask("GET", path, "").await;
+        assert!(got.header("content-type").unwrap().starts_with(kind), "{path}: {got:?}");
+    }
+    assert_eq!(get(served.address(), "/ui", &[]).await.status, 401);
+}

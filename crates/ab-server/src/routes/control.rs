@@ -119,7 +119,8 @@ pub(crate) async fn found(
     session.map_err(|error| problems::of_session(id, error))
 }
 
-pub(crate) use problems::{of_approval, of_session, of_task, violated};
+pub(crate) use problems::{PageProblems, of_approval, of_session, of_task, violated};
+pub(crate) use sessions::unified_diff;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::default()

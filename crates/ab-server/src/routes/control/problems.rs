@@ -92,6 +92,16 @@ impl IntoResponses for ApprovalProblems {
     }
 }
 
+/// Describes what every route of the page may answer instead.
+pub(crate) struct PageProblems;
+
+impl IntoResponses for PageProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let not_found = "There is nothing of that name, or no sessions are served here";
+        described(Rendering::of("/ui"), not_found)
+    }
+}
+
 fn described(rendering: Rendering, not_found: &str) -> BTreeMap<String, RefOr<Response>> {
     let of = |(status, description): (StatusCode, &str)| {
         let schema = Ref::from_schema_name(rendering.schema_name());
