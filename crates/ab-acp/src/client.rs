@@ -423,7 +423,7 @@ impl AgentEvents {
         if error.code == AUTH_REQUIRED && !methods.is_empty() {
             return AcpError::LoginRequired { methods };
         }
-        AcpError::Refused { method: SESSION_PROMPT.into(), error }
+        AcpError::Refused { method: SESSION_PROMPT.into(), error: Box::new(error) }
     }
 
     /// A turn that the end of the connection interrupted, if there is one left.

@@ -20,7 +20,7 @@ pub enum AcpError {
     /// The agent did not answer in time.
     Timeout { method: Cow<'static, str>, after: Duration },
     /// The agent answered a request with an error.
-    Refused { method: Cow<'static, str>, error: RpcError },
+    Refused { method: Cow<'static, str>, error: Box<RpcError> },
     /// The agent wants a login first, and none of its methods was chosen by configuration.
     LoginRequired { methods: Vec<AuthMethod> },
     /// The agent answered something that this client cannot use.

@@ -212,7 +212,7 @@ impl Rpc {
         };
         match timeout(deadline, asked).await {
             Ok(Ok(Ok(result))) => Ok(result),
-            Ok(Ok(Err(error))) => Err(AcpError::Refused { method, error }),
+            Ok(Ok(Err(error))) => Err(AcpError::Refused { method, error: Box::new(error) }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(AcpError::Timeout { method, after: deadline }),
         }

@@ -35,11 +35,11 @@ async fn built_in_scenario_writes_notes_and_reports() {
     assert_eq!((list.title.as_str(), list.output().as_str()), ("Run ls", "NOTES.md"));
     assert_eq!(watched.calls.open().count(), 0);
 
-    let plans = watched.updates.iter().filter_map(|update| match update {
+    let last = watched.updates.iter().rev().find_map(|update| match update {
         Update::Plan(entries) => Some(entries),
         _ => None,
     });
-    let last = plans.last().unwrap();
+    let last = last.unwrap();
     assert!(last.iter().all(|entry| entry.status == PlanStatus::Completed), "{last:?}");
 }
 

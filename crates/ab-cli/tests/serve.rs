@@ -101,7 +101,7 @@ fn a_task_becomes_a_branch() {
 
     let events = client(&stage, &["session", "events", id, "--json"]).text();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let delivery = events.filter(|event| event["type"] == "delivery").last().unwrap();
+    let delivery = events.rev().find(|event| event["type"] == "delivery").unwrap();
     let branch = delivery["branch"].as_str().unwrap();
     let notes = git(&stage.root(), &["show", &format!("{branch}:NOTES.md")]);
     assert!(notes.contains(prompt), "{notes}");

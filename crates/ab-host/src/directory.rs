@@ -75,8 +75,12 @@ fn take(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
     let made = rustix::fs::open(to, flags, Mode::RUSR | Mode::WUSR);
     let mut made = std::fs::File::from(made.map_err(|errno| failure("create", to, errno))?);
     // The file may still grow while it is read.
-    let mut file = std::io::Read::take(std::fs::File::from(file), most.saturating_add(1));
-    let copied = std::io::copy(&mut file, &mut made);
+    let file = std::fs::File::from(file);
+    let modified = file.metadata().and_then(|found| found.modified());
+    let mut file = std::io::Read::take(file, most.saturating_add(1));
+    // Git takes the time of its index for the time until which it knows the files.
+    let copied = std::io::copy(&mut file, &mut made)
+        .and_then(|copied| made.set_modified(modified?).map(|()| copied));
     let copied =
         copied.map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     if copied > most {

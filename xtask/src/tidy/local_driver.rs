@@ -44,7 +44,7 @@ fn tree_after(code: &str) -> &str {
             _ => {}
         }
         let part = c.is_alphanumeric() || "_:*{}".contains(c);
-        depth == 0 && !(part && c != '}') && c != '}'
+        depth == 0 && !part
     });
     &code[..end.unwrap_or(code.len())]
 }
