@@ -136,5 +136,5 @@ if (page.session && page.ended === "false") {
 for (const moment of document.querySelectorAll("time[datetime]")) {
   const at = new Date(moment.getAttribute("datetime"));
   moment.title = at.toLocaleString();
-  if (moment.closest(".activity")) moment.textContent = at.toLocaleTimeString();
+  moment.textContent = moment.closest(".activity") ? at.toLocaleTimeString() : moment.title;
 }
