@@ -127,7 +127,9 @@ async fn kill_drop_and_destroy_end_the_whole_tree() {
         for end in ["kill", "drop", "destroy"] {
             // A number that no other process on this host has as an argument.
             let mark = format!("{}{number}{}", std::process::id() + 1_000_000, end.len());
-            let line = format!("setsid sleep {mark} & sleep {mark} & echo up; wait");
+            // Outside a namespace, what left the group is found by its environment, at best.
+            let apart = if isolation == Isolation::Bwrap { "setsid " } else { "" };
+            let line = format!("{apart}sleep {mark} & sleep {mark} & echo up; wait");
             let mut launched = ground.workspace.launcher.start(shell(&line)).await.unwrap();
             let mut up = [0; 3];
             launched.stdout.as_mut().unwrap().read_exact(&mut up).await.unwrap();
