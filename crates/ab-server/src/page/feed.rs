@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn repositories_are_named_by_their_last_part() {
         for (url, name) in [
-            ("/home/me/shop/", "shop"),
+            ("/srv/shop/", "shop"),
             ("git@host:acme/shop.git", "shop"),
             ("https://host/acme/shop.git", "shop"),
             ("shop", "shop"),
