@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::tasks::bench::{self, Area};
 use crate::tasks::fuzz::{self, Target};
 use crate::tasks::soak::{self, Subject};
+use crate::tasks::up::Show;
 
 const DEFAULT_FUZZ_SECONDS: u64 = 60;
 const DEFAULT_RACE_ROUNDS: u64 = 100_000;
@@ -13,7 +14,9 @@ const DEFAULT_SOAK_MINUTES: u64 = 5;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  up                        install what the product needs, build it, show `doctor` and a first tour
+  up [--tour | --once]      install what the product needs, build it and start it on a sample repository;
+                            --tour shows the commands on files instead, --once runs the first commands
+                            on the server and ends
   test                      everything CI runs: packages, fmt, clippy, peers, tests, doc tests, docs
   check                     the short loop: fmt, clippy, tidy, fast tests
   bench [area]              run the benchmarks of one area, or of all
@@ -28,7 +31,7 @@ usage: cargo xtask <command>
 #[derive(Debug, PartialEq)]
 pub(crate) enum Task {
     Help,
-    Up,
+    Up { show: Show },
     Test,
     Check,
     Bench { areas: Vec<&'static Area> },
@@ -48,12 +51,14 @@ impl Task {
         if arguments.iter().any(|argument| matches!(argument.as_str(), "-h" | "--help")) {
             return Ok(Task::Help);
         }
-        if let Some(flag) = arguments.iter().find(|argument| argument.starts_with('-')) {
+        // Only `up` has flags.
+        let flag = arguments.iter().find(|argument| argument.starts_with('-'));
+        if let Some(flag) = flag.filter(|_| command != "up") {
             return Err(refusal(&format!("unknown flag `{flag}`")));
         }
         match command.as_str() {
             "help" => alone(Task::Help, rest),
-            "up" => alone(Task::Up, rest),
+            "up" => parse_up(rest),
             "test" => alone(Task::Test, rest),
             "check" => alone(Task::Check, rest),
             "bench" => parse_bench(rest),
@@ -75,6 +80,18 @@ fn alone(task: Task, rest: &[String]) -> Result<Task, Failure> {
     match rest.first() {
         None => Ok(task),
         Some(extra) => Err(refusal(&format!("unexpected argument `{extra}`"))),
+    }
+}
+
+fn parse_up(rest: &[String]) -> Result<Task, Failure> {
+    let (show, rest) = match rest {
+        [flag, rest @ ..] if flag == "--tour" => (Show::Tour, rest),
+        [flag, rest @ ..] if flag == "--once" => (Show::Once, rest),
+        rest => (Show::Server, rest),
+    };
+    match rest.first() {
+        Some(flag) if flag.starts_with('-') => Err(refusal(&format!("unknown flag `{flag}`"))),
+        _ => alone(Task::Up { show }, rest),
     }
 }
 
@@ -184,7 +201,9 @@ mod tests {
             ("help", Task::Help),
             ("--help", Task::Help),
             ("up -h", Task::Help),
-            ("up", Task::Up),
+            ("up", Task::Up { show: Show::Server }),
+            ("up --tour", Task::Up { show: Show::Tour }),
+            ("up --once", Task::Up { show: Show::Once }),
             ("test", Task::Test),
             ("check", Task::Check),
             ("race", Task::Race { rounds: 100_000 }),
@@ -225,7 +244,16 @@ mod tests {
 
     #[test]
     fn nonsense_gets_the_list() {
-        for line in ["", "fly", "test --fast", "up now", "race many", "race 1 2", "bench core 2"] {
+        for line in [
+            "",
+            "fly",
+            "test --fast",
+            "up now",
+            "up --fast",
+            "race many",
+            "race 1 2",
+            "bench core 2",
+        ] {
             refused(line, "usage: cargo xtask <command>");
         }
     }

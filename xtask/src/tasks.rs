@@ -8,7 +8,7 @@ mod peers;
 mod race;
 pub(crate) mod soak;
 mod test;
-mod up;
+pub(crate) mod up;
 
 use crate::failure::Failure;
 use crate::task::Task;
@@ -19,7 +19,7 @@ pub(crate) fn run(task: Task) -> Result<(), Failure> {
             println!("{}", Task::help());
             Ok(())
         }
-        Task::Up => up::run(),
+        Task::Up { show } => up::run(show),
         Task::Test => test::run(),
         Task::Check => check::run(),
         Task::Bench { areas } => bench::run(&areas),

@@ -45,10 +45,10 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
         .context("find target_directory in the output of cargo metadata")
 }
 
-/// The release build of the program `name`.
-pub(crate) fn release_binary(name: &str) -> Result<PathBuf> {
+/// The program `name` as `cargo build` makes it.
+pub(crate) fn development_binary(name: &str) -> Result<PathBuf> {
     let file = format!("{name}{}", env::consts::EXE_SUFFIX);
-    Ok(target_directory()?.join("release").join(file))
+    Ok(target_directory()?.join("debug").join(file))
 }
 
 #[cfg(test)]
@@ -62,9 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn release_binary_is_in_the_target_directory() {
-        let path = release_binary("agent-backend").unwrap();
+    fn development_binary_is_in_the_target_directory() {
+        let path = development_binary("agent-backend").unwrap();
         assert!(path.is_absolute());
-        assert!(path.parent().unwrap().ends_with("release"));
+        assert!(path.parent().unwrap().ends_with("debug"));
     }
 }

@@ -70,6 +70,16 @@ async fn scripted_agent_works_as_a_process() {
 }
 
 #[tokio::test]
+async fn repository_brings_its_own_scenario() {
+    let scenario = "[[turn]]\nsteps = [{ write = { path = \"made.txt\", text = \"{prompt}\" } }]";
+    let stage = Stage::with(&[(".agent-backend/scenario.toml", scenario)]);
+    let mut started = start(&stage, None);
+    assert_eq!(started.turn(&stage).await.unwrap().stop, StopReason::EndTurn);
+    assert_eq!(stage.text("made.txt"), "tidy up");
+    assert_eq!(started.exit_code().await, Some(0));
+}
+
+#[tokio::test]
 async fn scripted_exit_code_is_the_exit_code_of_the_process() {
     let stage = Stage::new();
     for scenario in [

@@ -85,6 +85,8 @@ fn a_task_becomes_a_branch() {
     let stage = repository();
     let server = Server::start(&stage);
     assert!(server.notice.contains("agent-backend serves http://127.0.0.1:"), "{}", server.notice);
+    let none = client(&stage, &["session", "diff"]);
+    assert!(none.code != 0 && none.err.contains("there are no sessions"), "{}", none.err);
 
     let prompt = "Write down what this is";
     let followed = client(&stage, &["task", prompt, "--follow", "--approve", "always"]);
@@ -110,6 +112,7 @@ fn a_task_becomes_a_branch() {
 
     let diff = client(&stage, &["session", "diff", id]).text();
     assert!(diff.contains("+++ b/NOTES.md"), "{diff}");
+    assert_eq!(client(&stage, &["session", "diff"]).text(), diff, "the newest by default");
     let waited = client(&stage, &["wait", id]);
     assert_eq!((waited.code, waited.text().contains("completed")), (0, true), "{}", waited.err);
 

@@ -46,6 +46,9 @@ const FILES: &[&str] = &["/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt
 /// Where the sources are inside.
 const SOURCES: &str = "src/agent-backend";
 
+/// What `up` means here: everything that it shows and that ends by itself.
+const UP: &str = "cargo xtask up --once; cargo xtask up --tour";
+
 /// Runs `cargo xtask COMMAND` for each of `commands` in a root that none of them has seen.
 pub(crate) fn run(commands: &[String]) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
@@ -101,7 +104,8 @@ fn enter(root: &Path, command: &str) -> Result<Step> {
     }
     let (root, toolchain) = (root.to_string_lossy(), toolchain.to_string_lossy());
     let mut arguments = vec!["--mount", "--pid", "--fork", "--", "/bin/sh", "-ec", ENTER, "bare"];
-    arguments.extend([&*root, &*toolchain, SOURCES, command]);
+    let script = if command == "up" { UP.to_owned() } else { format!("cargo xtask {command}") };
+    arguments.extend([&*root, &*toolchain, SOURCES, &script]);
     arguments.extend(variables.iter().map(String::as_str));
     Ok(Step::new(&format!("bare {command}"), "unshare", &arguments))
 }

@@ -1,5 +1,7 @@
-//! `up`: installs what the product needs, builds it and shows it at work.
+//! `up`: installs what the product needs, builds it, and starts it on a sample repository.
 
+mod sample;
+mod server;
 mod tour;
 
 use std::path::Path;
@@ -13,35 +15,57 @@ use crate::failure::{Failure, exit_code};
 use crate::sequence::Sequence;
 use crate::step::Step;
 use crate::workspace;
+use server::Place;
 
-const BUILD: &[&str] =
-    &["build", "--release", "--locked", "-p", "ab-cli", "--bin", "agent-backend"];
+/// The profile of tests: compiled in less than half the time of a release build, and `cargo xtask test`
+/// does not compile the dependencies again.
+const BUILD: &[&str] = &["build", "--locked", "-p", "ab-cli", "--bin", "agent-backend"];
 
-pub(crate) fn run() -> Result<(), Failure> {
+/// What `up` shows once the program is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// The server, until it is interrupted.
+    Server,
+    /// The server and its first commands, to their end.
+    Once,
+    /// The commands on files, one after the other.
+    Tour,
+}
+
+pub(crate) fn run(show: Show) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
     sequence.time("packages", debian::install_for_product)?;
-    let binary = workspace::release_binary("agent-backend")?;
+    let binary = workspace::development_binary("agent-backend")?;
     if !binary.exists() {
         eprintln!(
-            "\nThe first build compiles about 320 crates in release mode. On two cores that took 13 \
-             minutes when it was last measured; later builds compile only what changed."
+            "\nThe first build compiles about 320 crates. On two cores that took 5 minutes when it \
+             was last measured; later builds compile only what changed."
         );
     }
     sequence.run(&Step::cargo("build", BUILD))?;
+    let directory = workspace::target_directory()?.join("up");
+    match show {
+        Show::Server => Place::make(&binary, &directory)?.serve(),
+        Show::Once => {
+            let directory = directory.join("once");
+            server::clear(&directory)?;
+            Place::make(&binary, &directory)?.once()
+        }
+        Show::Tour => tour(&binary),
+    }
+}
 
+fn tour(binary: &Path) -> Result<(), Failure> {
     // A host that lacks something still gets the tour.
-    let ending = Step::new("doctor", &binary, &["doctor"]).run()?;
+    let ending = Step::new("doctor", binary, &["doctor"]).run()?;
     if !ending.status.success() {
         eprintln!("doctor ended with exit code {}; see above", exit_code(ending.status));
     }
-
-    tour::walk(&binary)?;
-
-    println!();
-    println!("Isolation in force for commands: {}", isolation(&binary)?);
-    println!();
+    tour::walk(binary)?;
+    println!("\nIsolation in force for commands: {}\n", isolation(binary)?);
     println!("That was the tour. Next:");
     println!("  {} help", binary.display());
+    println!("  cargo xtask up      the server, with a sample repository");
     println!("  README.md           a first program with the library");
     println!("  cargo xtask check   the short loop while you change something");
     println!("  cargo xtask test    everything CI runs");

@@ -1,6 +1,6 @@
 //! `agent`: coding agents. The scripted one is a program of ours.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ab_acp::script::{self, Scenario, ScriptEnd, ScriptSettings};
 use clap::{Args, Subcommand};
@@ -10,6 +10,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::stdio;
+
+/// The scenario that a repository brings along.
+const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
 
 /// Run the agents that ship with agent-backend
 #[derive(Args, Debug)]
@@ -26,8 +29,9 @@ enum AgentCommand {
 
 /// Be an agent that follows a scenario, over standard input and output
 ///
-/// The agent speaks the Agent Client Protocol (ACP). Without a file it thinks aloud, asks for
-/// permission, writes NOTES.md, runs ls, and reports. It keeps its sessions below HOME.
+/// The agent speaks the Agent Client Protocol (ACP). Without a file it plays
+/// .agent-backend/scenario.toml of the current directory. Where that is missing, it thinks aloud,
+/// asks for permission, writes NOTES.md, runs ls, and reports. It keeps its sessions below HOME.
 /// docs/scripted-agent.md describes scenarios.
 #[derive(Args, Debug)]
 struct Script {
@@ -43,7 +47,9 @@ pub(crate) async fn run(agent: Agent) -> Result<(), Failure> {
 }
 
 async fn scripted(script: Script) -> Result<(), Failure> {
-    let scenario = match &script.file {
+    let of_repository = Path::new(OF_REPOSITORY);
+    let file = script.file.or_else(|| of_repository.is_file().then(|| of_repository.to_owned()));
+    let scenario = match &file {
         Some(path) => {
             let text = String::from_utf8(input::file(path)?)
                 .map_err(|_| Failure::usage(format!("{} is not valid UTF-8", path.display())))?;

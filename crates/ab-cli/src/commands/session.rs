@@ -41,7 +41,7 @@ enum SessionAct {
     /// Show the log of a session
     Logs(SessionLogs),
     /// Print the changes of a session as a unified diff
-    Diff(OneSession),
+    Diff(DiffSession),
     /// Ask the agent to wrap up, and deliver nothing
     Stop(OneSession),
     /// End a session at once and remove its workspace
@@ -68,6 +68,13 @@ struct OneSession {
     /// The session
     #[arg(value_name = "SESSION")]
     id: SessionId,
+}
+
+#[derive(Args, Debug)]
+struct DiffSession {
+    /// The session [default: the newest]
+    #[arg(value_name = "SESSION")]
+    id: Option<SessionId>,
 }
 
 #[derive(Args, Debug)]
@@ -150,12 +157,16 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
             }
             Ok(())
         }
-        SessionAct::Diff(one) => {
-            let diff = client.diff(one.id).await?;
+        SessionAct::Diff(DiffSession { id }) => {
+            let id = match id {
+                Some(id) => id,
+                None => newest(&client).await?,
+            };
+            let diff = client.diff(id).await?;
             match terminal.format() {
                 Format::Json => {
                     let text = String::from_utf8_lossy(&diff);
-                    terminal.value(&json!({ "sessionId": one.id, "diff": text }))
+                    terminal.value(&json!({ "sessionId": id, "diff": text }))
                 }
                 Format::Text if terminal.is_watched() => {
                     let text = String::from_utf8_lossy(&diff).into_owned();
@@ -173,6 +184,15 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
             show_one(&client.session(one.id).await?, terminal)
         }
     }
+}
+
+async fn newest(client: &ServeClient) -> Result<SessionId, Failure> {
+    let query = SessionQuery { per_page: Some(1), ..SessionQuery::default() };
+    let page = client.sessions(&query).await?;
+    page.items.first().map(|session| session.id).ok_or_else(|| {
+        Failure::usage("there are no sessions")
+            .with_hint("give an agent a task with agent-backend task")
+    })
 }
 
 /// The command that follows a session again.

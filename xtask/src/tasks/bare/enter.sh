@@ -1,6 +1,6 @@
-# enter.sh ROOT TOOLCHAIN SOURCES COMMAND [NAME=VALUE...]: run inside a new mount and process namespace.
+# enter.sh ROOT TOOLCHAIN SOURCES SCRIPT [NAME=VALUE...]: run inside a new mount and process namespace.
 # pivot_root rather than chroot: the kernel refuses user namespaces to a process that is chrooted.
-root=$1 toolchain=$2 sources=$3 command=$4
+root=$1 toolchain=$2 sources=$3 script=$4
 shift 4
 mount --make-rprivate /
 mount --bind "$root" "$root"
@@ -17,4 +17,4 @@ umount -l /old
 rmdir /old
 cd "/$sources"
 exec env -i HOME=/root LANG=C.UTF-8 PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@" \
-  cargo xtask "$command"
+  /bin/sh -ec "$script"
