@@ -124,10 +124,11 @@ fn install_missing(lists: &[&'static [Package]]) -> Result<(), Failure> {
 
 /// Installs one package unless it is there.
 pub(crate) fn install_one(package: &Package) -> Result<(), String> {
-    match package.is_there() {
-        true => Ok(()),
-        false => install(&[package])
-            .map_err(|obstacle| format!("package {} is missing: {obstacle}", package.name)),
+    if package.is_there() {
+        Ok(())
+    } else {
+        install(&[package])
+            .map_err(|obstacle| format!("package {} is missing: {obstacle}", package.name))
     }
 }
 

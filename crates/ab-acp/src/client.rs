@@ -351,9 +351,10 @@ impl AcpClient {
         let chosen = chosen.filter(|id| methods.iter().any(|method| method.id == *id));
         let Some(id) = chosen else {
             // The code is also used for failures that have nothing to do with a login.
-            return Err(match methods.is_empty() {
-                true => AcpError::Refused { method: method.into(), error },
-                false => AcpError::LoginRequired { methods },
+            return Err(if methods.is_empty() {
+                AcpError::Refused { method: method.into(), error }
+            } else {
+                AcpError::LoginRequired { methods }
             });
         };
         self.rpc.request(AUTHENTICATE, json!({ "methodId": id }), deadline).await?;

@@ -185,9 +185,10 @@ fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 /// The daemon's clients know one exit code for flags that make no sense.
 fn usage_exit(arguments: &[OsString]) -> Exit {
-    match arguments.get(1).is_some_and(|argument| argument == "daemon") {
-        true => Exit::Failed,
-        false => Exit::Usage,
+    if arguments.get(1).is_some_and(|argument| argument == "daemon") {
+        Exit::Failed
+    } else {
+        Exit::Usage
     }
 }
 

@@ -29,10 +29,7 @@ pub(crate) fn run(command: Command) -> Exit {
             let minds_interrupts = command.minds_interrupts();
             let exit = runtime.block_on(async {
                 // Whoever minds them itself must not find them taken.
-                let mut stopped = match minds_interrupts {
-                    true => Signals::none(),
-                    false => Signals::watch(),
-                };
+                let mut stopped = if minds_interrupts { Signals::none() } else { Signals::watch() };
                 let work = tokio::spawn(command_to_exit(command, terminal));
                 tokio::select! {
                     exit = ended(work) => exit,

@@ -24,10 +24,7 @@ impl Wanted {
     /// Where there is a terminal to show it on, and nobody minds.
     pub(crate) fn by(quiet: bool, terminal: &Terminal) -> Wanted {
         let text = terminal.format() == Format::Text;
-        match text && !quiet && terminal.is_heard() {
-            true => Wanted::Yes,
-            false => Wanted::No,
-        }
+        if text && !quiet && terminal.is_heard() { Wanted::Yes } else { Wanted::No }
     }
 }
 

@@ -218,9 +218,10 @@ impl RemoteFlags {
                 failure.with_hint("give the daemon's, or unset AGENT_BACKEND_AUTH_TOKEN")
             })?,
         };
-        let config = match self.allow_insecure_token {
-            true => config.token_in_clear(TokenInClear::Accepted).map_err(senseless)?,
-            false => config,
+        let config = if self.allow_insecure_token {
+            config.token_in_clear(TokenInClear::Accepted).map_err(senseless)?
+        } else {
+            config
         };
         match token {
             Some(token) => config.token(token).map_err(senseless),

@@ -55,9 +55,10 @@ fn in_directory(given: &OsString) -> Result<Toolchain, Failure> {
     };
     let directory = std::path::absolute(given).map_err(|error| refused(error.to_string()))?;
     let found = directory.metadata().map_err(|error| refused(error.to_string()))?;
-    match found.is_dir() {
-        true => Ok(Toolchain::in_directory(directory)),
-        false => Err(refused("it is not a directory".to_owned())),
+    if found.is_dir() {
+        Ok(Toolchain::in_directory(directory))
+    } else {
+        Err(refused("it is not a directory".to_owned()))
     }
 }
 

@@ -50,9 +50,10 @@ fn a_host_that_is_short_of_files_gives_no_weaker_walls() {
     let (mut ran, mut failed) = (0, 0);
     for files in (3..120).step_by(3) {
         let outcome = after(&stage, &format!("ulimit -n {files}"));
-        match expect_strongest(&outcome, &strongest, &format!("{files} files")) {
-            true => ran += 1,
-            false => failed += 1,
+        if expect_strongest(&outcome, &strongest, &format!("{files} files")) {
+            ran += 1;
+        } else {
+            failed += 1;
         }
     }
     assert!(ran > 0 && failed > 0, "{ran} ran, {failed} failed");
@@ -100,9 +101,10 @@ fn a_host_that_is_short_of_processes_gives_no_weaker_walls() {
         fs::write(group.0.join("pids.max"), count.to_string()).unwrap();
         let enter = format!("echo $$ > {}/cgroup.procs", group.0.display());
         let outcome = after(&stage, &enter);
-        match expect_strongest(&outcome, &strongest, &format!("{count} processes")) {
-            true => ran += 1,
-            false => failed += 1,
+        if expect_strongest(&outcome, &strongest, &format!("{count} processes")) {
+            ran += 1;
+        } else {
+            failed += 1;
         }
     }
     assert!(ran > 0 && failed > 0, "{ran} ran, {failed} failed");
@@ -124,9 +126,10 @@ fn what_is_asked_for_by_name_is_enforced_refused_or_accepted() {
             // What is explained is what happens.
             for last in [&["--", "true"][..], &["--explain"]] {
                 let ran = with(last);
-                match enforced {
-                    true => assert_eq!(ran.code, 0, "{mode} {name} {last:?}: {}", ran.err),
-                    false => ran.expect_error(4, &format!("--accept-unenforced {name}")),
+                if enforced {
+                    assert_eq!(ran.code, 0, "{mode} {name} {last:?}: {}", ran.err);
+                } else {
+                    ran.expect_error(4, &format!("--accept-unenforced {name}"));
                 }
                 let accepted = [&["--accept-unenforced", name][..], last].concat();
                 let ran = with(&accepted);

@@ -265,9 +265,10 @@ fn variables_that_load_code_are_refused_where_no_wall_stands() {
             let variable = format!("{name}=/nowhere/evil");
             for profile in ["off", "guarded"] {
                 let ran = run(mode, profile, &variable);
-                match walled {
-                    true => assert_eq!(ran.code, 0, "{mode} {profile} {name}: {}", ran.err),
-                    false => ran.expect_error(1, name),
+                if walled {
+                    assert_eq!(ran.code, 0, "{mode} {profile} {name}: {}", ran.err);
+                } else {
+                    ran.expect_error(1, name);
                 }
             }
             run(mode, "strict", &variable).expect_error(1, name);

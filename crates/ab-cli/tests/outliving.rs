@@ -53,10 +53,10 @@ fn groups_of(pid: u32) -> Vec<PathBuf> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         for entry in entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir())) {
             let name = entry.file_name().to_string_lossy().into_owned();
-            match name.starts_with("agent-backend-") {
-                true if name.contains(mark) => found.push(entry.path()),
-                true => {}
-                false => look(&entry.path(), mark, found),
+            if !name.starts_with("agent-backend-") {
+                look(&entry.path(), mark, found);
+            } else if name.contains(mark) {
+                found.push(entry.path());
             }
         }
     }

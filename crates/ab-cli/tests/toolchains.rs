@@ -50,9 +50,10 @@ fn sites(program: &str, proof: &[&str]) -> Vec<Site> {
 
 /// The same for one that is too large to be installed for every run of the tests.
 fn sites_if_there(program: &str, proof: &[&str]) -> Vec<Site> {
-    match Command::new(program).args(proof).output().is_ok_and(|out| out.status.success()) {
-        true => sites(program, proof),
-        false => Vec::new(),
+    if Command::new(program).args(proof).output().is_ok_and(|out| out.status.success()) {
+        sites(program, proof)
+    } else {
+        Vec::new()
     }
 }
 

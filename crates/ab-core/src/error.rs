@@ -452,9 +452,10 @@ fn code_of(verb: Verb, kind: Kind) -> Code {
 /// Text on one line, with control characters escaped so that no name can fake a line or a colour.
 pub fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        match c.is_control() {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
         }
         out
     })

@@ -125,9 +125,10 @@ impl Mounts {
 
     /// A directory that is there because of a mount is no file, whatever the part has in its place.
     fn refuse_dir(&self, verb: Verb, path: &WsPath) -> Result<()> {
-        match self.leads_to_a_mount(path) {
-            true => Err(Error::on(verb, path, Kind::IsADirectory, "is a directory")),
-            false => Ok(()),
+        if self.leads_to_a_mount(path) {
+            Err(Error::on(verb, path, Kind::IsADirectory, "is a directory"))
+        } else {
+            Ok(())
         }
     }
 

@@ -132,10 +132,7 @@ impl WsPath {
 
     /// This path with the segments of `text` below it, which came out of a path before.
     pub fn descend(&self, text: &str) -> WsPath {
-        match text.is_empty() {
-            true => self.clone(),
-            false => self.with_name(text),
-        }
+        if text.is_empty() { self.clone() } else { self.with_name(text) }
     }
 
     /// The last segment in the memory that the path had; empty for the root.
@@ -148,10 +145,7 @@ impl WsPath {
 
     /// How many segments there are.
     pub(crate) fn depth(&self) -> usize {
-        match self.is_root() {
-            true => 0,
-            false => 1 + self.text.bytes().filter(|byte| *byte == b'/').count(),
-        }
+        if self.is_root() { 0 } else { 1 + self.text.bytes().filter(|byte| *byte == b'/').count() }
     }
 
     /// What remains below `base`, or nothing when this path lies elsewhere.

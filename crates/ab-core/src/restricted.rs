@@ -67,28 +67,23 @@ impl Restricted {
     /// The path with the rules, if it may be looked at.
     fn look(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_rules(&self.rules);
-        match ruled.is_hidden() {
-            true => Err(Error::on(verb, path, Kind::NotFound, "no such file or directory")),
-            false => Ok(ruled),
+        if ruled.is_hidden() {
+            Err(Error::on(verb, path, Kind::NotFound, "no such file or directory"))
+        } else {
+            Ok(ruled)
         }
     }
 
     /// The path with the rules, if what is there may be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_rules(&self.rules);
-        match ruled.is_kept() {
-            true => Err(Error::kept(verb, path)),
-            false => Ok(ruled),
-        }
+        if ruled.is_kept() { Err(Error::kept(verb, path)) } else { Ok(ruled) }
     }
 
     /// The same for moving and removing: what is below must be free too.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
-        match ruled.holds_restricted() {
-            true => Err(Error::kept(verb, path)),
-            false => Ok(ruled),
-        }
+        if ruled.holds_restricted() { Err(Error::kept(verb, path)) } else { Ok(ruled) }
     }
 
     /// Whether a path that came out may be told. Most drivers have left out what is hidden.
@@ -139,9 +134,10 @@ impl Driver for Restricted {
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
-        let path = match options.changes() {
-            true => self.change(Verb::Open, path)?,
-            false => self.look(Verb::Open, path)?,
+        let path = if options.changes() {
+            self.change(Verb::Open, path)?
+        } else {
+            self.look(Verb::Open, path)?
         };
         self.inner.open(&path, options).await
     }

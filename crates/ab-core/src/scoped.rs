@@ -87,9 +87,10 @@ impl Scoped {
 
     /// The root of a scope is a directory, also before there is one.
     fn refuse_dir(verb: Verb, path: &WsPath) -> Result<()> {
-        match path.is_root() {
-            true => Err(Error::on(verb, path, Kind::IsADirectory, "is a directory")),
-            false => Ok(()),
+        if path.is_root() {
+            Err(Error::on(verb, path, Kind::IsADirectory, "is a directory"))
+        } else {
+            Ok(())
         }
     }
 
@@ -296,9 +297,12 @@ impl Driver for Scoped {
 
     fn info(&self) -> Info {
         let inner = self.inner.info();
-        let below = |alias: &String| match self.prefix.is_root() {
-            true => alias.clone(),
-            false => format!("{}/{}", alias.trim_end_matches('/'), self.prefix),
+        let below = |alias: &String| {
+            if self.prefix.is_root() {
+                alias.clone()
+            } else {
+                format!("{}/{}", alias.trim_end_matches('/'), self.prefix)
+            }
         };
         Info {
             kind: BackendKind::Scoped,

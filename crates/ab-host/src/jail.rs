@@ -162,10 +162,11 @@ impl Jail {
             Final::Follow => flags,
             Final::Keep => flags | OFlags::NOFOLLOW,
         };
-        let (place, resolve) = match way.place.has_rules() {
+        let (place, resolve) = if way.place.has_rules() {
             // A path without a link on the way is the place itself.
-            true => (way.place.descend(way.rest), ResolveFlags::NO_SYMLINKS),
-            false => (WsPath::root(), ResolveFlags::empty()),
+            (way.place.descend(way.rest), ResolveFlags::NO_SYMLINKS)
+        } else {
+            (WsPath::root(), ResolveFlags::empty())
         };
         purpose.judge(&place)?;
         match self.kernel(way.base.as_fd(), way.rest, kernel_flags, resolve) {
@@ -230,10 +231,8 @@ impl Jail {
             // The root: only the walk can say that it has no name.
             return self.walk(&way, last, missing, purpose);
         }
-        let place = match way.place.has_rules() {
-            true => way.place.descend(way.rest),
-            false => WsPath::root(),
-        };
+        let place =
+            if way.place.has_rules() { way.place.descend(way.rest) } else { WsPath::root() };
         purpose.judge(&place)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = self.kernel(way.base.as_fd(), parent, flags, ResolveFlags::NO_SYMLINKS);
@@ -274,9 +273,10 @@ impl Jail {
     /// out of any. Fences that are missing are made where the last part may be.
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
         let Confined { fences, rest } = path.confined();
-        let place = match path.has_rules() {
-            true => self.with_rules(WsPath::root(), self.root(), path.rules_at_base(0), &[]),
-            false => WsPath::root(),
+        let place = if path.has_rules() {
+            self.with_rules(WsPath::root(), self.root(), path.rules_at_base(0), &[])
+        } else {
+            WsPath::root()
         };
         let mut way = Way { base: Base::Root(self.root()), place, above: Vec::new(), rest };
         for (index, fence) in fences.into_iter().enumerate() {

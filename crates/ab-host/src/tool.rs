@@ -101,10 +101,12 @@ impl Tool {
                 // The deadline comes first, because a flood of output is always ready. Output comes
                 // before the silence, because both may be ready on a busy host.
                 biased;
-                () = &mut deadline => match ended {
-                    true => break,
-                    false => return Err(self.too_slow(run.timeout)),
-                },
+                () = &mut deadline => {
+                    if ended {
+                        break;
+                    }
+                    return Err(self.too_slow(run.timeout));
+                }
                 bytes = read(stdout), if stdout.is_some() => {
                     let room = run.max_output.saturating_sub(output.stdout.len());
                     output.stdout.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -146,12 +148,11 @@ impl Tool {
         let cookie = format!("{}-tool-{number}", incarnation::mark());
         let (stdout, tool_stdout) = output_pipe()?;
         let (stderr, tool_stderr) = output_pipe()?;
-        let (stdin, tool_stdin) = match run.input.is_empty() {
-            true => (None, null()?),
-            false => {
-                let (ours, theirs) = input_pipe()?;
-                (Some(WriteEnd::new(ours)), theirs)
-            }
+        let (stdin, tool_stdin) = if run.input.is_empty() {
+            (None, null()?)
+        } else {
+            let (ours, theirs) = input_pipe()?;
+            (Some(WriteEnd::new(ours)), theirs)
         };
         let program = text(self.program.as_os_str())?;
         let mut arguments = vec![program.clone()];

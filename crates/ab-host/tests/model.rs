@@ -12,9 +12,10 @@ use tempfile::TempDir;
 const QUICK: &str = "/dev/shm";
 
 fn quick() -> TempDir {
-    match Path::new(QUICK).is_dir() {
-        true => tempfile::tempdir_in(QUICK).unwrap(),
-        false => tempfile::tempdir().unwrap(),
+    if Path::new(QUICK).is_dir() {
+        tempfile::tempdir_in(QUICK).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
     }
 }
 

@@ -92,9 +92,10 @@ pub struct Endpoint {
 impl Endpoint {
     /// `backend` says which tools there are; each request brings a view of it.
     pub fn new(backend: &Backend, settings: &HttpSettings) -> Endpoint {
-        let server = match settings.conformance_fixtures {
-            true => Server::of_requests(backend).with_fixtures(),
-            false => Server::of_requests(backend),
+        let server = if settings.conformance_fixtures {
+            Server::of_requests(backend).with_fixtures()
+        } else {
+            Server::of_requests(backend)
         };
         let closing = CancellationToken::new();
         let config = || {
@@ -168,9 +169,10 @@ impl Endpoint {
         if ends && answer.status().is_success() {
             self.flights.cancel_all(&caller);
         }
-        Ok(match returns && answer.status().is_success() {
-            true => answer.map(|body| Attendance::of_return(body, &admitted.returned).boxed()),
-            false => answer,
+        Ok(if returns && answer.status().is_success() {
+            answer.map(|body| Attendance::of_return(body, &admitted.returned).boxed())
+        } else {
+            answer
         })
     }
 
@@ -269,12 +271,11 @@ impl Endpoint {
             // Where it is written is where it waits: rmcp knows no other way.
             let (alone, runtime) = (self.alone.clone(), Handle::current());
             let answering = async move { alone.handle(request).await };
-            let mut answer = self.metered(match media {
-                true => {
-                    let work = move || runtime.block_on(answering);
-                    self.server.outgoing().aside(usize::MAX, work).await
-                }
-                false => answering.await,
+            let mut answer = self.metered(if media {
+                let work = move || runtime.block_on(answering);
+                self.server.outgoing().aside(usize::MAX, work).await
+            } else {
+                answering.await
             });
             if answer.status().is_success() {
                 if let Some(id) = cancels {

@@ -280,10 +280,11 @@ where
             }
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
         }
-        match self.begun {
-            true => Next::Message(Box::new(message)),
+        if self.begun {
+            Next::Message(Box::new(message))
+        } else {
             // Before there is a conversation there is nothing to answer or to notify.
-            false => Next::Nothing,
+            Next::Nothing
         }
     }
 
@@ -447,12 +448,11 @@ async fn write<W: AsyncWrite + Unpin>(
     };
     let written = async {
         // One write for most lines.
-        match line.len() < LINE_KEPT {
-            true => output.write_all(&[line, b"\n"].concat()).await?,
-            false => {
-                output.write_all(line).await?;
-                output.write_all(b"\n").await?;
-            }
+        if line.len() < LINE_KEPT {
+            output.write_all(&[line, b"\n"].concat()).await?;
+        } else {
+            output.write_all(line).await?;
+            output.write_all(b"\n").await?;
         }
         output.flush().await
     };

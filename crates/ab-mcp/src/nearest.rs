@@ -29,9 +29,10 @@ pub(crate) async fn nearest(backend: &Backend, path: &str) -> Option<String> {
     if !offers.is_empty() {
         return Some(format!("nearest: {}", quoted(&offers)));
     }
-    let place = match parent.is_root() {
-        true => "the workspace".to_owned(),
-        false => format!("'{}'", printable(parent.as_str())),
+    let place = if parent.is_root() {
+        "the workspace".to_owned()
+    } else {
+        format!("'{}'", printable(parent.as_str()))
     };
     if names.is_empty() {
         return Some(format!("{place} is there, and empty"));
@@ -116,10 +117,7 @@ fn distance(one: &[char], other: &[char]) -> usize {
 }
 
 fn below(parent: &WsPath, name: &str) -> String {
-    match parent.is_root() {
-        true => name.to_owned(),
-        false => format!("{parent}/{name}"),
-    }
+    if parent.is_root() { name.to_owned() } else { format!("{parent}/{name}") }
 }
 
 fn quoted(paths: &[String]) -> String {
@@ -134,10 +132,7 @@ trait Naming {
 
 impl Naming for WsPath {
     fn naming(&self) -> &str {
-        match self.is_root() {
-            true => ".",
-            false => self.as_str(),
-        }
+        if self.is_root() { "." } else { self.as_str() }
     }
 }
 

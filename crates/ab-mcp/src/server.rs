@@ -195,13 +195,14 @@ impl Server {
     ) -> Outcome {
         let arguments = request.arguments.unwrap_or_default();
         let arguments = Arguments::new(name.as_str(), name.properties(), arguments)?;
-        let _slot = match name.waits() {
+        let _slot = if name.waits() {
             // These wait for others, who may need a slot to go on.
-            true => None,
-            false => match self.slots.acquire().await {
+            None
+        } else {
+            match self.slots.acquire().await {
                 Ok(slot) => Some(slot),
                 Err(_) => return Err(Failure::misuse("the server is closing")),
-            },
+            }
         };
         let with = With { progress, outgoing: &self.outgoing, in_force: &self.in_force };
         name.call(backend, arguments, with).await
@@ -414,15 +415,12 @@ impl ServerHandler for Server {
     ) -> Result<CustomResult, ErrorData> {
         let method: String = request.method.chars().take(100).collect();
         let method = ab_core::error::printable(&method);
-        Err(match self.answers(&method, has_handshake(&context)) {
-            true => {
-                let why = misfit(&method, request.params.as_ref());
-                ErrorData::invalid_params(format!("{method}: {why}"), None)
-            }
-            false => {
-                let message = format!("unknown method: {method}");
-                ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
-            }
+        Err(if self.answers(&method, has_handshake(&context)) {
+            let why = misfit(&method, request.params.as_ref());
+            ErrorData::invalid_params(format!("{method}: {why}"), None)
+        } else {
+            let message = format!("unknown method: {method}");
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None)
         })
     }
 }

@@ -235,13 +235,15 @@ pub(crate) fn note(window: &Window, shape: Shape) -> Option<String> {
             Some(total) => format!("of {} ({})", grouped(total), size(shape.size)),
             None => format!("of a file of {}", size(shape.size)),
         };
-        let range = match window.first == window.last {
-            true => format!("line {}", grouped(window.first)),
-            false => format!("lines {}-{}", grouped(window.first), grouped(window.last)),
+        let range = if window.first == window.last {
+            format!("line {}", grouped(window.first))
+        } else {
+            format!("lines {}-{}", grouped(window.first), grouped(window.last))
         };
-        let rest = match window.total.is_some_and(|total| window.last >= total) {
-            true => String::new(),
-            false => format!("; go on with offset {}", window.last + 1),
+        let rest = if window.total.is_some_and(|total| window.last >= total) {
+            String::new()
+        } else {
+            format!("; go on with offset {}", window.last + 1)
         };
         notes.push(format!("{range} {of}{rest}"));
     }

@@ -249,10 +249,7 @@ async fn the_last_calls_are_answered_after_the_end_of_input() {
 async fn closed_pipes_end_the_server_quietly() {
     let place = Place::memory();
     for begun in [false, true] {
-        let line = match begun {
-            true => Line::begun(&place).await,
-            false => Line::open(&place),
-        };
+        let line = if begun { Line::begun(&place).await } else { Line::open(&place) };
         drop((line.input, line.output));
         timeout(PATIENCE, line.serving).await.unwrap().unwrap().unwrap();
     }

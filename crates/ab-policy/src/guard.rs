@@ -146,9 +146,10 @@ impl CommandGuard {
         let command = call.command.unwrap_or_default();
         if let Some(request) = call.request {
             // Behind walls, what a command's own programs load is the command's business.
-            let code = match enforced.contains(Subject::Files) {
-                true => CodeVariables::Allowed,
-                false => CodeVariables::Refused,
+            let code = if enforced.contains(Subject::Files) {
+                CodeVariables::Allowed
+            } else {
+                CodeVariables::Refused
             };
             for (name, value) in &request.env {
                 check(name, value, code).map_err(|error| error.with_command(command))?;

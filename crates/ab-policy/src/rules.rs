@@ -287,9 +287,10 @@ pub(crate) fn located(text: &str, at: usize) -> String {
 }
 
 fn bounded(text: &str) -> Result<()> {
-    match text.len() > MAX_RULES_BYTES {
-        true => Err(invalid(format!("read rules: longer than {MAX_RULES_BYTES} bytes"))),
-        false => Ok(()),
+    if text.len() > MAX_RULES_BYTES {
+        Err(invalid(format!("read rules: longer than {MAX_RULES_BYTES} bytes")))
+    } else {
+        Ok(())
     }
 }
 

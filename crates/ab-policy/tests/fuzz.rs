@@ -117,9 +117,10 @@ fn text() -> impl Strategy<Value = String> {
             let mut places: Vec<usize> = command.char_indices().map(|(at, _)| at).collect();
             places.push(command.len());
             let at = places[at % places.len()];
-            match cut {
-                true => command[..at].to_owned(),
-                false => format!("{}{piece}{}", &command[..at], &command[at..]),
+            if cut {
+                command[..at].to_owned()
+            } else {
+                format!("{}{piece}{}", &command[..at], &command[at..])
             }
         });
     let joined = (select(commands.clone()), select(PIECES), select(commands))

@@ -112,10 +112,7 @@ fn what_is_listed_is_what_bash_starts() {
         let known = !case.command.contains("$0")
             && !case.command.contains("$((")
             && !case.command.contains("xargs");
-        let same = match known {
-            true => started == listed,
-            false => started.len() == listed.len(),
-        };
+        let same = if known { started == listed } else { started.len() == listed.len() };
         if !same {
             wrong.push(format!("{:?}: bash {started:?}, we {listed:?}", case.command));
         }

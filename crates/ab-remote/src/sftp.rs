@@ -323,15 +323,14 @@ async fn fly(
         Some((_, seat)) if job.modifies() => Some(seat.begin(id)),
         _ => None,
     };
-    let outcome = match job.can_be_called_off() {
-        true => {
-            let (handle, registration) = AbortHandle::new_pair();
-            session.calls().insert(id, handle);
-            let outcome = Abortable::new(job.run(&session), registration).await;
-            session.calls().remove(&id);
-            outcome.unwrap_or_else(|_| Err(Refusal::new(FAILURE, "called off")))
-        }
-        false => job.run(&session).await,
+    let outcome = if job.can_be_called_off() {
+        let (handle, registration) = AbortHandle::new_pair();
+        session.calls().insert(id, handle);
+        let outcome = Abortable::new(job.run(&session), registration).await;
+        session.calls().remove(&id);
+        outcome.unwrap_or_else(|_| Err(Refusal::new(FAILURE, "called off")))
+    } else {
+        job.run(&session).await
     };
     if let Some(entry) = entry {
         match &outcome {

@@ -168,11 +168,14 @@ mod tests {
 
         fn pace(&self, channel: usize) -> Pace {
             let all = self.all();
-            match is_held(self.unread[channel], all) {
-                _ if all > HOLD_ALL => Pace::Full,
-                true => Pace::Held,
-                false if self.unread.iter().any(|unread| is_held(*unread, all)) => Pace::AmongHeld,
-                false => Pace::Free,
+            if all > HOLD_ALL {
+                Pace::Full
+            } else if is_held(self.unread[channel], all) {
+                Pace::Held
+            } else if self.unread.iter().any(|unread| is_held(*unread, all)) {
+                Pace::AmongHeld
+            } else {
+                Pace::Free
             }
         }
 

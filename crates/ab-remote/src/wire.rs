@@ -184,10 +184,7 @@ impl<T: Wire> Wire for Option<T> {
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        match bool::read(fields)? {
-            true => Ok(Some(T::read(fields)?)),
-            false => Ok(None),
-        }
+        if bool::read(fields)? { Ok(Some(T::read(fields)?)) } else { Ok(None) }
     }
 }
 
@@ -231,9 +228,10 @@ impl Wire for Duration {
 
     fn read(fields: &mut Fields) -> Read<Self> {
         let (seconds, nanos) = (fields.u64()?, fields.u32()?);
-        match nanos < 1_000_000_000 {
-            true => Ok(Duration::new(seconds, nanos)),
-            false => Err(Misread::Senseless),
+        if nanos < 1_000_000_000 {
+            Ok(Duration::new(seconds, nanos))
+        } else {
+            Err(Misread::Senseless)
         }
     }
 }
@@ -249,9 +247,10 @@ impl Wire for SystemTime {
 
     fn read(fields: &mut Fields) -> Read<Self> {
         let (before, distance) = <(bool, Duration)>::read(fields)?;
-        let time = match before {
-            true => SystemTime::UNIX_EPOCH.checked_sub(distance),
-            false => SystemTime::UNIX_EPOCH.checked_add(distance),
+        let time = if before {
+            SystemTime::UNIX_EPOCH.checked_sub(distance)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(distance)
         };
         time.ok_or(Misread::Senseless)
     }
@@ -318,12 +317,13 @@ fn paths(fields: &mut Fields) -> Read<Vec<String>> {
 
 fn part(fields: &mut Fields) -> Read<WsPath> {
     let text = fields.string()?;
-    match text.is_empty() {
-        true => Ok(WsPath::root()),
-        false => PathRules::lenient()
+    if text.is_empty() {
+        Ok(WsPath::root())
+    } else {
+        PathRules::lenient()
             .with_reserved_names()
             .parse_bytes(&text)
-            .map_err(|_| Misread::Senseless),
+            .map_err(|_| Misread::Senseless)
     }
 }
 

@@ -45,10 +45,8 @@ impl Served {
             }
         }
         let backend = agent_backend::local_with(config).unwrap();
-        let backend = match restrictions.is_empty() {
-            true => backend,
-            false => backend.restrict(restrictions).unwrap(),
-        };
+        let backend =
+            if restrictions.is_empty() { backend } else { backend.restrict(restrictions).unwrap() };
         match scope {
             Some(scope) => backend.scope(scope, ScopeOptions::default()).unwrap(),
             None => backend,

@@ -14,10 +14,7 @@ fn no_route_is_added_without_its_description() {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => sources.push(path),
-            }
+            if path.is_dir() { folders.push(path) } else { sources.push(path) }
         }
     }
     assert!(sources.len() > 5);

@@ -138,9 +138,10 @@ impl<'a> Source<'a> {
         names.extend(branches.into_iter().flatten().map(BranchName::reference));
         let mut refs = parse_refs(&self.list(&names).await?);
         let Some(default) = refs.default.clone() else {
-            return match refs.head.is_none() && refs.branches.is_empty() {
-                true => Err(self.nothing().await),
-                false => Ok(refs),
+            return if refs.head.is_none() && refs.branches.is_empty() {
+                Err(self.nothing().await)
+            } else {
+                Ok(refs)
             };
         };
         if !refs.branches.contains_key(&default)
@@ -242,12 +243,11 @@ async fn check_local(git: &Git, path: &Path) -> Result<()> {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut lines = printed.lines();
     let (bare, shallow) = (lines.next() == Some("true"), lines.next() == Some("true"));
-    let top = match bare {
-        true => lines.next().unwrap_or_default().to_owned(),
-        false => {
-            let top = at().args(["rev-parse", "--show-toplevel"]).stdout().await;
-            top.map_err(|_| refused(Kind::Invalid, format!("{shown} is inside a .git directory")))?
-        }
+    let top = if bare {
+        lines.next().unwrap_or_default().to_owned()
+    } else {
+        let top = at().args(["rev-parse", "--show-toplevel"]).stdout().await;
+        top.map_err(|_| refused(Kind::Invalid, format!("{shown} is inside a .git directory")))?
     };
     let top = Path::new(top.trim_end_matches('\n'));
     if area::canonical(top).ok().as_deref() != Some(&real) {

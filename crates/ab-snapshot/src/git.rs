@@ -223,9 +223,12 @@ pub(crate) fn failure(what: &str, output: &ToolOutput) -> SnapshotError {
 /// What git printed on standard error as one line, without passwords in URLs.
 pub(crate) fn complaint(stderr: &str) -> String {
     let lines = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-    let words = lines.flat_map(str::split_whitespace).map(|word| match word.contains("://") {
-        true => crate::source::redacted(word),
-        false => word.chars().filter(|c| !c.is_control()).collect(),
+    let words = lines.flat_map(str::split_whitespace).map(|word| {
+        if word.contains("://") {
+            crate::source::redacted(word)
+        } else {
+            word.chars().filter(|c| !c.is_control()).collect()
+        }
     });
     let text = words.collect::<Vec<String>>().join(" ");
     match text.char_indices().nth(QUOTED) {

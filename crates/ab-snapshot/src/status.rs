@@ -77,10 +77,7 @@ pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Unco
     }
     let mut counted = Uncommitted::default();
     for entry in output.stdout.split(|byte| *byte == 0).filter(|entry| entry.len() > 3) {
-        match entry.starts_with(b"??") {
-            true => counted.untracked += 1,
-            false => counted.changed += 1,
-        }
+        if entry.starts_with(b"??") { counted.untracked += 1 } else { counted.changed += 1 }
     }
     Ok(counted)
 }

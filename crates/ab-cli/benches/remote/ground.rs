@@ -20,9 +20,10 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn new() -> Ground {
-        let keep = match Path::new(MEMORY).is_dir() {
-            true => tempfile::tempdir_in(MEMORY),
-            false => tempfile::tempdir(),
+        let keep = if Path::new(MEMORY).is_dir() {
+            tempfile::tempdir_in(MEMORY)
+        } else {
+            tempfile::tempdir()
         };
         let ground = Ground { keep: keep.unwrap() };
         fs::create_dir(ground.root()).unwrap();

@@ -223,9 +223,10 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let listener = sockets::listen(host, port).await.map_err(|error| {
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);
-        match taken {
-            true => failure.with_hint("another program has this port: choose one with --port"),
-            false => failure,
+        if taken {
+            failure.with_hint("another program has this port: choose one with --port")
+        } else {
+            failure
         }
     })?;
     let encrypted = tls.is_some();

@@ -459,9 +459,10 @@ async fn in_workspace(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let restrictions = exec.walls.restrictions(backend)?;
-    let handle = match restrictions.is_empty() {
-        true => backend.clone(),
-        false => backend.restrict(restrictions.clone())?,
+    let handle = if restrictions.is_empty() {
+        backend.clone()
+    } else {
+        backend.restrict(restrictions.clone())?
     };
     if exec.explain {
         return explained(exec, &handle, &restrictions, terminal).await.map(|()| Exit::Success);
@@ -656,26 +657,26 @@ async fn lost(exec: &Exec, backend: &Backend, why: Option<Error>) -> Result<Fail
         let asked = backend.attach(&ProcessId::new(id), exec.from).await;
         asked.is_err_and(|error| error.kind() == Kind::NotFound)
     };
-    match forgotten {
-        true => failed(
+    if forgotten {
+        failed(
             "the daemon was restarted while the command ran, and does not know it any more",
             "a daemon's commands end with it: start the command again",
-        ),
-        false => failed(
+        )
+    } else {
+        failed(
             "the connection was lost while the command ran",
             "it goes on over there, unless its daemon has ended: follow it again with --attach",
-        ),
+        )
     }
 }
 
 /// What becomes of a command that was held, on a daemon or on a plain server.
 fn after_the_loss(daemon: bool) -> &'static str {
-    match daemon {
-        true => "it ends over there; one that should go on is started with --detach",
-        false => {
-            "it may go on over there until it reads or writes; a command that should surely go on, or \
+    if daemon {
+        "it ends over there; one that should go on is started with --detach"
+    } else {
+        "it may go on over there until it reads or writes; a command that should surely go on, or \
              surely end, needs an agent-backend daemon there"
-        }
     }
 }
 
@@ -684,12 +685,11 @@ fn unknown(error: Error, id: &str) -> Failure {
     if error.kind() != Kind::NotFound {
         return error.into();
     }
-    let hint = match is_an_id(id) {
-        true => {
-            "a daemon that was restarted knows no command from before: they ended with it; or this \
+    let hint = if is_an_id(id) {
+        "a daemon that was restarted knows no command from before: they ended with it; or this \
              one ended long ago, or belongs to another --root or --scope"
-        }
-        false => "an ID is what exec --detach prints, like 3-1f2e3d4c",
+    } else {
+        "an ID is what exec --detach prints, like 3-1f2e3d4c"
     };
     Failure::from(error).with_hint(hint)
 }
@@ -710,10 +710,8 @@ fn in_force(isolation: Isolation, asked: bool) -> String {
         Isolation::Software => ", which is no wall: only the words of a command are looked at",
         Isolation::None | Isolation::Auto => ": nothing keeps a command inside",
     };
-    let why = match isolation == Isolation::Bwrap || asked {
-        true => "",
-        false => "; agent-backend doctor says why",
-    };
+    let why =
+        if isolation == Isolation::Bwrap || asked { "" } else { "; agent-backend doctor says why" };
     format!("isolation {isolation} is in force{less}{why}")
 }
 

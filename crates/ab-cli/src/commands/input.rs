@@ -143,9 +143,10 @@ pub(crate) fn secret_file(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// All of a file with secrets, or of standard input if that is `-`.
 pub(crate) fn secrets_file(path: &Path) -> Result<Vec<u8>, Failure> {
-    match path == Path::new(STANDARD_INPUT) {
-        true => bounded(io::stdin().lock(), "standard input", LIMIT),
-        false => file(path),
+    if path == Path::new(STANDARD_INPUT) {
+        bounded(io::stdin().lock(), "standard input", LIMIT)
+    } else {
+        file(path)
     }
 }
 

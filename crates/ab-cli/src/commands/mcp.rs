@@ -65,9 +65,10 @@ pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
     let settings = mcp.walls.settings()?;
     let workspace = mcp.workspace.open_with(Starter::Program, settings, policy).await?;
     let restrictions = mcp.walls.restrictions(&workspace.handle)?;
-    let handle = match restrictions.is_empty() {
-        true => workspace.handle.clone(),
-        false => workspace.handle.restrict(restrictions)?,
+    let handle = if restrictions.is_empty() {
+        workspace.handle.clone()
+    } else {
+        workspace.handle.restrict(restrictions)?
     };
     let serving = over_stdio(workspace.handle.clone(), handle.clone());
     tokio::pin!(serving);

@@ -91,9 +91,10 @@ fn ground() -> Stage {
 fn plant(stage: &Stage) {
     for name in stage.names(".") {
         let path = stage.path(&name);
-        match path.is_dir() && !path.is_symlink() {
-            true => fs::remove_dir_all(path).unwrap(),
-            false => fs::remove_file(path).unwrap(),
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
         }
     }
     fs::create_dir(stage.path("inner")).unwrap();
@@ -117,10 +118,8 @@ fn walk(directory: &Path, found: &mut BTreeMap<String, (u32, String)>) {
     for entry in fs::read_dir(directory).unwrap().flatten() {
         let (path, kind) = (entry.path(), entry.file_type().unwrap());
         let mode = entry.metadata().unwrap().permissions().mode();
-        let content = match kind.is_dir() {
-            true => String::new(),
-            false => fs::read_to_string(&path).unwrap(),
-        };
+        let content =
+            if kind.is_dir() { String::new() } else { fs::read_to_string(&path).unwrap() };
         found.insert(path.to_str().unwrap().to_owned(), (mode, content));
         if kind.is_dir() {
             walk(&path, found);
@@ -199,9 +198,10 @@ fn a_directory_that_is_swapped_for_a_link_leads_no_tool_outside() {
                     let answer = session.call(tool, serde_json::from_str(&arguments).unwrap());
                     assert!(!told(&answer), "{tool} {arguments}\ntold {answer}");
                     assert_eq!(outside(&stage), before, "{tool} {arguments}: {answer}");
-                    match answer["isError"] == true {
-                        true => refused += 1,
-                        false => went += 1,
+                    if answer["isError"] == true {
+                        refused += 1;
+                    } else {
+                        went += 1;
                     }
                     fs::write(stage.path("own.txt"), "own\n").unwrap();
                 }

@@ -19,13 +19,14 @@ impl Surface for Tool {
         session.end();
         let value = &answer["structuredContent"];
         let said = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-        match value.is_null() {
-            true => Said {
+        if value.is_null() {
+            Said {
                 refused: answer["isError"] == true,
                 stderr: answer["content"].to_string(),
                 ..Said::default()
-            },
-            false => Said { refused: false, stdout: said("stdout"), stderr: said("stderr") },
+            }
+        } else {
+            Said { refused: false, stdout: said("stdout"), stderr: said("stderr") }
         }
     }
 

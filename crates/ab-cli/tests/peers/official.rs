@@ -101,9 +101,10 @@ fn ground() -> (TempDir, PathBuf) {
 fn plant(root: &Path) {
     for entry in fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() && !path.is_symlink() {
-            true => fs::remove_dir_all(path).unwrap(),
-            false => fs::remove_file(path).unwrap(),
+        if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
         }
     }
     let files: [(&str, &[u8]); 15] = [

@@ -45,10 +45,7 @@ impl Key {
 
     /// What the keys of everything below `path` begin with.
     fn above_children(path: &WsPath) -> String {
-        match path.is_root() {
-            true => String::new(),
-            false => Self::of(path).0 + "\0",
-        }
+        if path.is_root() { String::new() } else { Self::of(path).0 + "\0" }
     }
 
     /// The first text after all that is below `names`.
@@ -153,19 +150,18 @@ impl Store {
             let names: Vec<&str> = key.0[prefix.len()..].split(SEPARATOR).collect();
             let known = names.iter().zip(&before).take_while(|(a, b)| a == b).count();
             for depth in known + 1..=names.len().min(options.depth) {
-                let place = match depth == names.len() {
-                    true => Place::File(node.clone()),
-                    false => Place::Dir,
-                };
+                let place =
+                    if depth == names.len() { Place::File(node.clone()) } else { Place::Dir };
                 if add(&names[..depth], place) {
                     truncated = Some(Truncated::Count);
                     break 'keys;
                 }
             }
             // What is too deep to list is stepped over, however much it is.
-            from = match names.len() > options.depth {
-                true => Bound::Included(Key::after_children(&prefix, &names[..options.depth])),
-                false => Bound::Excluded(key.0.clone()),
+            from = if names.len() > options.depth {
+                Bound::Included(Key::after_children(&prefix, &names[..options.depth]))
+            } else {
+                Bound::Excluded(key.0.clone())
             };
             before = names;
         }

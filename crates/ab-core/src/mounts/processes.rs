@@ -39,9 +39,12 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
     // What of a part can be seen: all of it, or what the fence leaves. Where the fence is in a
     // mount, of those that the mount covers nothing is left.
     let owner = mounts.owner(&fence).point;
-    let seen = |point: &WsPath| match point == owner {
-        true => Some(fence.clone()),
-        false => point.starts_with(&fence).then(|| point.clone()),
+    let seen = |point: &WsPath| {
+        if point == owner {
+            Some(fence.clone())
+        } else {
+            point.starts_with(&fence).then(|| point.clone())
+        }
     };
     let all = std::mem::take(&mut request.restrictions);
     let of_part = |point: &WsPath| Restrictions {
@@ -71,10 +74,14 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
 
 /// The paths that lie in a part, or hold it whole, as the part knows them.
 fn within(mounts: &Mounts, paths: &[WsPath], point: &WsPath) -> Vec<WsPath> {
-    let inward = |path: &WsPath| match point.starts_with(path) {
-        true => Some(WsPath::root()),
-        false if mounts.owner(path).point == point => path.strip_prefix(point),
-        false => None,
+    let inward = |path: &WsPath| {
+        if point.starts_with(path) {
+            Some(WsPath::root())
+        } else if mounts.owner(path).point == point {
+            path.strip_prefix(point)
+        } else {
+            None
+        }
     };
     paths.iter().filter_map(inward).collect()
 }

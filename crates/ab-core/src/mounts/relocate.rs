@@ -131,9 +131,10 @@ async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Resu
         (true, true) => {
             let one = ListOptions { depth: 1, limit: 1, detail: Detail::Kind };
             let listing = to.shown(to.part.driver.list(to.path, one).await)?;
-            match listing.entries.is_empty() {
-                true => Ok(()),
-                false => Err(to.error(Kind::NotEmpty, "the target is not empty")),
+            if listing.entries.is_empty() {
+                Ok(())
+            } else {
+                Err(to.error(Kind::NotEmpty, "the target is not empty"))
             }
         }
     }
@@ -296,9 +297,10 @@ async fn is_unchanged(from: &Place<'_>, before: &[Entry]) -> Result<()> {
         };
         entries.iter().map(|e| (e.path.clone(), (e.kind, version(e)))).collect()
     };
-    match versions(&from.tree().await?) == versions(before) {
-        true => Ok(()),
-        false => from.shown(Err(transfer::changed(from.path))),
+    if versions(&from.tree().await?) == versions(before) {
+        Ok(())
+    } else {
+        from.shown(Err(transfer::changed(from.path)))
     }
 }
 

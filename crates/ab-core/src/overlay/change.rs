@@ -335,29 +335,24 @@ impl Overlay {
         let before = self.locks.turns.load(Ordering::Acquire);
         let spot = self.look_to_change(verb, path, last).await?;
         let (turn, begun_or_ended) = self.turn(&spot.path).await;
-        match begun_or_ended == before {
-            true => Ok((turn, spot)),
+        if begun_or_ended == before {
+            Ok((turn, spot))
+        } else {
             // Whoever had a turn meanwhile may have changed what is there.
-            false => Ok((turn, self.look_to_change(verb, path, last).await?)),
+            Ok((turn, self.look_to_change(verb, path, last).await?))
         }
     }
 
     /// Finds `path`, which must lead to something that the caller's handle may change.
     async fn look_to_change(&self, verb: Verb, path: &WsPath, last: Links) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
-        match spot.path.is_kept() {
-            true => Err(Error::kept(verb, path)),
-            false => Ok(spot),
-        }
+        if spot.path.is_kept() { Err(Error::kept(verb, path)) } else { Ok(spot) }
     }
 
     /// The same for what is to be moved or removed: nothing below it may be restricted either.
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
         let spot = self.look_to_change(verb, path, Links::Keep).await?;
-        match spot.path.holds_restricted() {
-            true => Err(Error::kept(verb, path)),
-            false => Ok(spot),
-        }
+        if spot.path.holds_restricted() { Err(Error::kept(verb, path)) } else { Ok(spot) }
     }
 }
 

@@ -186,9 +186,10 @@ impl<'a> Walk<'a> {
                 Step::Fence => {
                     self.floor = self.levels.len();
                     self.fences += 1;
-                    let rules = match self.steps.is_empty() {
-                        true => self.path.rules_at_end(),
-                        false => self.path.rules_at_base(self.fences),
+                    let rules = if self.steps.is_empty() {
+                        self.path.rules_at_end()
+                    } else {
+                        self.path.rules_at_base(self.fences)
                     };
                     if let Some(here) = self.levels.last_mut() {
                         here.path = std::mem::take(&mut here.path).fenced().with_rules_at(rules);

@@ -68,10 +68,13 @@ impl Overlay {
             (false, false) => Ok(()),
             (false, true) => refused(Kind::IsADirectory, "the target is a directory"),
             (true, false) => refused(Kind::NotADirectory, "the target is a file"),
-            (true, true) => match named(VERB, to, self.is_empty(target).await)? {
-                true => Ok(()),
-                false => refused(Kind::NotEmpty, "the target is not empty"),
-            },
+            (true, true) => {
+                if named(VERB, to, self.is_empty(target).await)? {
+                    Ok(())
+                } else {
+                    refused(Kind::NotEmpty, "the target is not empty")
+                }
+            }
         }
     }
 
@@ -147,11 +150,10 @@ impl Overlay {
 }
 
 fn refuse_into_itself(kind: FileKind, name: &WsPath, from: &WsPath, to: &WsPath) -> Result<()> {
-    match kind.is_dir() && from != to && to.starts_with(from) {
-        true => {
-            let message = "a directory cannot move into itself";
-            Err(Error::on(VERB, name, Kind::Invalid, message))
-        }
-        false => Ok(()),
+    if kind.is_dir() && from != to && to.starts_with(from) {
+        let message = "a directory cannot move into itself";
+        Err(Error::on(VERB, name, Kind::Invalid, message))
+    } else {
+        Ok(())
     }
 }

@@ -211,10 +211,8 @@ impl Walk<'_> {
     async fn children(&mut self, place: &Place) -> Result<Level> {
         let upper = self.overlay.upper_dir(&place.path, self.options.detail).await?;
         let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
-        let cut = match place.lower {
-            true => self.lower_children(place, &upper, &mut nodes).await?,
-            false => None,
-        };
+        let cut =
+            if place.lower { self.lower_children(place, &upper, &mut nodes).await? } else { None };
         // Beyond the last name of a listing that was cut, a name may be missing.
         let horizon = cut.and_then(|_| nodes.last_key_value().map(|(name, _)| name.clone()));
         for entry in upper.entries {

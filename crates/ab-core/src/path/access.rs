@@ -75,10 +75,7 @@ impl RuleSet {
 /// What is left of `path` below `base`, by whole segments; empty when they are the same.
 fn below<'p>(path: &'p str, base: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(base)?;
-    match base.is_empty() || rest.is_empty() {
-        true => Some(rest),
-        false => rest.strip_prefix('/'),
-    }
+    if base.is_empty() || rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
 impl WsPath {
@@ -122,16 +119,18 @@ impl WsPath {
 
     /// The rules of what the whole path leads to, where the path ends at its own fence.
     pub fn rules_at_end(&self) -> Vec<RuleSet> {
-        match self.is_fenced() && self.below_fence().is_empty() {
-            true => self.rules_between(self.text.len(), usize::MAX),
-            false => Vec::new(),
+        if self.is_fenced() && self.below_fence().is_empty() {
+            self.rules_between(self.text.len(), usize::MAX)
+        } else {
+            Vec::new()
         }
     }
 
     fn last_base_end(&self, start: usize) -> usize {
-        match self.is_fenced() && self.below_fence().is_empty() {
-            true => self.text.len().max(start + 1),
-            false => usize::MAX,
+        if self.is_fenced() && self.below_fence().is_empty() {
+            self.text.len().max(start + 1)
+        } else {
+            usize::MAX
         }
     }
 

@@ -181,16 +181,15 @@ impl Pump {
             let _ = timeout(EXIT_TIME, rest).await;
             self.stderr(lines.finish().into_iter().collect()).await;
         }
-        let connection = match self.shared.kill.is_cancelled() {
-            true => None,
-            false => Some(self.client.ended().await),
-        };
+        let connection =
+            if self.shared.kill.is_cancelled() { None } else { Some(self.client.ended().await) };
         self.client.close().await;
         let Self { mut launched, reports, shared, .. } = self;
         drop(stderr);
-        let exit = match shared.kill.is_cancelled() {
-            true => None,
-            false => timeout(EXIT_TIME, launched.wait()).await.ok().flatten(),
+        let exit = if shared.kill.is_cancelled() {
+            None
+        } else {
+            timeout(EXIT_TIME, launched.wait()).await.ok().flatten()
         };
         let killed = launched.kill().await;
         lock(&shared.questions).clear();

@@ -150,18 +150,15 @@ impl Wardrobe {
             return Ok(());
         }
         let size = screened.line.len() + screened.input.as_ref().map_or(0, |input| input.len());
-        let screened = match size > LONG_TEXT {
-            false => {
+        let screened = if size > LONG_TEXT {
+            blocking::run(move |_| {
                 screen(&screened.line, &screened.confines())?;
-                screened
-            }
-            true => {
-                blocking::run(move |_| {
-                    screen(&screened.line, &screened.confines())?;
-                    Ok(screened)
-                })
-                .await?
-            }
+                Ok(screened)
+            })
+            .await?
+        } else {
+            screen(&screened.line, &screened.confines())?;
+            screened
         };
         if screened.input.is_none() {
             self.screened.note(screened.texts());
@@ -476,9 +473,10 @@ pub(super) fn place(
         placement.places.push(Placed {
             source: visible.path.clone(),
             at,
-            access: match visible.read_only {
-                true => bwrap::Access::ReadOnly,
-                false => bwrap::Access::ReadWrite,
+            access: if visible.read_only {
+                bwrap::Access::ReadOnly
+            } else {
+                bwrap::Access::ReadWrite
             },
             covers: visible.covers.clone(),
         });
@@ -523,9 +521,10 @@ fn sandboxed(
 ) -> Result<OwnedFd> {
     let Inside { bwrap, settings, request, placement, private, home, environment } = inside;
     // A socket in a directory of the host can be reached through a mount that is read-only.
-    let sockets = match request.restrictions.binds.is_empty() {
-        true => LocalSockets::Allowed,
-        false => LocalSockets::Refused,
+    let sockets = if request.restrictions.binds.is_empty() {
+        LocalSockets::Allowed
+    } else {
+        LocalSockets::Refused
     };
     let filter = seccomp::filter(Walls::Namespaces, settings.network, sockets);
     let filter = filter.map_err(unavailable)?;

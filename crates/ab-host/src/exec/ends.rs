@@ -27,16 +27,12 @@ pub(super) fn ends(request: &ExecRequest) -> Result<Ends> {
 
 fn pipe_ends(request: &ExecRequest) -> Result<Ends> {
     let made = |pipe: std::io::Result<(OwnedFd, OwnedFd)>| pipe.map_err(|e| unstarted(&e));
-    let (stdin, input) = match piped(request) {
-        true => {
-            let (ours, theirs) = made(input_pipe())?;
-            (Some(WriteEnd::new(ours)), theirs)
-        }
-        false => {
-            let null =
-                rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            (None, null.map_err(|errno| unstarted(&errno.into()))?)
-        }
+    let (stdin, input) = if piped(request) {
+        let (ours, theirs) = made(input_pipe())?;
+        (Some(WriteEnd::new(ours)), theirs)
+    } else {
+        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        (None, null.map_err(|errno| unstarted(&errno.into()))?)
     };
     let (stdout, output) = made(output_pipe())?;
     let (stderr, errors) = made(output_pipe())?;
@@ -77,10 +73,7 @@ fn terminal_ends(request: &ExecRequest, size: TerminalSize) -> Result<Ends> {
         let message = format!("no terminal can be made: {error}");
         Error::new(Code::ExecError, Kind::Unavailable, message)
     })?;
-    let stdin = match piped(request) {
-        true => Some(WriteEnd::new(copy(&ours)?)),
-        false => None,
-    };
+    let stdin = if piped(request) { Some(WriteEnd::new(copy(&ours)?)) } else { None };
     Ok(Ends {
         ours: Channels {
             stdout: Some(watched(copy(&ours)?)?),

@@ -120,9 +120,10 @@ fn within(mount: &SandboxMount, root: &Path) -> bool {
 
 fn invalid(mount: &SandboxMount, cause: &str) -> Error {
     let (source, at) = (mount.source.display(), mount.at.display());
-    let message = match mount.source == mount.at {
-        true => format!("cannot show {source} to commands: {cause}"),
-        false => format!("cannot show {source} to commands at {at}: {cause}"),
+    let message = if mount.source == mount.at {
+        format!("cannot show {source} to commands: {cause}")
+    } else {
+        format!("cannot show {source} to commands at {at}: {cause}")
     };
     Error::new(Code::InvalidConfiguration, Kind::Invalid, message).with_backend(BackendKind::Local)
 }

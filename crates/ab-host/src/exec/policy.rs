@@ -220,9 +220,10 @@ impl Walls<'_> {
     fn orphans(&self) -> Control {
         if self.isolation() == Isolation::Bwrap {
             let own_family = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.own_family);
-            let mechanism = match own_family {
-                true => "pid namespaces",
-                false => "pid namespace of bwrap, and a watchdog that outlives this process",
+            let mechanism = if own_family {
+                "pid namespaces"
+            } else {
+                "pid namespace of bwrap, and a watchdog that outlives this process"
             };
             let ends = "everything ends with its command, and with this process";
             let given = (Strength::Enforced, ends, mechanism);
@@ -268,9 +269,10 @@ impl Walls<'_> {
     fn grouped(&self) -> Result<(), String> {
         let groups = Groups::find();
         let limits = &self.settings.limits;
-        let wanted = match self.settings.always_groups() {
-            true => Wanted { memory: limits.memory, processes: limits.processes },
-            false => Wanted { memory: None, processes: Some(100) },
+        let wanted = if self.settings.always_groups() {
+            Wanted { memory: limits.memory, processes: limits.processes }
+        } else {
+            Wanted { memory: None, processes: Some(100) }
         };
         groups.make(&wanted).map_err(|lack| lack.cause)?;
         if !self.settings.always_groups() {
@@ -336,9 +338,10 @@ impl Walls<'_> {
         let time = |value: Option<std::time::Duration>| asked(value.map(|it| format!("{it:?}")));
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
-        let memory = match groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
-            true => (Strength::Enforced, "all processes together", GROUP),
-            false => (Strength::Advisory, "each process for itself", "RLIMIT_DATA"),
+        let memory = if groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
+            (Strength::Enforced, "all processes together", GROUP)
+        } else {
+            (Strength::Advisory, "each process for itself", "RLIMIT_DATA")
         };
         let processes =
             match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {

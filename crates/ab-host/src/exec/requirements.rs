@@ -60,9 +60,10 @@ pub(super) fn check(
 pub(super) fn check_network(settings: &ExecSettings, isolation: Isolation) -> Result<()> {
     let open = matches!(isolation, Isolation::Auto | Isolation::Software | Isolation::None);
     let accepted = settings.accept_unenforced.contains(&Requirement::Network);
-    match settings.network == Network::None && open && !accepted {
-        true => Err(unenforced(isolation, Requirement::Network, "network 'none'")),
-        false => Ok(()),
+    if settings.network == Network::None && open && !accepted {
+        Err(unenforced(isolation, Requirement::Network, "network 'none'"))
+    } else {
+        Ok(())
     }
 }
 

@@ -183,16 +183,16 @@ fn opened(
         });
     }
     visible[1..].sort_by(|one, other| one.at.cmp(&other.at));
-    let below = |alias: &String| match fence.is_root() {
-        true => alias.clone(),
-        false => format!("{}/{fence}", alias.trim_end_matches('/')),
+    let below = |alias: &String| {
+        if fence.is_root() {
+            alias.clone()
+        } else {
+            format!("{}/{fence}", alias.trim_end_matches('/'))
+        }
     };
     let (group, grouped) = grouped(&terms.limits, &terms.accepted)?;
     Ok(Scene {
-        cwd_path: match request.cwd == fence {
-            true => visible[0].path.clone(),
-            false => name_of(&cwd, act)?,
-        },
+        cwd_path: if request.cwd == fence { visible[0].path.clone() } else { name_of(&cwd, act)? },
         cwd_below: request.cwd.below_fence().to_owned(),
         aliases: shared.aliases.iter().map(below).collect(),
         visible,

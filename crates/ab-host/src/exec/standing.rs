@@ -180,11 +180,10 @@ fn prepare(settings: &ExecSettings, shared: &Shared) -> std::result::Result<Bwra
     }
     let setuid = bwrap::is_setuid(&path);
     // One that changes its user may not be kept from new privileges, which rules need.
-    let scopes = match setuid {
-        true => None,
-        false => {
-            landlock::scopes().map_err(|error| Unproven::by_error(Isolation::Bwrap, &error))?
-        }
+    let scopes = if setuid {
+        None
+    } else {
+        landlock::scopes().map_err(|error| Unproven::by_error(Isolation::Bwrap, &error))?
     };
     let scopes = scopes.map(Arc::new);
     let copy = copy(&path, setuid)?;

@@ -46,18 +46,21 @@ impl Unproven {
             Some(errno) => is_lacking(errno),
             None => error.code() == Code::MissingUtilities,
         };
-        match lacking {
-            true => Unproven::impossible(error.message()),
-            false if error.kind() == Kind::Destroyed => Unproven::Failed(error.clone()),
-            false => Unproven::this_time(isolation, error.message()),
+        if lacking {
+            Unproven::impossible(error.message())
+        } else if error.kind() == Kind::Destroyed {
+            Unproven::Failed(error.clone())
+        } else {
+            Unproven::this_time(isolation, error.message())
         }
     }
 
     pub(super) fn by_errno(isolation: Isolation, act: &str, error: &std::io::Error) -> Self {
         let lacking = Errno::from_io_error(error).is_some_and(is_lacking);
-        match lacking {
-            true => Unproven::Impossible(format!("{act}: {error}")),
-            false => Unproven::this_time(isolation, &format!("{act}: {error}")),
+        if lacking {
+            Unproven::Impossible(format!("{act}: {error}"))
+        } else {
+            Unproven::this_time(isolation, &format!("{act}: {error}"))
         }
     }
 
@@ -76,12 +79,11 @@ impl Unproven {
             // A call that the kernel does not have, or a program that is no sandbox, such as `true`.
             return Unproven::Impossible(format!("a test command ended with {:?}", exit.code));
         }
-        match says_lacking(&stderr, namespaces_are_off) {
-            true => Unproven::Impossible(stderr),
-            false => {
-                let ended = format!("a test command ended with {:?} {stderr}", exit.code);
-                Unproven::this_time(isolation, ended.trim_end())
-            }
+        if says_lacking(&stderr, namespaces_are_off) {
+            Unproven::Impossible(stderr)
+        } else {
+            let ended = format!("a test command ended with {:?} {stderr}", exit.code);
+            Unproven::this_time(isolation, ended.trim_end())
         }
     }
 }

@@ -85,10 +85,11 @@ impl Groups {
             && let Some(site) = self.sites.iter().find(|site| site.version() == Version::Second)
             && let Ok(directory) = site.make(&[])
         {
-            match directory.offers("cgroup.kill") {
-                true => group.directories.push(directory),
+            if directory.offers("cgroup.kill") {
+                group.directories.push(directory);
+            } else {
                 // An old kernel: no use to us.
-                false => directory.remove(),
+                directory.remove();
             }
         }
         Ok(group)
@@ -105,14 +106,13 @@ impl Groups {
             return Ok(index);
         }
         let Some((index, site)) = of(Version::Second) else {
-            let lack = match self.sites.is_empty() {
-                true => {
-                    Lack::new("no cgroup file system is mounted", "mount cgroup2 at /sys/fs/cgroup")
-                }
-                false => Lack::new(
+            let lack = if self.sites.is_empty() {
+                Lack::new("no cgroup file system is mounted", "mount cgroup2 at /sys/fs/cgroup")
+            } else {
+                Lack::new(
                     format!("no mounted hierarchy has a controller for {name}"),
                     "mount cgroup2 at /sys/fs/cgroup",
-                ),
+                )
             };
             return Err(limit.lacking(&lack));
         };

@@ -312,10 +312,8 @@ fn look_in_parallel(
         drop(done_in);
         let walker = scope.spawn(|| {
             let mut batcher = Batcher { number: 0, files: Vec::new(), work: work_in };
-            let mut visit = |picked: Picked| match told() {
-                true => Ok(Next::Stop),
-                false => Ok(batcher.add(picked)),
-            };
+            let mut visit =
+                |picked: Picked| if told() { Ok(Next::Stop) } else { Ok(batcher.add(picked)) };
             let Ways { act, top, place, selection, ground, .. } = ways;
             let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
             let result = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);

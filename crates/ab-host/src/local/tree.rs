@@ -80,10 +80,7 @@ impl Visitor for Lister<'_> {
         };
         let kind = stat.as_ref().map_or(entry.kind, |stat| stat.kind);
         self.listing.entries.push(Entry { path, kind, stat });
-        match self.depth < self.options.depth {
-            true => Ok(Flow::Enter),
-            false => Ok(Flow::Pass),
-        }
+        if self.depth < self.options.depth { Ok(Flow::Enter) } else { Ok(Flow::Pass) }
     }
 
     fn entered(&mut self, _: Entered<'_>) {

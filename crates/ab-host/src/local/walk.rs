@@ -117,22 +117,20 @@ pub(super) fn walk(top: Top<'_>, visitor: &mut dyn Visitor) -> Result<(), Errno>
             Flow::Enter | Flow::Pass => continue,
         }
         let Some(path) = entry.path() else { continue };
-        let place = match level.place.has_rules() {
-            true => level.place.descend(name),
-            false => WsPath::root(),
-        };
-        let entered = match path.as_str().len() > MAX_PATH_BYTES {
-            true => Err(Errno::NAMETOOLONG),
-            false => walk.open(&levels, &path).and_then(|directory| {
+        let place =
+            if level.place.has_rules() { level.place.descend(name) } else { WsPath::root() };
+        let entered = if path.as_str().len() > MAX_PATH_BYTES {
+            Err(Errno::NAMETOOLONG)
+        } else {
+            walk.open(&levels, &path).and_then(|directory| {
                 let identity = identity(&directory)?;
-                match levels.iter().any(|level| level.identity == identity) {
-                    true => Err(Errno::LOOP),
-                    false => {
-                        let site = Site { path: path.clone(), place };
-                        walk.level(site, Arc::new(directory), identity, visitor)
-                    }
+                if levels.iter().any(|level| level.identity == identity) {
+                    Err(Errno::LOOP)
+                } else {
+                    let site = Site { path: path.clone(), place };
+                    walk.level(site, Arc::new(directory), identity, visitor)
                 }
-            }),
+            })
         };
         match entered {
             Ok(next) => levels.push(next),

@@ -416,10 +416,8 @@ unsafe fn signals(ignored: &[c_int]) {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         for signal in 1..libc::SIGRTMIN() {
-            action.sa_sigaction = match ignored.contains(&signal) {
-                true => libc::SIG_IGN,
-                false => libc::SIG_DFL,
-            };
+            action.sa_sigaction =
+                if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL };
             // KILL and STOP refuse, as they must.
             libc::sigaction(signal, &raw const action, ptr::null_mut());
         }
@@ -481,10 +479,8 @@ pub(crate) fn can_fix_devices() -> std::io::Result<bool> {
 /// What came of an attempt on a thread of its own, which then ends.
 fn tried(attempt: fn() -> bool) -> std::io::Result<bool> {
     let builder = std::thread::Builder::new().name("ab-host tries".to_owned());
-    let thread = builder.spawn(move || match attempt() {
-        true => Ok(true),
-        false => Err(std::io::Error::last_os_error()),
-    })?;
+    let thread = builder
+        .spawn(move || if attempt() { Ok(true) } else { Err(std::io::Error::last_os_error()) })?;
     let outcome = thread.join().map_err(|_| std::io::Error::other("the thread was lost"))?;
     match outcome.map_err(|error| (Errno::from_io_error(&error), error)) {
         Ok(done) => Ok(done),

@@ -127,9 +127,10 @@ fn work(orders: &Receiver<Order>) {
     let mut stack = Stack::new();
     let mut dead: Vec<OwnedFd> = Vec::new();
     loop {
-        let order = match dead.is_empty() {
-            true => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => orders.recv_timeout(ROUND),
+        let order = if dead.is_empty() {
+            orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            orders.recv_timeout(ROUND)
         };
         match order {
             Ok(Order::Start(image, answer)) => {

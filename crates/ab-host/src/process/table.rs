@@ -84,10 +84,7 @@ impl Table {
         self.live.send_modify(|live| *live += 1);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let place = Place { table: self.clone(), number };
-        match *self.stop.borrow() {
-            true => Err(Error::destroyed(Verb::Exec)),
-            false => Ok(place),
-        }
+        if *self.stop.borrow() { Err(Error::destroyed(Verb::Exec)) } else { Ok(place) }
     }
 
     pub(crate) fn id(&self, place: &Place) -> ProcessId {
@@ -118,9 +115,10 @@ impl Table {
             starting.insert(place.number, scope);
             return Ok(());
         }
-        let message = match all == own {
-            true => format!("{own} processes were started and still run"),
-            false => format!("{own} processes were started here and still run, and {all} in all"),
+        let message = if all == own {
+            format!("{own} processes were started and still run")
+        } else {
+            format!("{own} processes were started here and still run, and {all} in all")
         };
         Err(Error::new(Code::ExecError, Kind::TooLarge, message)
             .with_verb(Verb::Exec)

@@ -252,10 +252,11 @@ pub(crate) fn arguments(view: &View<'_>) -> Vec<String> {
     said.word(["--dir", "/run", "--dir", "/var"]);
     let var_tmp = |path: &String| Path::new(path).starts_with(VAR_TMP);
     let in_var_tmp = view.places.iter().flat_map(|place| &place.at).chain(view.toolchains);
-    match in_var_tmp.into_iter().any(var_tmp) {
+    if in_var_tmp.into_iter().any(var_tmp) {
         // A mount through the link would be made below `/tmp`.
-        true => said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", VAR_TMP]),
-        false => said.word(["--symlink", "../tmp", VAR_TMP]),
+        said.word(["--size", &TMP_SIZE.to_string(), "--tmpfs", VAR_TMP]);
+    } else {
+        said.word(["--symlink", "../tmp", VAR_TMP]);
     }
     if let Some(caches) = view.caches {
         said.word(["--bind", caches, CACHES]);

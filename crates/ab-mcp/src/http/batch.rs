@@ -53,9 +53,10 @@ impl Endpoint {
             messages.iter().map(|message| self.flight(caller, message)).collect();
         let mut answers = b"[".to_vec();
         for (message, flight) in messages.into_iter().zip(flights) {
-            let one = match answers.len() < BATCH_BYTES {
-                true => self.one_of_batch(&backend, caller, parts, message, flight).await,
-                false => too_much(&message),
+            let one = if answers.len() < BATCH_BYTES {
+                self.one_of_batch(&backend, caller, parts, message, flight).await
+            } else {
+                too_much(&message)
             };
             let Some(one) = one else { continue };
             if answers.len() > 1 {

@@ -123,10 +123,7 @@ impl Flights {
     pub(crate) fn begin_alone(&self, caller: &Caller, id: &RequestId) -> Option<Flight> {
         let key = Key { caller: caller.clone(), id: id.clone() };
         let mut table = self.lock();
-        match table.calls.contains_key(&key) {
-            true => None,
-            false => Some(self.add(&mut table, key)),
-        }
+        if table.calls.contains_key(&key) { None } else { Some(self.add(&mut table, key)) }
     }
 
     /// Cancels the caller's own call. Where a caller is only known by its address, several calls with

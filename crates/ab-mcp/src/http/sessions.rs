@@ -103,10 +103,7 @@ impl Sessions {
     async fn bond(&self, named: &HeaderValue) -> Option<Bond> {
         let id = named.to_str().ok()?;
         let alive = self.kept.sessions.read().await;
-        match alive.contains_key(id) {
-            true => lock(&self.bonds).get(id).cloned(),
-            false => None,
-        }
+        if alive.contains_key(id) { lock(&self.bonds).get(id).cloned() } else { None }
     }
 }
 

@@ -11,9 +11,10 @@ use crate::used::shown;
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let path = arguments.text("path")?;
-    let options = match arguments.flag("recursive", false)? {
-        true => RemoveOptions::recursive(),
-        false => RemoveOptions::default(),
+    let options = if arguments.flag("recursive", false)? {
+        RemoveOptions::recursive()
+    } else {
+        RemoveOptions::default()
     };
     let removed = backend.rm(&path, options).await?;
     let many = match removed.count {

@@ -115,10 +115,8 @@ impl Page {
             return (self.skip > 0).then(note);
         }
         (first > 1 || more).then(|| {
-            let rest = match more {
-                true => format!("; go on with offset {}", last + 1),
-                false => String::new(),
-            };
+            let rest =
+                if more { format!("; go on with offset {}", last + 1) } else { String::new() };
             format!("{}-{} of {all}{rest}", grouped(first), grouped(last))
         })
     }

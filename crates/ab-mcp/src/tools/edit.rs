@@ -27,10 +27,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let edited = backend.edit(&path, &edits?, options).await?;
     let (diff, note) = bounded(&edited.diff);
     let fence = fence(diff);
-    let done = match dry_run {
-        true => "nothing was written: this was a dry run",
-        false => "written",
-    };
+    let done = if dry_run { "nothing was written: this was a dry run" } else { "written" };
     let summary =
         format!("{} replaced; {done}", counted(edited.replaced, "occurrence", "occurrences"));
     let line_end = if diff.is_empty() || diff.ends_with('\n') { "" } else { "\n" };

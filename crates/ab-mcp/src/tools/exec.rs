@@ -29,9 +29,10 @@ pub(crate) async fn call(
 ) -> Outcome {
     let command = arguments.text("command")?;
     let background = arguments.flag("background", false)?;
-    let timeout = match background {
-        true => arguments.time("timeout", MAX_STAY)?,
-        false => Some(arguments.time("timeout", MAX_EXEC_TIME)?.unwrap_or(DEFAULT_EXEC_TIME)),
+    let timeout = if background {
+        arguments.time("timeout", MAX_STAY)?
+    } else {
+        Some(arguments.time("timeout", MAX_EXEC_TIME)?.unwrap_or(DEFAULT_EXEC_TIME))
     };
     let options = ExecOptions {
         cwd: arguments.optional_text("cwd")?,

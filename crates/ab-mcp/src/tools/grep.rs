@@ -31,18 +31,10 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
             ("count", Wanted::Counts),
         ],
     )?;
-    let case = match arguments.flag("caseInsensitive", false)? {
-        true => Case::Insensitive,
-        false => Case::Sensitive,
-    };
-    let syntax = match arguments.flag("literal", false)? {
-        true => Syntax::Literal,
-        false => Syntax::Regex,
-    };
-    let span = match arguments.flag("multiline", false)? {
-        true => Span::Lines,
-        false => Span::Line,
-    };
+    let case =
+        if arguments.flag("caseInsensitive", false)? { Case::Insensitive } else { Case::Sensitive };
+    let syntax = if arguments.flag("literal", false)? { Syntax::Literal } else { Syntax::Regex };
+    let span = if arguments.flag("multiline", false)? { Span::Lines } else { Span::Line };
     let around = lines(&mut arguments, "contextAround")?;
     let before = lines(&mut arguments, "contextBefore")?.or(around).unwrap_or(0);
     let after = lines(&mut arguments, "contextAfter")?.or(around).unwrap_or(0);
@@ -135,9 +127,10 @@ fn row(found: &Match, numbered: bool) -> String {
             let text = text.trim_end_matches(['\n', '\r']);
             let cut = cut.map(|bytes| format!(" [line cut: {} bytes in all]", grouped(bytes)));
             let cut = cut.unwrap_or_default();
-            match numbered {
-                true => format!("{path}{mark}{line}{mark}{text}{cut}"),
-                false => format!("{path}{mark}{text}{cut}"),
+            if numbered {
+                format!("{path}{mark}{line}{mark}{text}{cut}")
+            } else {
+                format!("{path}{mark}{text}{cut}")
             }
         }
         Match::Count { lines, .. } => format!("{path}:{lines}"),

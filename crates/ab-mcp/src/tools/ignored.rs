@@ -14,12 +14,10 @@ pub(crate) struct Ignoring {
 
 impl Ignoring {
     pub(crate) fn from(arguments: &mut Arguments) -> Result<Ignoring, Failure> {
-        Ok(match arguments.flag("includeIgnored", false)? {
-            true => Ignoring { globs: Vec::new(), files: IgnoreFiles::Disregard },
-            false => Ignoring {
-                globs: USUAL_IGNORES.map(str::to_owned).into(),
-                files: IgnoreFiles::Honour,
-            },
+        Ok(if arguments.flag("includeIgnored", false)? {
+            Ignoring { globs: Vec::new(), files: IgnoreFiles::Disregard }
+        } else {
+            Ignoring { globs: USUAL_IGNORES.map(str::to_owned).into(), files: IgnoreFiles::Honour }
         })
     }
 }

@@ -27,10 +27,8 @@ pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outco
     let wait = Duration::try_from_secs_f64(wait).unwrap_or(MAX_WAIT).min(MAX_WAIT);
     let mut process = attached(backend, &id, cursor).await?;
     let heard = Heard::from(&mut process, cursor, wait).await;
-    let exit = match heard.ended {
-        true => timeout(KILL_WAIT, process.wait()).await.ok().flatten(),
-        false => None,
-    };
+    let exit =
+        if heard.ended { timeout(KILL_WAIT, process.wait()).await.ok().flatten() } else { None };
     let state = match (&exit, heard.ended) {
         (Some(exit), _) => status(exit),
         (None, true) => "it has ended".to_owned(),
@@ -40,10 +38,8 @@ pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outco
         0 => String::new(),
         lost => format!("{} bytes before this are no longer kept; ", grouped(lost)),
     };
-    let more = match heard.full {
-        true => format!("there is more: go on with cursor {}", heard.next),
-        false => state,
-    };
+    let more =
+        if heard.full { format!("there is more: go on with cursor {}", heard.next) } else { state };
     let answer = Answer::noted(heard.text, Some(format!("{lost}{more}")));
     Ok(answer
         .with("nextCursor", heard.next)

@@ -20,10 +20,8 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let path = arguments.text("path")?;
     let (head, tail) = (arguments.count("head")?, arguments.count("tail")?);
     let (offset, limit) = (arguments.count("offset")?, arguments.count("limit")?);
-    let numbers = match arguments.flag("lineNumbers", false)? {
-        true => Numbers::With,
-        false => Numbers::Without,
-    };
+    let numbers =
+        if arguments.flag("lineNumbers", false)? { Numbers::With } else { Numbers::Without };
     let (wanted, chosen) = match (head, tail, offset, limit) {
         (None, None, None, None) => (None, Chosen::Nothing),
         (Some(head), None, None, None) => {
@@ -56,9 +54,10 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         Some(total) => answer.with("totalLines", total),
         None => answer,
     };
-    Ok(match total.is_some_and(|total| last >= total) {
-        true => answer,
-        false => answer.with("nextOffset", last + 1),
+    Ok(if total.is_some_and(|total| last >= total) {
+        answer
+    } else {
+        answer.with("nextOffset", last + 1)
     })
 }
 

@@ -113,9 +113,10 @@ impl Walk<'_> {
                     let fetched = self.fetches;
                     self.find(Effect::Substitutes, source);
                     // What `>( … )` reads, somebody else writes.
-                    let stdin = match source.starts_with('>') {
-                        true => Stdin::Pipe { fetches: self.fetches > 0 },
-                        false => context.stdin.clone(),
+                    let stdin = if source.starts_with('>') {
+                        Stdin::Pipe { fetches: self.fetches > 0 }
+                    } else {
+                        context.stdin.clone()
                     };
                     self.substitution(script, &Context { stdin, ..context.clone() }, state);
                     out.unknown(source, false);

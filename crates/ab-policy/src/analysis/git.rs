@@ -148,7 +148,7 @@ impl Walk<'_> {
                 }
             }
             "rebase" | "difftool" | "filter-branch" | "grep" => {
-                self.git_options(rest, context, state)
+                self.git_options(rest, context, state);
             }
             "clone" | "fetch" | "pull" | "push" | "ls-remote" | "remote" | "archive" => {
                 for (at, arg) in rest.iter().enumerate() {

@@ -212,9 +212,10 @@ impl Walk<'_> {
                 let (sources, destination) = last_of(rest, "tS", "--target-directory");
                 for arg in sources {
                     // To take a file from beside the workspace is to leave it, not to destroy.
-                    match arg.climbs() && !arg.text.starts_with('/') {
-                        true => self.writes(&arg, state),
-                        false => self.removes(&arg, false, false, state),
+                    if arg.climbs() && !arg.text.starts_with('/') {
+                        self.writes(&arg, state);
+                    } else {
+                        self.removes(&arg, false, false, state);
                     }
                 }
                 self.writes_each(&destination, state);

@@ -53,9 +53,10 @@ pub fn screen(line: &str, confines: &Confines<'_>) -> Result<()> {
     let scene = scene.at(confines.cwd).with_env(confines.env).with_input(input);
     let meter = Meter::default();
     // Where the two shells read a line in two ways, both readings have to stay inside.
-    let dialects: &[Dialect] = match shell::has_two_readings(line) {
-        true => &[Dialect::Bash, Dialect::Posix],
-        false => &[Dialect::Bash],
+    let dialects: &[Dialect] = if shell::has_two_readings(line) {
+        &[Dialect::Bash, Dialect::Posix]
+    } else {
+        &[Dialect::Bash]
     };
     for dialect in dialects {
         let mut walk = Walk::new(&scene, *dialect, &meter);
@@ -343,11 +344,10 @@ impl Screening<'_> {
                 return None;
             }
         }
-        match self.confines.readable.iter().any(|top| below(top)) {
-            true if used == Use::Written => Some(READ_ONLY),
-            true => None,
-            false => Some(OUTSIDE),
+        if !self.confines.readable.iter().any(|top| below(top)) {
+            return Some(OUTSIDE);
         }
+        (used == Use::Written).then_some(READ_ONLY)
     }
 }
 

@@ -251,7 +251,7 @@ impl Walk<'_> {
                 Place::Inside(_) => {}
                 Place::Outside(path) => self.find(Effect::LeavesWorkspace, path),
                 Place::Unknown => {
-                    self.find(Effect::DirectoryUnknown, "a directory that is not known")
+                    self.find(Effect::DirectoryUnknown, "a directory that is not known");
                 }
             }
         }
@@ -396,10 +396,11 @@ impl Walk<'_> {
 
     /// Running a file that this line downloaded.
     pub(super) fn runs_file(&mut self, arg: &Arg, state: &State) {
-        let found = match arg.text.contains('/') {
-            true => self.is_download(arg, state),
+        let found = if arg.text.contains('/') {
+            self.is_download(arg, state)
+        } else {
             // Where the path is another, a plain name may be any file of that name.
-            false => state.variable("PATH").is_some() && self.downloaded_names.contains(&arg.text),
+            state.variable("PATH").is_some() && self.downloaded_names.contains(&arg.text)
         };
         if found {
             self.find(Effect::RunsDownload, &arg.text);

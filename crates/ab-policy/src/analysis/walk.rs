@@ -264,10 +264,7 @@ impl<'a> Walk<'a> {
                 Flow::same(state)
             }
         };
-        match pipeline.negated {
-            true => Flow { ok: flow.fail, fail: flow.ok },
-            false => flow,
-        }
+        if pipeline.negated { Flow { ok: flow.fail, fail: flow.ok } } else { flow }
     }
 
     pub(super) fn command(&mut self, command: &Command, context: &Context, state: State) -> Flow {
@@ -443,9 +440,10 @@ impl<'a> Walk<'a> {
             self.screen_redirect(redirect.kind, &target, state);
             match redirect.kind {
                 RedirectKind::Document => {
-                    stdin = match target.known {
-                        true => Stdin::Text(target.text.into()),
-                        false => Stdin::UnknownText,
+                    stdin = if target.known {
+                        Stdin::Text(target.text.into())
+                    } else {
+                        Stdin::UnknownText
                     }
                 }
                 RedirectKind::Text => {
@@ -457,9 +455,10 @@ impl<'a> Walk<'a> {
                 RedirectKind::Read => {
                     self.network(&target);
                     self.reach(&target, state);
-                    stdin = match target.stream {
-                        true => Stdin::Pipe { fetches: target.fetches },
-                        false => Stdin::File(Rc::new(target)),
+                    stdin = if target.stream {
+                        Stdin::Pipe { fetches: target.fetches }
+                    } else {
+                        Stdin::File(Rc::new(target))
                     };
                 }
                 RedirectKind::Write | RedirectKind::ReadWrite => {

@@ -106,9 +106,10 @@ impl Walk<'_> {
             "command" => {
                 let at = skip(rest, "", &[]);
                 let asks = |arg: &Arg| arg.text != "--" && arg.text.contains(['v', 'V']);
-                match rest[..at].iter().any(asks) {
-                    true => same(),
-                    false => self.inner(&rest[at..], context, state.clone()),
+                if rest[..at].iter().any(asks) {
+                    same()
+                } else {
+                    self.inner(&rest[at..], context, state.clone())
                 }
             }
             "env" | "cross-env" => self.env(rest, context, state),
@@ -121,9 +122,10 @@ impl Walk<'_> {
                 let at = skip(rest, "nq", &["--interval", "--equexit"]);
                 let exec =
                     rest[..at].iter().any(|arg| matches!(arg.exact(), Some("-x" | "--exec")));
-                match exec {
-                    true => drop(self.inner(&rest[at..], context, state.clone())),
-                    false => self.joined(&rest[at..], context, state),
+                if exec {
+                    drop(self.inner(&rest[at..], context, state.clone()));
+                } else {
+                    self.joined(&rest[at..], context, state);
                 }
                 same()
             }
@@ -415,9 +417,10 @@ impl Walk<'_> {
                 match (line, quoted) {
                     (Some(line), Some(quoted)) => {
                         let line = line.join(" ");
-                        let line = match line.contains("{}") {
-                            true => line.replace("{}", &quoted),
-                            false => format!("{line} {quoted}"),
+                        let line = if line.contains("{}") {
+                            line.replace("{}", &quoted)
+                        } else {
+                            format!("{line} {quoted}")
                         };
                         self.code(&line, context, state.clone());
                     }
@@ -429,7 +432,7 @@ impl Walk<'_> {
         }
         match (inputs.is_empty(), &context.stdin) {
             (true, Stdin::Pipe { .. }) => {
-                self.find(Effect::PipesToShell, "parallel runs what it reads")
+                self.find(Effect::PipesToShell, "parallel runs what it reads");
             }
             (true, _) => {}
             (false, _) => {

@@ -30,9 +30,10 @@ impl Matcher {
             let compiled = Glob::new(pattern, Dots::Any).map_err(|problem| {
                 invalid(format!("rule '{}': path '{pattern}': {problem}", rule.id))
             })?;
-            match pattern.starts_with('/') {
-                true => matcher.outside.push(compiled),
-                false => matcher.inside.push(compiled),
+            if pattern.starts_with('/') {
+                matcher.outside.push(compiled);
+            } else {
+                matcher.inside.push(compiled);
             }
         }
         Ok(matcher)

@@ -68,19 +68,18 @@ impl Parser<'_> {
                 lines.push('\n');
             }
             self.spend(lines.len())?;
-            let parts = match pending.expands {
-                false => vec![Part::Quoted(lines.clone())],
-                true => {
-                    let mut inner = Parser::new(&lines, self.dialect, self.depth, self.meter);
-                    inner.enter()?;
-                    // A line that a backslash joins to the delimiter would end the body elsewhere.
-                    if lines.ends_with("\\\n") {
-                        return Err(self.syntax("a here-document whose end is joined to it"));
-                    }
-                    inner
-                        .expanded_text()
-                        .map_err(|error| super::Unparsable { offset: self.at, ..error })?
+            let parts = if pending.expands {
+                let mut inner = Parser::new(&lines, self.dialect, self.depth, self.meter);
+                inner.enter()?;
+                // A line that a backslash joins to the delimiter would end the body elsewhere.
+                if lines.ends_with("\\\n") {
+                    return Err(self.syntax("a here-document whose end is joined to it"));
                 }
+                inner
+                    .expanded_text()
+                    .map_err(|error| super::Unparsable { offset: self.at, ..error })?
+            } else {
+                vec![Part::Quoted(lines.clone())]
             };
             // Nobody else fills it: each body is read once.
             let _ = pending.body.set(Word { parts, source: lines });
@@ -90,9 +89,10 @@ impl Parser<'_> {
 
     /// Bodies that were announced must have been read where the text ends.
     pub(super) fn documents_are_read(&self) -> Parsed<()> {
-        match self.pending.is_empty() {
-            true => Ok(()),
-            false => Err(self.syntax("a here-document without a body")),
+        if self.pending.is_empty() {
+            Ok(())
+        } else {
+            Err(self.syntax("a here-document without a body"))
         }
     }
 }

@@ -44,12 +44,11 @@ impl<'a> Parser<'a> {
 
     /// Counts work on `bytes` bytes of a word.
     pub(super) fn spend(&self, bytes: usize) -> Parsed<()> {
-        match self.meter.spend(bytes + WORD_COST) {
-            true => Ok(()),
-            false => {
-                let problem = Problem::Limit("more work than what is looked at");
-                Err(Unparsable { offset: self.at, problem })
-            }
+        if self.meter.spend(bytes + WORD_COST) {
+            Ok(())
+        } else {
+            let problem = Problem::Limit("more work than what is looked at");
+            Err(Unparsable { offset: self.at, problem })
         }
     }
 

@@ -280,9 +280,10 @@ impl Parser<'_> {
                 let name = self.name();
                 self.at += name.len();
                 let source = &self.text[start..self.at];
-                match name.is_empty() {
-                    true => out.bare.push('$'),
-                    false => out.push(variable(name, quoted, source)),
+                if name.is_empty() {
+                    out.bare.push('$');
+                } else {
+                    out.push(variable(name, quoted, source));
                 }
             }
         }

@@ -55,10 +55,7 @@ impl Host {
     }
 
     fn in_url(&self) -> String {
-        match self.name.contains(':') {
-            true => format!("[{}]", self.name),
-            false => self.name.clone(),
-        }
+        if self.name.contains(':') { format!("[{}]", self.name) } else { self.name.clone() }
     }
 }
 

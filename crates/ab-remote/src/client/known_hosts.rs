@@ -203,9 +203,10 @@ fn read(path: &Path) -> io::Result<String> {
 /// A pipe or a device may never say anything, or never end.
 fn refuse_special(path: &Path) -> io::Result<()> {
     let kind = fs::metadata(path)?.file_type();
-    match kind.is_file() || kind.is_dir() || path == Path::new("/dev/null") {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    if kind.is_file() || kind.is_dir() || path == Path::new("/dev/null") {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))
     }
 }
 

@@ -140,9 +140,10 @@ impl Link {
         match self.state {
             State::Connecting(current) if current == generation => self.give_up(),
             State::Retrying { generation: current, attempt } if current == generation => {
-                match retryable {
-                    true => self.again(attempt.saturating_add(1)),
-                    false => self.give_up(),
+                if retryable {
+                    self.again(attempt.saturating_add(1))
+                } else {
+                    self.give_up()
                 }
             }
             _ => Vec::new(),

@@ -144,9 +144,10 @@ pub(super) async fn write(
     options: WriteOptions,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
-    let staged = match content.len() <= MAX_DATA / 2 {
-        true => None,
-        false => Some(stage(session, &place, content.clone()).await?),
+    let staged = if content.len() <= MAX_DATA / 2 {
+        None
+    } else {
+        Some(stage(session, &place, content.clone()).await?)
     };
     let body = match &staged {
         Some(file) => Body::Staged(file.number()),

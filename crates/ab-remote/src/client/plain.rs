@@ -114,10 +114,7 @@ impl Plain {
     }
 
     pub(crate) async fn effective_policy(&self, session: &Session) -> Result<EffectivePolicy> {
-        Ok(match self.runs(session).await? {
-            true => policy::describe(),
-            false => EffectivePolicy::default(),
-        })
+        Ok(if self.runs(session).await? { policy::describe() } else { EffectivePolicy::default() })
     }
 
     /// Whether it runs commands. It is asked when somebody first needs to know, and again as long as

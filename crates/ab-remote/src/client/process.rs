@@ -167,10 +167,7 @@ impl Mail {
 
 impl Line for Mail {
     fn data(&self, bytes: &[u8]) {
-        match self.gauge.unread() > MAX_UNREAD {
-            true => self.flood(),
-            false => self.inbox.push(bytes),
-        }
+        if self.gauge.unread() > MAX_UNREAD { self.flood() } else { self.inbox.push(bytes) }
     }
 
     fn refused(&self) {
@@ -215,10 +212,8 @@ impl Channel {
                 }
                 Heard::Frame(FromProcess::Refused(error)) => Err(error),
                 Heard::Frame(_) | Heard::Flood | Heard::End => {
-                    let why = match session.is_over() {
-                        true => session.lost(verb),
-                        false => let_go(session, verb),
-                    };
+                    let why =
+                        if session.is_over() { session.lost(verb) } else { let_go(session, verb) };
                     Err(unsure(why, starts.then_some(Effect::Unknown), ticket))
                 }
             }
@@ -443,9 +438,10 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                         0 => (losses, 1),
                         length => (space, length),
                     };
-                    match take(left, takes) {
-                        true => drop(arrived.send(output)),
-                        false => channel.mail.flood(),
+                    if take(left, takes) {
+                        drop(arrived.send(output));
+                    } else {
+                        channel.mail.flood();
                     }
                 }
                 Heard::Frame(FromProcess::Room(bytes)) => {

@@ -103,9 +103,6 @@ fn status(fields: &mut Fields) -> Result<Status, Short> {
     let text = |fields: &mut Fields| fields.string().unwrap_or_default();
     let message = String::from_utf8_lossy(&text(fields)).into_owned();
     let _language = text(fields);
-    let error = match fields.is_empty() {
-        true => None,
-        false => wire::decode(fields.string()?).ok(),
-    };
+    let error = if fields.is_empty() { None } else { wire::decode(fields.string()?).ok() };
     Ok(Status { code, message, error })
 }

@@ -111,16 +111,13 @@ impl Line for Requests {
         }
         // Most answers arrive whole, and then nothing is kept.
         let mut whole;
-        let unread: &mut BytesMut = match state.unread.is_empty() {
-            true => {
-                whole = BytesMut::from(bytes);
-                &mut whole
-            }
-            false => {
-                state.unread.extend_from_slice(bytes);
-                whole = std::mem::take(&mut state.unread);
-                &mut whole
-            }
+        let unread: &mut BytesMut = if state.unread.is_empty() {
+            whole = BytesMut::from(bytes);
+            &mut whole
+        } else {
+            state.unread.extend_from_slice(bytes);
+            whole = std::mem::take(&mut state.unread);
+            &mut whole
         };
         while let Some(header) = unread.first_chunk::<4>() {
             let length = u32::from_be_bytes(*header) as usize;

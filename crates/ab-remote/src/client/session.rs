@@ -156,9 +156,10 @@ impl Session {
             let mut whole = bytes::BytesMut::from(&part.bytes[..]);
             while let Some(handle) = part.more {
                 if part.bytes.is_empty() || whole.len() >= most {
-                    let wrong = match part.bytes.is_empty() {
-                        true => "with a part that holds nothing".to_owned(),
-                        false => format!("with more than {most} bytes, which no such answer has"),
+                    let wrong = if part.bytes.is_empty() {
+                        "with a part that holds nothing".to_owned()
+                    } else {
+                        format!("with more than {most} bytes, which no such answer has")
                     };
                     self.forget(handle);
                     return Err(self.wrong(verb, &wrong));
@@ -274,10 +275,7 @@ impl Session {
     pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
         let message = format!("{} gave no answer within {:?}", self.who, self.patience);
         let error = Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb);
-        match modifies {
-            true => error.with_effect(Effect::Unknown, self.ticket(number)),
-            false => error,
-        }
+        if modifies { error.with_effect(Effect::Unknown, self.ticket(number)) } else { error }
     }
 
     pub(crate) fn nonsense(&self, verb: Verb) -> Error {

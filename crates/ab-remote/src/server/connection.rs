@@ -320,9 +320,10 @@ impl Connection {
     /// Who is refused may try again in any way; russh would offer a method only once.
     fn let_in(&self, yes: bool) -> Auth {
         let methods = Some(self.settings.access.methods());
-        match yes {
-            true => Auth::Accept,
-            false => Auth::Reject { proceed_with_methods: methods, partial_success: false },
+        if yes {
+            Auth::Accept
+        } else {
+            Auth::Reject { proceed_with_methods: methods, partial_success: false }
         }
     }
 }
@@ -348,9 +349,10 @@ enum What {
 
 /// Answers a request on a channel.
 fn answer(session: &mut Session, channel: ChannelId, yes: bool) -> Done {
-    match yes {
-        true => session.channel_success(channel)?,
-        false => session.channel_failure(channel)?,
+    if yes {
+        session.channel_success(channel)?;
+    } else {
+        session.channel_failure(channel)?;
     }
     Ok(())
 }

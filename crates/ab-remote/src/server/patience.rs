@@ -45,9 +45,10 @@ impl<S> Patient<S> {
             return taken;
         }
         self.end.get_or_insert_with(|| Box::pin(sleep(UNREAD)));
-        match self.is_over(cx) {
-            true => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            false => Poll::Pending,
+        if self.is_over(cx) {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        } else {
+            Poll::Pending
         }
     }
 }

@@ -237,10 +237,8 @@ fn within(
 fn restricted(mut backend: Backend, sets: Vec<RuleSet>) -> Result<Backend, Refusal> {
     let rules = PathRules::lenient().with_reserved_names();
     let parse = |paths: &[String]| -> Result<Vec<WsPath>, ab_core::Error> {
-        let parse = |path: &String| match path.is_empty() {
-            true => Ok(WsPath::root()),
-            false => rules.parse(path),
-        };
+        let parse =
+            |path: &String| if path.is_empty() { Ok(WsPath::root()) } else { rules.parse(path) };
         paths.iter().map(parse).collect()
     };
     for set in sets.iter().filter(|set| !set.is_empty()) {

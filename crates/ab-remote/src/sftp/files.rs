@@ -106,9 +106,10 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
         (_, Request::Close { .. }) => Ok(Outcome::Done),
         (Open::File { file, .. }, Request::Read { offset, length, .. }) => {
             let data = file.read_at(offset, (length as usize).min(MAX_DATA)).await?;
-            match data.is_empty() && length > 0 {
-                true => Err(Refusal::end()),
-                false => Ok(Outcome::Data(data)),
+            if data.is_empty() && length > 0 {
+                Err(Refusal::end())
+            } else {
+                Ok(Outcome::Data(data))
             }
         }
         (Open::File { file, .. }, Request::Write { offset, data, .. }) => {
@@ -164,10 +165,8 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &Attributes
         (true, false) => Creation::IfMissing,
         (true, true) => Creation::Always,
     };
-    let existing = match writes && flags & flags::TRUNCATE != 0 {
-        true => Existing::Truncate,
-        false => Existing::Keep,
-    };
+    let existing =
+        if writes && flags & flags::TRUNCATE != 0 { Existing::Truncate } else { Existing::Keep };
     let placement = if appends { Placement::End } else { Placement::AsGiven };
     let permissions = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
     let options = OpenOptions { access, create, existing, placement, permissions };
@@ -268,12 +267,11 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     }
     let cut = *cut;
     *directory = Directory::Done;
-    match cut {
-        true => {
-            let message = format!("the directory has more than {MAX_LISTED} entries");
-            Err(Refusal::new(FAILURE, message))
-        }
-        false => Err(Refusal::end()),
+    if cut {
+        let message = format!("the directory has more than {MAX_LISTED} entries");
+        Err(Refusal::new(FAILURE, message))
+    } else {
+        Err(Refusal::end())
     }
 }
 

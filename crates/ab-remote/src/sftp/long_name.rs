@@ -24,12 +24,11 @@ pub(super) fn long_name(name: &str, kind: FileKind, mode: u32, size: u64, times:
     let month = MONTHS[month];
     let _ = write!(line, "    1 agent    agent    {size:>8} {month} {day:>2} ");
     let age = times.now.checked_sub(times.modified);
-    let _ = match age.is_some_and(|age| age < RECENT) {
-        true => {
-            let minutes = times.modified % 86_400 / 60;
-            write!(line, "{:02}:{:02} {name}", minutes / 60, minutes % 60)
-        }
-        false => write!(line, "{year:>5} {name}"),
+    let _ = if age.is_some_and(|age| age < RECENT) {
+        let minutes = times.modified % 86_400 / 60;
+        write!(line, "{:02}:{:02} {name}", minutes / 60, minutes % 60)
+    } else {
+        write!(line, "{year:>5} {name}")
     };
     line
 }

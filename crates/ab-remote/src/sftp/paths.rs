@@ -20,9 +20,10 @@ impl LinkOrder {
     /// By how the client calls itself: these two follow the draft towards whoever is not OpenSSH.
     pub(crate) fn of(client: &[u8]) -> Self {
         let client = client.strip_prefix(b"SSH-2.0-").unwrap_or(client);
-        match client.starts_with(b"ssh2js") || client.starts_with(b"AsyncSSH") {
-            true => LinkOrder::LinkFirst,
-            false => LinkOrder::TargetFirst,
+        if client.starts_with(b"ssh2js") || client.starts_with(b"AsyncSSH") {
+            LinkOrder::LinkFirst
+        } else {
+            LinkOrder::TargetFirst
         }
     }
 }
@@ -58,9 +59,10 @@ pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, R
             continue;
         }
         let next = real.child(&segment)?;
-        let found = match there {
-            true => backend.stat_with(&shown(&next), StatOptions { links: Links::Keep }).await.ok(),
-            false => None,
+        let found = if there {
+            backend.stat_with(&shown(&next), StatOptions { links: Links::Keep }).await.ok()
+        } else {
+            None
         };
         there = found.is_some();
         if found.is_none_or(|stat| stat.kind != FileKind::Symlink) {

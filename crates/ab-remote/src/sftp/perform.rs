@@ -91,10 +91,7 @@ impl Job {
         let mut cost = 0;
         let (act, footprint) = match request {
             Request::Open { ref path, flags, .. } => {
-                let touch = match files::modifies(flags) {
-                    true => Touch::Change,
-                    false => Touch::Look,
-                };
+                let touch = if files::modifies(flags) { Touch::Change } else { Touch::Look };
                 let footprint = Footprint::of(place(path)?, touch);
                 (Act::Path(request), footprint)
             }

@@ -80,12 +80,13 @@ impl Head {
         if kind.is_control() && (!last || length > LONGEST_CONTROL as u64) {
             return Err(Broken("a control frame is too long, or in pieces"));
         }
-        let (mask, rest) = match second & 0x80 != 0 {
-            true => match rest.split_first_chunk() {
+        let (mask, rest) = if second & 0x80 != 0 {
+            match rest.split_first_chunk() {
                 Some((key, rest)) => (Some(Mask(*key)), rest),
                 None => return Ok(None),
-            },
-            false => (None, rest),
+            }
+        } else {
+            (None, rest)
         };
         Ok(Some((Self { last, kind, length, mask }, bytes.len() - rest.len())))
     }
@@ -147,9 +148,10 @@ mod tests {
         let kind = proptest::sample::select(Kind::ALL.map(|(kind, _)| kind).to_vec());
         (any::<bool>(), kind, lengths, any::<Option<[u8; 4]>>()).prop_map(
             |(last, kind, length, mask)| {
-                let (last, length) = match kind.is_control() {
-                    true => (true, length % (LONGEST_CONTROL as u64 + 1)),
-                    false => (last, length),
+                let (last, length) = if kind.is_control() {
+                    (true, length % (LONGEST_CONTROL as u64 + 1))
+                } else {
+                    (last, length)
                 };
                 Head { last, kind, length, mask: mask.map(Mask) }
             },

@@ -259,10 +259,8 @@ impl Wire for EffectivePolicy {
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        let isolation = match bool::read(fields)? {
-            true => Some(take_choice(fields, &Isolation::ALL)?),
-            false => None,
-        };
+        let isolation =
+            if bool::read(fields)? { Some(take_choice(fields, &Isolation::ALL)?) } else { None };
         Ok(Self { isolation, controls: Wire::read(fields)? })
     }
 }

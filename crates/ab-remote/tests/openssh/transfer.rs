@@ -62,10 +62,7 @@ fn assert_same(one: &Path, two: &Path) {
             continue;
         }
         assert_eq!(left.mode(), right.mode(), "{}", one.display());
-        match left.is_dir() {
-            true => assert_same(&one, &two),
-            false => assert_same_bytes(&one, &two),
-        }
+        if left.is_dir() { assert_same(&one, &two) } else { assert_same_bytes(&one, &two) }
     }
 }
 

@@ -15,9 +15,10 @@ use crate::stage::within;
 fn cut_at(number: usize, is_meant: fn(&Request) -> bool) -> Shelf {
     let met = AtomicUsize::new(0);
     Shelf::new(move |request| {
-        match is_meant(request) && met.fetch_add(1, Ordering::SeqCst) + 1 == number {
-            true => Verdict::Cut,
-            false => Verdict::Serve,
+        if is_meant(request) && met.fetch_add(1, Ordering::SeqCst) + 1 == number {
+            Verdict::Cut
+        } else {
+            Verdict::Serve
         }
     })
 }
@@ -146,9 +147,10 @@ async fn a_replacement_that_is_not_answered_is_kept() {
     let ignores = |number, is_meant: fn(&Request) -> bool| {
         let met = AtomicUsize::new(0);
         let shelf = Shelf::new(move |request| {
-            match is_meant(request) && met.fetch_add(1, Ordering::SeqCst) + 1 == number {
-                true => Verdict::Ignore,
-                false => Verdict::Serve,
+            if is_meant(request) && met.fetch_add(1, Ordering::SeqCst) + 1 == number {
+                Verdict::Ignore
+            } else {
+                Verdict::Serve
             }
         });
         shelf.with("/file", Some("old"))

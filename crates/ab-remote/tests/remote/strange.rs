@@ -306,10 +306,7 @@ async fn begun(talk: Talk, detached: bool) -> (Backend, ab_core::Result<Process>
     let command = Command::Shell("x".to_owned());
     let request = backend.request(command, ExecOptions::default()).unwrap();
     let process = within(async {
-        match detached {
-            true => backend.start(request).await,
-            false => backend.spawn(request).await,
-        }
+        if detached { backend.start(request).await } else { backend.spawn(request).await }
     })
     .await;
     (backend, process)
@@ -339,14 +336,13 @@ async fn output_that_there_is_no_room_for_loses_its_process() {
             // Nobody reads before it is known how it ended.
             let exit = within(process.wait()).await;
             let read = heard(&mut process).await.len();
-            match keeps_to_it {
-                true => assert_eq!((exit.unwrap().code, read), (Some(0), 16 * 64 * 1024)),
-                false => {
-                    assert_eq!(exit, None);
-                    let why = process.ending().why_lost().unwrap();
-                    assert!(why.message().contains("more output than"), "{why}");
-                    assert!(read < 100 * 64 * 1024, "{read}");
-                }
+            if keeps_to_it {
+                assert_eq!((exit.unwrap().code, read), (Some(0), 16 * 64 * 1024))
+            } else {
+                assert_eq!(exit, None);
+                let why = process.ending().why_lost().unwrap();
+                assert!(why.message().contains("more output than"), "{why}");
+                assert!(read < 100 * 64 * 1024, "{read}");
             }
             assert_eq!(backend.status(), Status::Connected);
             within(backend.destroy()).await.unwrap();

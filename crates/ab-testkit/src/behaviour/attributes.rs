@@ -57,10 +57,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
 /// No set-uid, no sticky bits.
 pub async fn bits_beyond_permissions_are_refused(backend: &Backend) {
     let before = backend.write("file", "x").await.unwrap();
-    let refused = match backend.info().capabilities.modes {
-        true => Kind::Invalid,
-        false => Kind::Unsupported,
-    };
+    let refused = if backend.info().capabilities.modes { Kind::Invalid } else { Kind::Unsupported };
     for bits in [0o4755, 0o2755, 0o1777, 0o100_644, u32::MAX] {
         failure(backend.set_attributes("file", mode(bits)).await, refused);
     }

@@ -81,9 +81,10 @@ pub async fn input_is_fed(backend: &Backend) {
         until(&mut process, "<one>").await;
         say(&process, "o\n").await;
         until(&mut process, "<two>").await;
-        match ends_by_control {
-            true => control(&process, Control::EndInput).await,
-            false => drop(process.stdin.take()),
+        if ends_by_control {
+            control(&process, Control::EndInput).await;
+        } else {
+            drop(process.stdin.take());
         }
         let (pieces, exit) = rest(&mut process).await;
         assert_eq!((text(&pieces), exit.code), ("end\n".into(), Some(0)));

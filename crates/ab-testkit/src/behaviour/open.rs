@@ -161,16 +161,13 @@ pub async fn attributes_are_of_the_file(backend: &Backend) {
     assert_eq!((set.modified, set.accessed), (time, Some(time)));
     assert_eq!(backend.stat("after").await.unwrap().modified, time);
     let mode = |bits| Attributes { mode: Some(bits), ..Attributes::default() };
-    match backend.info().capabilities.modes {
-        true => {
-            assert_eq!(file.set_attributes(mode(0o640)).await.unwrap().mode, Some(0o640));
-            assert_eq!(backend.stat("after").await.unwrap().mode, Some(0o640));
-            let failed = file.set_attributes(mode(0o4755)).await;
-            failure(failed, Kind::Invalid);
-        }
-        false => {
-            failure(file.set_attributes(mode(0o640)).await, Kind::Unsupported);
-        }
+    if backend.info().capabilities.modes {
+        assert_eq!(file.set_attributes(mode(0o640)).await.unwrap().mode, Some(0o640));
+        assert_eq!(backend.stat("after").await.unwrap().mode, Some(0o640));
+        let failed = file.set_attributes(mode(0o4755)).await;
+        failure(failed, Kind::Invalid);
+    } else {
+        failure(file.set_attributes(mode(0o640)).await, Kind::Unsupported);
     }
     let reader = backend.open("after", OpenOptions::default()).await.unwrap();
     failure(reader.set_attributes(times).await, Kind::PermissionDenied);

@@ -61,9 +61,10 @@ async fn given(backend: &Backend, oracle: &mut Oracle) {
     for entry in start.entries {
         let path = entry.path.to_string();
         let mode = entry.stat.and_then(|stat| stat.mode);
-        match entry.kind.is_dir() {
-            true => oracle.give_dir(&path),
-            false => oracle.give_file(&path, &backend.read(&path).await.unwrap(), mode),
+        if entry.kind.is_dir() {
+            oracle.give_dir(&path);
+        } else {
+            oracle.give_file(&path, &backend.read(&path).await.unwrap(), mode);
         }
     }
 }

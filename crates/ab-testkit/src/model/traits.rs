@@ -16,14 +16,8 @@ impl Traits {
     /// What a backend says of itself. A file is written to it.
     pub(super) async fn of(backend: &Backend, layout: Layout) -> Self {
         let capabilities = backend.info().capabilities;
-        let empty_dirs = match capabilities.empty_dirs {
-            true => EmptyDirs::Kept,
-            false => EmptyDirs::Vanish,
-        };
-        let search = match capabilities.search {
-            true => Search::Offered,
-            false => Search::Unsupported,
-        };
+        let empty_dirs = if capabilities.empty_dirs { EmptyDirs::Kept } else { EmptyDirs::Vanish };
+        let search = if capabilities.search { Search::Offered } else { Search::Unsupported };
         let made = backend.write("any", "").await.unwrap();
         let file_mode = made.mode.filter(|_| capabilities.modes);
         Self { empty_dirs, search, file_mode, layout }

@@ -348,9 +348,10 @@ impl Ledger {
 
     /// Starts to destroy one that nobody uses. The dead do not keep their place meanwhile.
     fn dismiss(&mut self, id: MemberId, effects: &mut Effects) {
-        match self.seated.get(&id).is_some_and(Member::is_dead) {
-            true => self.retire(id, effects),
-            false => self.end(id, effects),
+        if self.seated.get(&id).is_some_and(Member::is_dead) {
+            self.retire(id, effects);
+        } else {
+            self.end(id, effects);
         }
     }
 

@@ -287,9 +287,10 @@ async fn a_crowd_in_a_small_pool_never_exceeds_it() {
         made.retain(|(_, backend)| backend.status() != Status::Destroyed);
         let keys: Vec<usize> = made.iter().map(|(key, _)| *key).collect();
         made.push((key, backend.clone()));
-        std::future::ready(match keys.len() < 3 && !keys.contains(&key) {
-            true => Ok(backend),
-            false => Err(super::failed(&format!("{keys:?} are there when {key} is made"))),
+        std::future::ready(if keys.len() < 3 && !keys.contains(&key) {
+            Ok(backend)
+        } else {
+            Err(super::failed(&format!("{keys:?} are there when {key} is made")))
         })
     };
     let pool = Arc::new(

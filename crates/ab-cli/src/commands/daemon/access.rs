@@ -38,9 +38,10 @@ pub(crate) struct Access {
 /// A name, without what may stand around it in an address.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    match !text.is_empty() && text.chars().all(fits) {
-        true => Ok(text.to_owned()),
-        false => Err("a name has letters, digits, '-' and '.', and no scheme or port".to_owned()),
+    if !text.is_empty() && text.chars().all(fits) {
+        Ok(text.to_owned())
+    } else {
+        Err("a name has letters, digits, '-' and '.', and no scheme or port".to_owned())
     }
 }
 

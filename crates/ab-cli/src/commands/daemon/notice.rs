@@ -58,10 +58,7 @@ pub(crate) async fn tell(
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
     let scheme = if known.encrypted { "https" } else { "http" };
-    let access = match known.guarded {
-        true => "token required",
-        false => "no token",
-    };
+    let access = if known.guarded { "token required" } else { "no token" };
     let safety = match policy.isolation {
         Some(_) => daemon.commands.safety.as_str(),
         None => "none",

@@ -89,10 +89,7 @@ impl Ssh {
         if self.disable_ssh_ws && !self.conventional_ssh {
             return Ok(Beside { socket: None, conventional: None, fingerprint: None, lanes: None });
         }
-        let users = match self.conventional_ssh {
-            true => Some(self.users(host)?),
-            false => None,
-        };
+        let users = if self.conventional_ssh { Some(self.users(host)?) } else { None };
         let key = self.host_key()?;
         if let Origin::Ephemeral { why } = key.origin() {
             tracing::warn!(why, "the SSH host key is gone when the daemon ends");

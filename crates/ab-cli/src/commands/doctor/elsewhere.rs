@@ -39,10 +39,8 @@ pub(super) async fn tell(
             },
         })),
         Format::Text => {
-            let server = match ours {
-                true => "an agent-backend daemon",
-                false => "an SSH server that is none of ours",
-            };
+            let server =
+                if ours { "an agent-backend daemon" } else { "an SSH server that is none of ours" };
             let heading = terminal.painted(HEADING, &format!("{} is {server}", shown(url)));
             terminal.line(&heading)?;
             if let Some(root) = info.root_aliases.first() {
@@ -53,9 +51,10 @@ pub(super) async fn tell(
             for (name, has, without) in all {
                 let (word, style) = if has { ("yes", GOOD) } else { ("no", FAIR) };
                 let word = terminal.painted(style, &format!("{word:<3}"));
-                let aside = match has {
-                    true => String::new(),
-                    false => terminal.painted(ASIDE, &format!("  {without}")),
+                let aside = if has {
+                    String::new()
+                } else {
+                    terminal.painted(ASIDE, &format!("  {without}"))
                 };
                 terminal.line(format!("{word}  {name:<12}{aside}").trim_end())?;
             }

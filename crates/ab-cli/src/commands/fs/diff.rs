@@ -229,10 +229,12 @@ fn word(change: &Change) -> (&'static str, Style) {
 /// What changed: a path below what is compared, or the two things themselves.
 fn name(change: &Change, (from, to): &(WsPath, WsPath)) -> String {
     let is_dir = |side: &Option<Side>| side.as_ref().is_none_or(|side| side.kind.is_dir());
-    match change.path.is_root() {
-        true => format!("{from} → {to}"),
-        false if is_dir(&change.from) && is_dir(&change.to) => format!("{}/", change.path),
-        false => change.path.to_string(),
+    if change.path.is_root() {
+        format!("{from} → {to}")
+    } else if is_dir(&change.from) && is_dir(&change.to) {
+        format!("{}/", change.path)
+    } else {
+        change.path.to_string()
     }
 }
 

@@ -268,9 +268,10 @@ impl<'a> Login<'a> {
             None => message,
         };
         let denied = DialError::denied(message);
-        match taken.is_empty() {
-            true => denied,
-            false => denied.with_hint(format!("it takes {}", taken.join(", "))),
+        if taken.is_empty() {
+            denied
+        } else {
+            denied.with_hint(format!("it takes {}", taken.join(", ")))
         }
     }
 }

@@ -68,10 +68,7 @@ impl<'a> Act<'a> {
     /// The server answered as no server should.
     pub(super) fn wrong(&self, how: &str) -> Error {
         let error = self.named(self.session.wrong(self.verb, how));
-        match steps::changed() {
-            true => error.with_effect(Effect::Unknown, None),
-            false => error,
-        }
+        if steps::changed() { error.with_effect(Effect::Unknown, None) } else { error }
     }
 
     pub(super) async fn ask(&self, request: &Request) -> Result<Reply> {

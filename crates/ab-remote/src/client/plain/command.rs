@@ -214,10 +214,7 @@ impl Begin {
 
 /// What is known of a command whose answer is missing.
 fn effect(asked: bool) -> Effect {
-    match asked {
-        true => Effect::Unknown,
-        false => Effect::NotApplied,
-    }
+    if asked { Effect::Unknown } else { Effect::NotApplied }
 }
 
 /// The command could not be asked for.

@@ -31,9 +31,10 @@ impl Plain {
             statvfs: version.has("statvfs@openssh.com", "2"),
         };
         let limits = async {
-            match version.has("limits@openssh.com", "1") {
-                true => data_limit(session).await,
-                false => Ok(LEAST_DATA),
+            if version.has("limits@openssh.com", "1") {
+                data_limit(session).await
+            } else {
+                Ok(LEAST_DATA)
             }
         };
         let root = root(session, settings.root.as_deref());

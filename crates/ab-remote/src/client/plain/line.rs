@@ -99,10 +99,7 @@ const TRAPPED: &str = "HUP INT QUIT ABRT ALRM PIPE TERM USR1 USR2";
 /// Both channels are marked, so that it is known when all of either was said.
 fn marker(scene: &Scene<'_>, sign: &str, value: &str, stderr: u8) -> String {
     let first = format!("printf '\\036WORD{sign}%s;' {value}; ");
-    match scene.terminal {
-        true => first,
-        false => format!("{first}printf '\\036WORD{sign};' >&{stderr}; "),
-    }
+    if scene.terminal { first } else { format!("{first}printf '\\036WORD{sign};' >&{stderr}; ") }
 }
 
 fn assembled(scene: &Scene<'_>, check: &str, run: &str, words: &[&str]) -> String {

@@ -150,9 +150,10 @@ impl Walk<'_> {
             let path = match child {
                 Ok(path) => path,
                 Err(error) => {
-                    let path = match directory.path.is_root() {
-                        true => text.into_owned(),
-                        false => format!("{}/{text}", directory.path),
+                    let path = if directory.path.is_root() {
+                        text.into_owned()
+                    } else {
+                        format!("{}/{text}", directory.path)
                     };
                     let error =
                         Error::on(Verb::List, &directory.path, error.kind(), error.message());
@@ -161,9 +162,10 @@ impl Walk<'_> {
                     continue;
                 }
             };
-            let real = match directory.real.is_empty() {
-                true => text.into_owned(),
-                false => format!("{}/{text}", directory.real),
+            let real = if directory.real.is_empty() {
+                text.into_owned()
+            } else {
+                format!("{}/{text}", directory.real)
             };
             let kind = kind(&attributes);
             let stat = match self.options.detail {

@@ -71,12 +71,11 @@ impl Markers {
 
     pub(super) fn hear(&mut self, bytes: Bytes) -> Vec<Event> {
         let mut events = Vec::new();
-        let mut left = match self.held.is_empty() {
-            true => bytes,
-            false => {
-                self.held.extend_from_slice(&bytes);
-                std::mem::take(&mut self.held).freeze()
-            }
+        let mut left = if self.held.is_empty() {
+            bytes
+        } else {
+            self.held.extend_from_slice(&bytes);
+            std::mem::take(&mut self.held).freeze()
         };
         while !left.is_empty() {
             let (at, whole) = find(&left, &self.key);
@@ -110,12 +109,11 @@ impl Markers {
         if bytes.is_empty() {
             return;
         }
-        match self.began {
-            true => events.push(Event::Bytes(bytes)),
-            false => {
-                let room = NOISE.saturating_sub(self.noise.len());
-                self.noise.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
+        if self.began {
+            events.push(Event::Bytes(bytes));
+        } else {
+            let room = NOISE.saturating_sub(self.noise.len());
+            self.noise.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
     }
 

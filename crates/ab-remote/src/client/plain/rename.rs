@@ -176,9 +176,10 @@ impl Act<'_> {
         match (options.overwrite, source, there) {
             (Overwrite::Refuse, _, _) => Err(self.exists()),
             (Overwrite::Replace, FileKind::Dir, FileKind::Dir) => {
-                match self.names(self.plain.at(&place.real).into()).await?.is_empty() {
-                    true => Ok(()),
-                    false => Err(self.error(Kind::NotEmpty, "the directory is not empty")),
+                if self.names(self.plain.at(&place.real).into()).await?.is_empty() {
+                    Ok(())
+                } else {
+                    Err(self.error(Kind::NotEmpty, "the directory is not empty"))
                 }
             }
             (Overwrite::Replace, FileKind::Dir, _) => Err(self.not_a_directory()),

@@ -243,13 +243,12 @@ impl Act<'_> {
         let target = self.link_text(self.plain.at(&trail.names.join("/"))).await?;
         trail.names.pop();
         trail.found = None;
-        let inside = match target.starts_with('/') {
-            false => target.as_str(),
-            true => {
-                let fence = trail.names[..trail.base].join("/");
-                trail.names.truncate(trail.base);
-                self.plain.inside(&target, &fence).ok_or_else(|| self.escape())?
-            }
+        let inside = if target.starts_with('/') {
+            let fence = trail.names[..trail.base].join("/");
+            trail.names.truncate(trail.base);
+            self.plain.inside(&target, &fence).ok_or_else(|| self.escape())?
+        } else {
+            target.as_str()
         };
         for name in names(inside).collect::<Vec<_>>().into_iter().rev() {
             ahead.push_front(name);
@@ -269,9 +268,12 @@ impl super::Plain {
     pub(super) fn inside<'t>(&self, text: &'t str, real: &str) -> Option<&'t str> {
         let roots = std::iter::once(self.root.as_str()).chain(self.alias.as_deref());
         let mut below = roots.filter_map(|root| beneath(text, root));
-        below.find_map(|rest| match real.is_empty() {
-            true => Some(rest),
-            false => beneath(&text[text.len() - rest.len()..], &format!("/{real}")),
+        below.find_map(|rest| {
+            if real.is_empty() {
+                Some(rest)
+            } else {
+                beneath(&text[text.len() - rest.len()..], &format!("/{real}"))
+            }
         })
     }
 }

@@ -169,10 +169,7 @@ impl Shelf {
                     let body = body.lock().unwrap();
                     let start = body.len().min(usize::try_from(offset).unwrap());
                     let end = body.len().min(start + length as usize);
-                    match start == end {
-                        true => status(END),
-                        false => (103, string(&body[start..end])),
-                    }
+                    if start == end { status(END) } else { (103, string(&body[start..end])) }
                 }
                 Handle::Dir(_) => status(FAILURE),
             },

@@ -221,10 +221,7 @@ impl Tree {
 
 impl Handle {
     fn check_writes(&self) -> Outcome<()> {
-        match self.access.writes() {
-            true => Ok(()),
-            false => Err(self.place.refuse(Kind::PermissionDenied)),
-        }
+        if self.access.writes() { Ok(()) } else { Err(self.place.refuse(Kind::PermissionDenied)) }
     }
 }
 

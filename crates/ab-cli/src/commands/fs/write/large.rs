@@ -86,10 +86,7 @@ async fn placed(
     (path, beside): (&str, &str),
     signals: &mut Signals,
 ) -> Result<(), (Unfinished, Effect)> {
-    let overwrite = match command.create_new {
-        true => Overwrite::Refuse,
-        false => Overwrite::Replace,
-    };
+    let overwrite = if command.create_new { Overwrite::Refuse } else { Overwrite::Replace };
     tokio::select! {
         placed = backend.rename_with(beside, path, RenameOptions { overwrite }) => match placed {
             Ok(_) => Ok(()),
@@ -159,9 +156,10 @@ impl Unfinished {
         let own = error.hint().or_else(|| hint::for_kind(error.kind())).map(str::to_owned);
         let words: Vec<String> = [Some(became), own, left].into_iter().flatten().collect();
         // What was written beside is no business of whoever named the file.
-        let error = match error.path().is_some() || error.kind() == Kind::Disconnected {
-            true => error.with_verb(Verb::Write).with_path(path),
-            false => error,
+        let error = if error.path().is_some() || error.kind() == Kind::Disconnected {
+            error.with_verb(Verb::Write).with_path(path)
+        } else {
+            error
         };
         Failure::Call(error.with_effect(effect, None).with_hint(words.join("; ")))
     }
@@ -248,9 +246,8 @@ async fn fill(
     let mut under_way = FuturesUnordered::new();
     let mut offset = 0;
     loop {
-        let block = match begun.is_empty() {
-            false => Some(begun.split_to(begun.len().min(PIECE))),
-            true => loop {
+        let block = if begun.is_empty() {
+            loop {
                 // What is on its way goes on while nothing comes.
                 tokio::select! {
                     block = blocks.next() => break block?,
@@ -258,7 +255,9 @@ async fn fill(
                         progress.advance(written?);
                     }
                 }
-            },
+            }
+        } else {
+            Some(begun.split_to(begun.len().min(PIECE)))
         };
         let Some(block) = block else { break };
         let length = block.len() as u64;

@@ -225,9 +225,10 @@ async fn speak(
                     () = no_more.notified() => break,
                 }
             }
-            match input.terminal {
-                true => drop(half.say(Bytes::from_static(END_OF_INPUT)).await),
-                false => half.end_of_input().await,
+            if input.terminal {
+                let _ = half.say(Bytes::from_static(END_OF_INPUT)).await;
+            } else {
+                half.end_of_input().await;
             }
             // What is said after the end is for nobody.
             while pieces.recv().await.is_some() {}
@@ -243,5 +244,5 @@ async fn speak(
         }
     };
     tokio::join!(feeding, steering);
-    std::future::pending().await
+    std::future::pending().await;
 }
