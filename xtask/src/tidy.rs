@@ -3,6 +3,8 @@
 //! A rule is a pure function from text or data to problems. Each rule has a module, a good and a
 //! bad example, and one test that runs it on the files of this repository.
 
+mod acts;
+mod allowed;
 mod behaviour;
 mod code;
 mod conformance;
@@ -12,6 +14,7 @@ mod integration_tests;
 mod links;
 mod local_driver;
 mod names;
+mod paths;
 mod problem;
 mod sources;
 mod suite;

@@ -143,7 +143,7 @@ pub fn probe(surroundings: &Probe) -> Vec<Facility> {
     let waiting: Vec<_> = Name::ALL
         .into_iter()
         .map(|name| {
-            let (sender, receiver) = mpsc::channel();
+            let (sender, receiver) = mpsc::sync_channel(1);
             let surroundings = surroundings.clone();
             // Each on a thread of its own, since some probes restrict the thread they run on.
             let started =

@@ -75,8 +75,8 @@ impl Lanes {
 impl Lane {
     fn open() -> io::Result<Lane> {
         let (closed, mut closing) = watch::channel(false);
-        let (ends, ended) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
+        let (ends, ended) = mpsc::sync_channel(1);
+        let (tell, told) = mpsc::sync_channel(1);
         let serve = move || {
             let _ends = ends;
             // Made where it is dropped: that may wait, which a caller's thread must not.

@@ -63,7 +63,7 @@ impl Programs {
 
     fn ended(&self, child: Child) -> Result<Output, Complaint> {
         let group = Pid::from_child(&child);
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         let waiter = thread::spawn(move || {
             // The receiver waits until this arrives.
             let _ = sender.send(child.wait_with_output());
