@@ -244,5 +244,5 @@ async fn speak(
         }
     };
     tokio::join!(feeding, steering);
-    std::future::pending().await;
+    std::future::pending().await
 }
