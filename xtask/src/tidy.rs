@@ -19,3 +19,4 @@ mod problem;
 mod sources;
 mod suite;
 mod tree;
+mod type_names;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
 use crate::bounds::REMEMBERED_TOOL_CALLS;
-use crate::update::Content;
+use crate::update::UpdateContent;
 
 /// How long the lines of one diff may be compared; after that the counts are approximate.
 const DIFF_TIME: Duration = Duration::from_millis(200);
@@ -124,7 +124,7 @@ impl ToolStatus {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolContent {
-    Content(Content),
+    Content(UpdateContent),
     Diff(FileDiff),
     /// A terminal of the client, or a kind that this client does not know.
     Other(Value),
@@ -195,7 +195,7 @@ impl ToolCallChange {
 impl ToolContent {
     fn parse(value: &Value) -> ToolContent {
         let known = match value["type"].as_str() {
-            Some("content") => Content::parse(&value["content"]).map(ToolContent::Content),
+            Some("content") => UpdateContent::parse(&value["content"]).map(ToolContent::Content),
             Some("diff") => FileDiff::parse(value).map(ToolContent::Diff),
             _ => None,
         };
@@ -285,7 +285,7 @@ impl ToolCall {
 impl ToolContent {
     fn text(&self) -> Option<&str> {
         match self {
-            ToolContent::Content(Content::Text(text)) => Some(text),
+            ToolContent::Content(UpdateContent::Text(text)) => Some(text),
             ToolContent::Content(_) | ToolContent::Diff(_) | ToolContent::Other(_) => None,
         }
     }

@@ -29,13 +29,13 @@ pub enum Update {
 /// A piece of a message. Pieces with the same message id belong to one message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
-    pub content: Content,
+    pub content: UpdateContent,
     pub message_id: Option<String>,
 }
 
 /// What a message or a tool call holds.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
+pub enum UpdateContent {
     Text(String),
     /// A link to a resource.
     Link {
@@ -111,33 +111,33 @@ impl Update {
 
 impl Chunk {
     fn parse(body: &Value) -> Option<Chunk> {
-        let content = Content::parse(&body["content"])?;
+        let content = UpdateContent::parse(&body["content"])?;
         Some(Chunk { content, message_id: body["messageId"].as_str().map(str::to_owned) })
     }
 
     /// The text, or `None` for content of another kind.
     pub fn text(&self) -> Option<&str> {
         match &self.content {
-            Content::Text(text) => Some(text),
-            Content::Link { .. } | Content::Other { .. } => None,
+            UpdateContent::Text(text) => Some(text),
+            UpdateContent::Link { .. } | UpdateContent::Other { .. } => None,
         }
     }
 }
 
-impl Content {
-    pub(crate) fn parse(value: &Value) -> Option<Content> {
+impl UpdateContent {
+    pub(crate) fn parse(value: &Value) -> Option<UpdateContent> {
         // Some agents send a bare string.
         if let Some(text) = value.as_str() {
-            return Some(Content::Text(text.to_owned()));
+            return Some(UpdateContent::Text(text.to_owned()));
         }
         let kind = value["type"].as_str()?;
         Some(match kind {
-            "text" => Content::Text(value["text"].as_str()?.to_owned()),
+            "text" => UpdateContent::Text(value["text"].as_str()?.to_owned()),
             "resource_link" => {
                 let uri = value["uri"].as_str()?.to_owned();
-                Content::Link { name: value["name"].as_str().unwrap_or(&uri).to_owned(), uri }
+                UpdateContent::Link { name: value["name"].as_str().unwrap_or(&uri).to_owned(), uri }
             }
-            _ => Content::Other { kind: kind.to_owned(), body: value.clone() },
+            _ => UpdateContent::Other { kind: kind.to_owned(), body: value.clone() },
         })
     }
 }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn text(text: &str) -> Chunk {
-        Chunk { content: Content::Text(text.to_owned()), message_id: None }
+        Chunk { content: UpdateContent::Text(text.to_owned()), message_id: None }
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         let image = json!({ "type": "image", "data": "x", "mimeType": "image/png" });
         let body =
             json!({ "sessionUpdate": "agent_message_chunk", "content": image, "messageId": "m" });
-        let content = Content::Other { kind: "image".into(), body: image };
+        let content = UpdateContent::Other { kind: "image".into(), body: image };
         check(body, Update::Message(Chunk { content, message_id: Some("m".into()) }));
     }
 

@@ -1,6 +1,6 @@
 //! What to do next, for errors that do not say so themselves.
 
-use ab_core::{Effect, Error, Kind};
+use ab_core::{CallEffect, Error, Kind};
 
 /// `error` with a hint, its own or ours.
 pub(crate) fn added(error: &Error) -> Error {
@@ -12,11 +12,11 @@ pub(crate) fn added(error: &Error) -> Error {
 }
 
 /// What became of a call whose answer was lost.
-fn for_effect(effect: Effect) -> &'static str {
+fn for_effect(effect: CallEffect) -> &'static str {
     match effect {
-        Effect::Applied => "it was done all the same",
-        Effect::NotApplied => "nothing was changed: try again",
-        Effect::Unknown => "it may have been done or not: look before trying again",
+        CallEffect::Applied => "it was done all the same",
+        CallEffect::NotApplied => "nothing was changed: try again",
+        CallEffect::Unknown => "it may have been done or not: look before trying again",
     }
 }
 

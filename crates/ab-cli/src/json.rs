@@ -3,9 +3,9 @@
 use std::time::SystemTime;
 
 use ab_core::effective::EffectivePolicy;
-use ab_core::metadata::Problem;
+use ab_core::metadata::WalkProblem;
 use ab_core::search::{Found, LeftOut, LineRole, Match};
-use ab_core::{ApprovalId, Effect, Entry, Error, Listing, Stat, Ticket};
+use ab_core::{ApprovalId, CallEffect, Entry, Error, Listing, Stat, Ticket};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ pub(crate) fn error(error: &Error) -> Value {
         "message": error.to_string(),
         "path": error.path(),
         "hint": error.hint(),
-        "effect": error.effect().map(Effect::as_str),
+        "effect": error.effect().map(CallEffect::as_str),
         "ticket": error.ticket().map(Ticket::as_str),
         "approval": error.approval().map(ApprovalId::as_str),
     })
@@ -24,7 +24,7 @@ pub(crate) fn error(error: &Error) -> Value {
 
 /// What is in force for commands.
 pub(crate) fn effective(policy: &EffectivePolicy) -> Value {
-    json!(ab_server::EffectivePolicy::from(policy))
+    json!(ab_server::EffectivePolicyBody::from(policy))
 }
 
 /// A path and what is known about it.
@@ -61,7 +61,7 @@ pub(crate) fn left_out(left_out: LeftOut) -> Value {
     json!({ "directories": left_out.directories, "files": left_out.files })
 }
 
-pub(crate) fn problems(problems: &[Problem]) -> Value {
+pub(crate) fn problems(problems: &[WalkProblem]) -> Value {
     problems.iter().map(problem).collect()
 }
 
@@ -113,7 +113,7 @@ fn matched(found: &Match) -> Value {
     }
 }
 
-fn problem(problem: &Problem) -> Value {
+fn problem(problem: &WalkProblem) -> Value {
     json!({ "path": problem.path, "error": error(&problem.error) })
 }
 
@@ -156,7 +156,7 @@ mod tests {
                 "approval": null,
             })
         );
-        let unsure = error(&bare.clone().with_effect(Effect::Unknown, Some(Ticket::new("t"))));
+        let unsure = error(&bare.clone().with_effect(CallEffect::Unknown, Some(Ticket::new("t"))));
         assert_eq!((&unsure["effect"], &unsure["ticket"]), (&json!("unknown"), &json!("t")));
         let full = error(&bare.with_path("a b").with_hint("use '.'"));
         assert_eq!((&full["path"], &full["hint"]), (&json!("a b"), &json!("use '.'")));

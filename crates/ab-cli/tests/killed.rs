@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ab_core::options::{Overwrite, RenameOptions};
 use ab_core::process::Command as Line;
-use agent_backend::remote::{Effect, Reconnection};
+use agent_backend::remote::{CallEffect, Reconnection};
 use agent_backend::{
     Backend, Edit, EditOptions, Error, ExecOptions, Kind, RemoteConfig, Retry, Status,
 };
@@ -87,18 +87,18 @@ impl Writer {
     }
 
     /// What became of a call, as far as anybody says.
-    async fn told<T>(&self, which: usize, answer: Result<T, Error>) -> Effect {
+    async fn told<T>(&self, which: usize, answer: Result<T, Error>) -> CallEffect {
         let error = match answer {
             Ok(_) => {
                 self.seen.done[which].fetch_add(1, Ordering::SeqCst);
-                return Effect::Applied;
+                return CallEffect::Applied;
             }
             Err(error) => error,
         };
         self.seen.lost.fetch_add(1, Ordering::SeqCst);
         assert!(is_interrupted(&error), "{error}");
-        let (Some(Effect::Unknown), Some(ticket)) = (error.effect(), error.ticket()) else {
-            return error.effect().unwrap_or(Effect::NotApplied);
+        let (Some(CallEffect::Unknown), Some(ticket)) = (error.effect(), error.ticket()) else {
+            return error.effect().unwrap_or(CallEffect::NotApplied);
         };
         loop {
             // Who is asked may be killed as well, and then the next one is.
@@ -110,11 +110,11 @@ impl Writer {
     }
 
     /// Whether it was done, where it is `before` or `after` that is there now.
-    fn was_done(&self, effect: Effect, now: &State, before: &State, after: &State) -> bool {
+    fn was_done(&self, effect: CallEffect, now: &State, before: &State, after: &State) -> bool {
         match effect {
-            Effect::Applied => assert_eq!(now, after, "said to be applied"),
-            Effect::NotApplied => assert_eq!(now, before, "said not to be applied"),
-            Effect::Unknown => assert!(now == before || now == after, "{now:?}"),
+            CallEffect::Applied => assert_eq!(now, after, "said to be applied"),
+            CallEffect::NotApplied => assert_eq!(now, before, "said not to be applied"),
+            CallEffect::Unknown => assert!(now == before || now == after, "{now:?}"),
         }
         now == after
     }

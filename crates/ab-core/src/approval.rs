@@ -65,7 +65,7 @@ impl fmt::Display for ApprovalId {
 
 /// The rule that asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct AskingRule {
     pub rule: String,
     pub reason: String,
     /// What the caller could do instead.
@@ -113,14 +113,14 @@ pub struct Asked {
     /// The call that waits for the answer. A repeated call has another id and the same digest.
     pub id: CallId,
     pub principal: Principal,
-    pub origin: Origin,
+    pub origin: AskingRule,
     pub call: AskedCall,
     /// Of the principal and the call. The same question has the same digest in every process.
     pub digest: Digest,
 }
 
 impl Asked {
-    pub fn new(call: &Call<'_>, origin: Origin) -> Self {
+    pub fn new(call: &Call<'_>, origin: AskingRule) -> Self {
         let principal = call.actor.principal().clone();
         let asked = AskedCall::of(call);
         let digest = Digest::of(&principal, &asked);

@@ -35,7 +35,7 @@ use crate::recipe::Recipe;
 use crate::search::{Found, Query};
 use crate::stack::Stack;
 use crate::status::{Status, StatusChange, Subscription};
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT, Said};
 pub use narrow::Narrow;
@@ -295,7 +295,7 @@ impl Backend {
 
     /// Whether a call that failed with a [ticket](Error::ticket) took effect. Asks over a new
     /// connection where there is none.
-    pub async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    pub async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         self.life.check(Verb::Connect)?;
         self.driver().outcome(ticket).await
     }

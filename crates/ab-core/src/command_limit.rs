@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::call::{Call, Outcome, Verb};
-use crate::effective::Control;
+use crate::effective::EffectiveControl;
 use crate::error::{Code, Error, Kind, Result};
-use crate::guard::{Entry, Guard, Refusal};
+use crate::guard::{Admission, Guard, Refusal};
 
 /// A guard that refuses commands while too many run. Detached ones count until they end.
 #[derive(Debug)]
@@ -44,10 +44,10 @@ pub fn too_many(most: usize, owner: &str, command: &str) -> Error {
 }
 
 impl Guard for CommandLimit {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
         match call.verb {
-            Verb::Exec => Entry::Ready(self.start(call)),
-            _ => Entry::PASS,
+            Verb::Exec => Admission::Ready(self.start(call)),
+            _ => Admission::PASS,
         }
     }
 
@@ -57,7 +57,7 @@ impl Guard for CommandLimit {
 
     fn refused(&self, _refusal: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<Control> {
+    fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
@@ -81,8 +81,8 @@ mod tests {
         let actor = Actor::default();
         let exec = Call { command: Some("make"), ..Call::new(&actor, Verb::Exec) };
         let enters = |call: &Call<'_>| match limit.enter(call) {
-            Entry::Ready(answer) => answer,
-            Entry::Waits(_) => panic!("it never waits"),
+            Admission::Ready(answer) => answer,
+            Admission::Waits(_) => panic!("it never waits"),
         };
         assert!(enters(&exec).is_ok() && enters(&exec).is_ok());
         let refused = enters(&exec).unwrap_err();

@@ -21,7 +21,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 /// Holds a workspace. Implementors write this; everyone else holds a [`Backend`](crate::Backend).
 ///
@@ -312,7 +312,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `status::tickets_of_others_are_unknown`: nobody knows of a call that was made elsewhere
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect>;
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect>;
 
     /// Ends it: the status is `Destroyed` and nothing works any more. Never fails twice.
     ///

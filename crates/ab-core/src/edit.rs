@@ -95,7 +95,7 @@ pub struct Applied {
 
 /// Why no edit was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct EditProblem {
     /// Which edit could not be made, counted from 1; zero when there was none.
     pub edit: usize,
     /// How many edits were asked for.
@@ -106,7 +106,7 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-impl Problem {
+impl EditProblem {
     fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { edit: 1, of: 1, kind, message: message.into(), hint: None }
     }
@@ -139,15 +139,15 @@ impl Problem {
 ///
 /// The result may not outgrow what one read returns, since a few edits of the kind "two for each
 /// one" would otherwise eat all memory.
-pub fn apply(text: &str, edits: &[Edit]) -> Result<Applied, Problem> {
+pub fn apply(text: &str, edits: &[Edit]) -> Result<Applied, EditProblem> {
     let limit = usize::try_from(DEFAULT_READ_LIMIT).unwrap_or(usize::MAX);
     apply_within(limit.max(text.len()), text, edits)
 }
 
-fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<Applied, Problem> {
+fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<Applied, EditProblem> {
     if edits.is_empty() {
-        let problem = Problem::new(Kind::Invalid, "there is no edit to make");
-        return Err(Problem { edit: 0, of: 0, ..problem });
+        let problem = EditProblem::new(Kind::Invalid, "there is no edit to make");
+        return Err(EditProblem { edit: 0, of: 0, ..problem });
     }
     for (index, edit) in edits.iter().enumerate() {
         check(edit).map_err(|problem| problem.numbered(index, edits.len()))?;
@@ -164,8 +164,8 @@ fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<Applied, Pro
 }
 
 /// Refuses what makes no sense on any text.
-fn check(edit: &Edit) -> Result<(), Problem> {
-    let invalid = |message: &str| Problem::new(Kind::Invalid, message);
+fn check(edit: &Edit) -> Result<(), EditProblem> {
+    let invalid = |message: &str| EditProblem::new(Kind::Invalid, message);
     if edit.old.is_empty() {
         return Err(invalid("the text to replace is empty")
             .with_hint("give the text to replace; to fill an empty file, write it"));
@@ -181,7 +181,7 @@ fn check(edit: &Edit) -> Result<(), Problem> {
     Ok(())
 }
 
-fn replace(text: &str, edit: &Edit, limit: usize) -> Result<Applied, Problem> {
+fn replace(text: &str, edit: &Edit, limit: usize) -> Result<Applied, EditProblem> {
     let finder = Finder::new(text, &edit.old);
     let Some(first) = finder.spans().next() else {
         return Err(no_match(text, edit));
@@ -221,16 +221,16 @@ fn fitted<'n>(new: &'n str, text: &str) -> Cow<'n, str> {
     }
 }
 
-fn no_match(text: &str, edit: &Edit) -> Problem {
+fn no_match(text: &str, edit: &Edit) -> EditProblem {
     let message = format!("the text to replace is not there: {}", quote(&edit.old));
-    Problem::new(Kind::NoMatch, message).with_hint(hint::near_miss(text, edit))
+    EditProblem::new(Kind::NoMatch, message).with_hint(hint::near_miss(text, edit))
 }
 
-fn too_large(limit: usize) -> Problem {
-    Problem::new(Kind::TooLarge, format!("the result would be larger than {limit} bytes"))
+fn too_large(limit: usize) -> EditProblem {
+    EditProblem::new(Kind::TooLarge, format!("the result would be larger than {limit} bytes"))
 }
 
-fn ambiguous(text: &str, finder: &Finder<'_>) -> Problem {
+fn ambiguous(text: &str, finder: &Finder<'_>) -> EditProblem {
     let mut count = 0;
     let mut lines: Vec<usize> = Vec::new();
     let mut more = false;
@@ -249,7 +249,7 @@ fn ambiguous(text: &str, finder: &Finder<'_>) -> Problem {
     }
     let first = if more { "first " } else { "" };
     let message = format!("the text to replace is found {count} times, {first}{}", at(&lines));
-    Problem::new(Kind::Ambiguous, message)
+    EditProblem::new(Kind::Ambiguous, message)
         .with_hint("add lines around it until it fits one place only, or replace all of them")
 }
 

@@ -87,11 +87,11 @@ impl fmt::Display for Network {
 pub struct EffectivePolicy {
     /// Absent when the driver runs no commands.
     pub isolation: Option<Isolation>,
-    pub controls: Vec<Control>,
+    pub controls: Vec<EffectiveControl>,
 }
 
 impl EffectivePolicy {
-    pub fn control(&self, subject: Subject) -> Option<&Control> {
+    pub fn control(&self, subject: Subject) -> Option<&EffectiveControl> {
         self.controls.iter().find(|control| control.subject == subject)
     }
 }
@@ -238,7 +238,7 @@ impl Strength {
 
 /// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Control {
+pub struct EffectiveControl {
     pub subject: Subject,
     pub asked: String,
     pub in_force: String,
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     fn policy(controls: &[(Subject, Strength)]) -> EffectivePolicy {
-        let control = |(subject, strength): &(Subject, Strength)| Control {
+        let control = |(subject, strength): &(Subject, Strength)| EffectiveControl {
             subject: *subject,
             asked: String::new(),
             in_force: String::new(),

@@ -29,25 +29,25 @@ pub enum CodeVariables {
 
 /// Which names an entry of [`CODE_VARIABLES`] covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Names {
+pub enum VariableNames {
     Exactly(&'static str),
     BeginningWith(&'static str),
 }
 
-impl Names {
+impl VariableNames {
     fn cover(self, name: &str) -> bool {
         match self {
-            Names::Exactly(exact) => name == exact,
-            Names::BeginningWith(prefix) => name.starts_with(prefix),
+            VariableNames::Exactly(exact) => name == exact,
+            VariableNames::BeginningWith(prefix) => name.starts_with(prefix),
         }
     }
 }
 
-impl fmt::Display for Names {
+impl fmt::Display for VariableNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Names::Exactly(exact) => f.write_str(exact),
-            Names::BeginningWith(prefix) => write!(f, "{prefix}*"),
+            VariableNames::Exactly(exact) => f.write_str(exact),
+            VariableNames::BeginningWith(prefix) => write!(f, "{prefix}*"),
         }
     }
 }
@@ -55,7 +55,7 @@ impl fmt::Display for Names {
 /// Variables that load code or name programs, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeVariable {
-    pub names: Names,
+    pub names: VariableNames,
     /// Reads on after "because it".
     pub reason: &'static str,
     harmless: Harmless,
@@ -69,22 +69,22 @@ enum Harmless {
     When(fn(&str) -> bool),
 }
 
-const fn variable(names: Names, reason: &'static str) -> CodeVariable {
+const fn variable(names: VariableNames, reason: &'static str) -> CodeVariable {
     CodeVariable { names, reason, harmless: Harmless::Never }
 }
 
 const fn exactly(name: &'static str, reason: &'static str) -> CodeVariable {
-    variable(Names::Exactly(name), reason)
+    variable(VariableNames::Exactly(name), reason)
 }
 
 const fn beginning_with(prefix: &'static str, reason: &'static str) -> CodeVariable {
-    variable(Names::BeginningWith(prefix), reason)
+    variable(VariableNames::BeginningWith(prefix), reason)
 }
 
 /// Agents turn pagers and editors off all the time, and those values run nothing of their choice.
 const fn program(name: &'static str) -> CodeVariable {
     CodeVariable {
-        names: Names::Exactly(name),
+        names: VariableNames::Exactly(name),
         reason: NAMES_PROGRAM,
         harmless: Harmless::When(|value| matches!(value, "" | "cat" | "true" | ":")),
     }

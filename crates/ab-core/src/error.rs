@@ -13,7 +13,7 @@ use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::path::WsPath;
 use crate::process::Exit;
-use crate::ticket::{Effect, Retry, Ticket};
+use crate::ticket::{CallEffect, Retry, Ticket};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -228,7 +228,7 @@ struct Parts {
     exit: Option<Exit>,
     output: Option<Box<ExecOutput>>,
     approval: Option<ApprovalId>,
-    fate: Option<(Effect, Option<Ticket>)>,
+    fate: Option<(CallEffect, Option<Ticket>)>,
     passing: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -340,7 +340,7 @@ impl Error {
     }
 
     /// The answer to the call was lost: what is known of its effect, and what to ask by for more.
-    pub fn with_effect(mut self, effect: Effect, ticket: Option<Ticket>) -> Self {
+    pub fn with_effect(mut self, effect: CallEffect, ticket: Option<Ticket>) -> Self {
         self.0.fate = Some((effect, ticket));
         self
     }
@@ -395,7 +395,7 @@ impl Error {
     }
 
     /// Whether the call took effect, where its answer was lost with the connection.
-    pub fn effect(&self) -> Option<Effect> {
+    pub fn effect(&self) -> Option<CallEffect> {
         Some(self.0.fate.as_ref()?.0)
     }
 
@@ -409,9 +409,9 @@ impl Error {
     pub fn retry(&self) -> Retry {
         let interrupted = matches!(self.0.kind, Kind::Timeout | Kind::Disconnected);
         match &self.0.fate {
-            Some((Effect::Applied, _) | (Effect::Unknown, None)) => Retry::Never,
-            Some((Effect::Unknown, Some(ticket))) => Retry::AskFirst(ticket.clone()),
-            Some((Effect::NotApplied, _)) if interrupted => Retry::Safe,
+            Some((CallEffect::Applied, _) | (CallEffect::Unknown, None)) => Retry::Never,
+            Some((CallEffect::Unknown, Some(ticket))) => Retry::AskFirst(ticket.clone()),
+            Some((CallEffect::NotApplied, _)) if interrupted => Retry::Safe,
             _ if self.0.passing || self.0.kind == Kind::Conflict => Retry::Safe,
             None if interrupted && !self.0.verb.is_some_and(Verb::modifies) => Retry::Safe,
             _ => Retry::Never,
@@ -536,10 +536,13 @@ mod tests {
         let ticket = Ticket::new("t");
         for (error, expect) in [
             (lost(), Retry::Never),
-            (lost().with_effect(Effect::Applied, None), Retry::Never),
-            (lost().with_effect(Effect::NotApplied, None), Retry::Safe),
-            (lost().with_effect(Effect::Unknown, None), Retry::Never),
-            (lost().with_effect(Effect::Unknown, Some(ticket.clone())), Retry::AskFirst(ticket)),
+            (lost().with_effect(CallEffect::Applied, None), Retry::Never),
+            (lost().with_effect(CallEffect::NotApplied, None), Retry::Safe),
+            (lost().with_effect(CallEffect::Unknown, None), Retry::Never),
+            (
+                lost().with_effect(CallEffect::Unknown, Some(ticket.clone())),
+                Retry::AskFirst(ticket),
+            ),
             (error(Kind::Disconnected, Verb::Read), Retry::Safe),
             (error(Kind::Timeout, Verb::Exec), Retry::Never),
             (error(Kind::Timeout, Verb::Connect), Retry::Safe),

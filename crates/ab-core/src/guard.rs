@@ -6,14 +6,14 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::call::{Actor, Call, Outcome, Verb};
-use crate::effective::Control;
+use crate::effective::EffectiveControl;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
 
 /// Stands before and after every call on a backend.
 pub trait Guard: fmt::Debug + Send + Sync {
     /// Before the call. A guard that knows its answer gives it without a future.
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a>;
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a>;
 
     /// A file opened by `call` is about to be `size` bytes long.
     fn grow(&self, call: &Call<'_>, size: u64) -> Result<()>;
@@ -22,7 +22,7 @@ pub trait Guard: fmt::Debug + Send + Sync {
     fn refused(&self, refusal: &Refusal<'_>);
 
     /// What this guard sees to, for [`EffectivePolicy`](crate::EffectivePolicy).
-    fn controls(&self) -> Option<Control>;
+    fn controls(&self) -> Option<EffectiveControl>;
 
     /// After the call: exactly once for each `enter` that let it pass, whether the call went
     /// through, failed, was refused by a later guard, or its caller went away.
@@ -40,21 +40,21 @@ pub struct Refusal<'a> {
 }
 
 /// A guard's answer.
-pub enum Entry<'a> {
+pub enum Admission<'a> {
     Ready(Result<()>),
     Waits(BoxFuture<'a, Result<()>>),
 }
 
-impl Entry<'_> {
+impl Admission<'_> {
     /// Let the call pass.
-    pub const PASS: Entry<'static> = Entry::Ready(Ok(()));
+    pub const PASS: Admission<'static> = Admission::Ready(Ok(()));
 }
 
-impl fmt::Debug for Entry<'_> {
+impl fmt::Debug for Admission<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Entry::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
-            Entry::Waits(_) => f.write_str("Waits"),
+            Admission::Ready(result) => f.debug_tuple("Ready").field(result).finish(),
+            Admission::Waits(_) => f.write_str("Waits"),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::call::{Actor, Call, End, Outcome, Verb};
 use crate::driver::{Driver, File, Info};
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
-use crate::guard::{Entry, Guard};
+use crate::guard::{Admission, Guard};
 use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, Placement, Reach, ReadOptions, RemoveOptions,
@@ -26,7 +26,7 @@ use crate::path::WsPath;
 use crate::process::{ExecRequest, Exit, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 #[derive(Debug)]
 pub(crate) struct Guarded {
@@ -48,8 +48,8 @@ impl Guarded {
         let mut passage = Passage { guards: &self.guards, call, ledger: Ledger::new() };
         for guard in self.guards.iter() {
             let answer = match guard.enter(call) {
-                Entry::Ready(answer) => answer,
-                Entry::Waits(future) => future.await,
+                Admission::Ready(answer) => answer,
+                Admission::Waits(future) => future.await,
             };
             if let Err(error) = answer {
                 passage.finish(End::Failed(&error), 0);
@@ -384,7 +384,7 @@ impl Driver for Guarded {
         self.inner.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         self.inner.outcome(ticket).await
     }
 

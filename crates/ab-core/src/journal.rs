@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::call::{Call, End, Outcome, Verb};
-use crate::effective::Control;
+use crate::effective::EffectiveControl;
 use crate::error::{Code, Kind, Result};
-use crate::guard::{Entry, Guard, Refusal};
+use crate::guard::{Admission, Guard, Refusal};
 use crate::path::MAX_PATH_BYTES;
 
 /// Entries that a [`MemoryWriter`] keeps; the oldest fall out.
@@ -24,7 +24,7 @@ pub enum Mode {
 
 /// What is written of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct JournalRecord {
     pub at: SystemTime,
     pub verb: Verb,
     pub actor: String,
@@ -54,7 +54,7 @@ pub struct Failure {
 
 /// Takes records somewhere. Called on the path of the call: it must not block for long.
 pub trait Writer: fmt::Debug + Send + Sync {
-    fn write(&self, record: &Record);
+    fn write(&self, record: &JournalRecord);
 }
 
 /// The guard that writes.
@@ -87,8 +87,8 @@ impl Journal {
 }
 
 impl Guard for Journal {
-    fn enter<'a>(&'a self, _: &'a Call<'a>) -> Entry<'a> {
-        Entry::PASS
+    fn enter<'a>(&'a self, _: &'a Call<'a>) -> Admission<'a> {
+        Admission::PASS
     }
 
     fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
@@ -98,7 +98,7 @@ impl Guard for Journal {
     /// An attempt to leave the workspace is on record in every mode, whatever the verb.
     fn refused(&self, refusal: &Refusal<'_>) {
         let Refusal { actor, verb, error, .. } = refusal;
-        self.writer.write(&Record {
+        self.writer.write(&JournalRecord {
             at: SystemTime::now(),
             verb: *verb,
             actor: actor.to_string(),
@@ -119,7 +119,7 @@ impl Guard for Journal {
         });
     }
 
-    fn controls(&self) -> Option<Control> {
+    fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
@@ -134,7 +134,7 @@ impl Guard for Journal {
             }
             End::Cancelled => Some(Failure { code: None, message: "cancelled".to_owned() }),
         };
-        self.writer.write(&Record {
+        self.writer.write(&JournalRecord {
             at: SystemTime::now() - outcome.duration,
             verb: call.verb,
             actor: call.actor.to_string(),
@@ -160,11 +160,11 @@ fn said(tail: Option<&String>) -> Option<String> {
 /// Keeps the last [`MEMORY_ENTRIES`] records, for tests and for showing them to people.
 #[derive(Debug, Default)]
 pub struct MemoryWriter {
-    records: Mutex<std::collections::VecDeque<Record>>,
+    records: Mutex<std::collections::VecDeque<JournalRecord>>,
 }
 
 impl MemoryWriter {
-    pub fn records(&self) -> Vec<Record> {
+    pub fn records(&self) -> Vec<JournalRecord> {
         self.lock().iter().cloned().collect()
     }
 
@@ -172,13 +172,13 @@ impl MemoryWriter {
         self.lock().clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::VecDeque<Record>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::VecDeque<JournalRecord>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Writer for MemoryWriter {
-    fn write(&self, record: &Record) {
+    fn write(&self, record: &JournalRecord) {
         let mut records = self.lock();
         if records.len() == MEMORY_ENTRIES {
             records.pop_front();

@@ -37,7 +37,7 @@ mod ticket;
 mod transfer;
 
 pub use approval::{
-    Answer, ApprovalId, Approver, Asked, AskedCall, DenyAll, Digest, Origin, Verdict,
+    Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, DenyAll, Digest, Verdict,
 };
 pub use backend::{
     Assembly, Backend, Body, ExecOptions, ExecOutput, LineRange, Narrow, Overlaid, Said,
@@ -49,7 +49,7 @@ pub use confines::{Confines, Screen};
 pub use driver::{BackendKind, Capabilities, Driver, File, Info};
 pub use edit::{Edit, EditOptions, Edited};
 pub use effective::{
-    Control, EffectivePolicy, EnforcedControls, Isolation, Network, Strength, Subject,
+    EffectiveControl, EffectivePolicy, EnforcedControls, Isolation, Network, Strength, Subject,
 };
 pub use error::{Code, Error, Kind, Result};
 pub use guard::{Guard, Guards};
@@ -62,4 +62,4 @@ pub use principal::{Principal, PrincipalKind, Role, TenantId};
 pub use recipe::{Opens, Recipe};
 pub use restricted::MAX_RESTRICTIONS;
 pub use status::{Status, StatusChange, Subscription};
-pub use ticket::{Effect, Retry, Ticket};
+pub use ticket::{CallEffect, Retry, Ticket};

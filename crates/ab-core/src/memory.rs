@@ -26,7 +26,7 @@ use crate::path::{PathRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::{Status, StatusHub};
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 use store::Store;
 
@@ -232,9 +232,9 @@ impl Driver for Memory {
         &self.hub
     }
 
-    async fn outcome(&self, _: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, _: &Ticket) -> Result<CallEffect> {
         self.alive(Verb::Connect)?;
-        Ok(Effect::Unknown)
+        Ok(CallEffect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

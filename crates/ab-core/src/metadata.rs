@@ -124,7 +124,7 @@ impl Truncated {
 
 /// Something below a walk that could not be looked at. It does not stop the walk.
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub struct WalkProblem {
     /// As near as it can be named.
     pub path: String,
     pub error: Error,
@@ -135,7 +135,7 @@ pub struct Problem {
 pub struct Listing {
     pub entries: Vec<Entry>,
     pub truncated: Option<Truncated>,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<WalkProblem>,
 }
 
 /// Room in a workspace, in bytes.

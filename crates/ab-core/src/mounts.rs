@@ -33,7 +33,7 @@ use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, IgnoreFiles, Query};
 use crate::stack::Stack;
 use crate::status::StatusHub;
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 use parts::{MountedFile, Part};
 
@@ -367,15 +367,15 @@ impl Driver for Mounts {
         self.base.driver().status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         for part in self.parts() {
             part.check(Verb::Connect)?;
             match part.driver.outcome(ticket).await? {
-                Effect::Unknown => {}
+                CallEffect::Unknown => {}
                 known => return Ok(known),
             }
         }
-        Ok(Effect::Unknown)
+        Ok(CallEffect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

@@ -105,20 +105,20 @@ pub enum Durability {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum FileAccess {
     #[default]
     Read,
     Write,
     ReadWrite,
 }
 
-impl Access {
+impl FileAccess {
     pub fn writes(self) -> bool {
-        self != Access::Read
+        self != FileAccess::Read
     }
 
     pub fn reads(self) -> bool {
-        self != Access::Write
+        self != FileAccess::Write
     }
 }
 
@@ -153,7 +153,7 @@ pub enum Placement {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    pub access: Access,
+    pub access: FileAccess,
     pub create: Creation,
     pub existing: Existing,
     pub placement: Placement,

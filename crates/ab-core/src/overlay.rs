@@ -47,7 +47,7 @@ use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::stack::Stack;
 use crate::status::StatusHub;
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 pub use diff::{Change, ChangeKind, MAX_DIFF_BYTES, MAX_TEXT_BYTES};
 
@@ -345,10 +345,10 @@ impl Driver for Overlay {
         self.lower.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         self.alive(Verb::Connect)?;
         match self.upper.outcome(ticket).await? {
-            Effect::Unknown => self.lower.outcome(ticket).await,
+            CallEffect::Unknown => self.lower.outcome(ticket).await,
             known => Ok(known),
         }
     }

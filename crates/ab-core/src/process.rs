@@ -115,7 +115,7 @@ impl ExecLimits {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum BindAccess {
     #[default]
     ReadOnly,
     ReadWrite,
@@ -159,7 +159,7 @@ impl Restrictions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDirectory {
     pub path: String,
-    pub access: Access,
+    pub access: BindAccess,
 }
 
 /// Another workspace that is mounted beside the one a command runs in, for it to see.
@@ -322,7 +322,7 @@ impl Output {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum ProcessControl {
     Signal(i32),
     Resize(TerminalSize),
     /// End of file on standard input. An owned process also gets it when its `stdin` is dropped; a
@@ -339,8 +339,8 @@ pub struct Process {
     pub output: mpsc::Receiver<Output>,
     /// Absent when standard input is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
-    pub control: mpsc::Sender<Control>,
-    ending: Ending,
+    pub control: mpsc::Sender<ProcessControl>,
+    ending: ProcessEnding,
     _leash: oneshot::Sender<()>,
 }
 
@@ -349,7 +349,7 @@ pub struct Process {
 pub struct Feed {
     pub output: mpsc::Sender<Output>,
     pub stdin: Option<mpsc::Receiver<Bytes>>,
-    pub control: mpsc::Receiver<Control>,
+    pub control: mpsc::Receiver<ProcessControl>,
     pub ending: EndingSetter,
     /// Ends when the [`Process`] is dropped, whatever became of its channels.
     pub leash: oneshot::Receiver<()>,
@@ -374,7 +374,7 @@ impl Process {
                 (Some(sender), Some(receiver))
             }
         };
-        let (ending, setter) = Ending::channel();
+        let (ending, setter) = ProcessEnding::channel();
         let (held, leash) = oneshot::channel();
         let feed = Feed {
             output: output_in,
@@ -390,8 +390,8 @@ impl Process {
     pub fn joined(
         id: ProcessId,
         stdin: Option<mpsc::Sender<Bytes>>,
-        control: mpsc::Sender<Control>,
-        ending: Ending,
+        control: mpsc::Sender<ProcessControl>,
+        ending: ProcessEnding,
     ) -> (Process, Follower) {
         let (output_in, output) = mpsc::channel(OUTPUT_QUEUE);
         let (held, leash) = oneshot::channel();
@@ -404,7 +404,7 @@ impl Process {
         self.ending.wait().await
     }
 
-    pub fn ending(&self) -> &Ending {
+    pub fn ending(&self) -> &ProcessEnding {
         &self.ending
     }
 }
@@ -413,18 +413,18 @@ type Hook = Box<dyn FnOnce(Option<&Exit>) + Send>;
 
 /// The end of a process, for any number of observers.
 #[derive(Clone)]
-pub struct Ending {
+pub struct ProcessEnding {
     end: watch::Receiver<Option<Option<Exit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
     why_lost: Arc<OnceLock<Error>>,
 }
 
-impl Ending {
-    fn channel() -> (Ending, EndingSetter) {
+impl ProcessEnding {
+    fn channel() -> (ProcessEnding, EndingSetter) {
         let (sender, end) = watch::channel(None);
         let hooks = Arc::new(Mutex::new(Some(Vec::new())));
         let why_lost = Arc::default();
-        let ending = Ending { end, hooks: hooks.clone(), why_lost: Arc::clone(&why_lost) };
+        let ending = ProcessEnding { end, hooks: hooks.clone(), why_lost: Arc::clone(&why_lost) };
         (ending, EndingSetter { end: sender, hooks, why_lost })
     }
 
@@ -462,7 +462,7 @@ impl Ending {
     }
 }
 
-impl fmt::Debug for Ending {
+impl fmt::Debug for ProcessEnding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ending").field("end", &*self.end.borrow()).finish_non_exhaustive()
     }

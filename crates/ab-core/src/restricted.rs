@@ -14,7 +14,7 @@ use crate::call::Verb;
 use crate::driver::{Driver, File, Info};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{Content, Listing, Problem, Removed, Renamed, Space, Stat};
+use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat, WalkProblem};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteMode, WriteOptions,
@@ -23,7 +23,7 @@ use crate::path::{AccessRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo, Restrictions};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 /// Paths that one handle may restrict.
 pub const MAX_RESTRICTIONS: usize = 256;
@@ -94,7 +94,7 @@ impl Restricted {
         !hidden
     }
 
-    fn shows_problem(&self, problem: &Problem) -> bool {
+    fn shows_problem(&self, problem: &WalkProblem) -> bool {
         !WsPath::from_key(&problem.path).with_rules(&self.rules).is_hidden()
     }
 }
@@ -201,7 +201,7 @@ impl Driver for Restricted {
         self.inner.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         self.inner.outcome(ticket).await
     }
 

@@ -17,7 +17,7 @@ use crate::driver::{BackendKind, Driver, File, Info};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::metadata::{
-    Content, FileKind, Listing, Problem, Removed, Renamed, Space, Stat, Version,
+    Content, FileKind, Listing, Removed, Renamed, Space, Stat, Version, WalkProblem,
 };
 use crate::options::{
     Attributes, Creation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
@@ -27,7 +27,7 @@ use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use crate::search::{Found, Query};
 use crate::status::StatusHub;
-use crate::ticket::{Effect, Ticket};
+use crate::ticket::{CallEffect, Ticket};
 
 #[derive(Debug)]
 pub(crate) struct Scoped {
@@ -72,7 +72,7 @@ impl Scoped {
         without_prefix(&self.prefix, text)
     }
 
-    fn shown_problems(&self, problems: &mut [Problem]) {
+    fn shown_problems(&self, problems: &mut [WalkProblem]) {
         for problem in problems {
             if let Some(path) = self.inward_text(&problem.path) {
                 problem.path = path;
@@ -319,7 +319,7 @@ impl Driver for Scoped {
         self.inner.status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         self.inner.outcome(ticket).await
     }
 

@@ -13,7 +13,7 @@ mod wildcard;
 
 use std::time::Duration;
 
-use crate::metadata::{Entry, FileKind, Problem, Truncated};
+use crate::metadata::{Entry, FileKind, Truncated, WalkProblem};
 use crate::path::WsPath;
 
 pub use over::{over, unsearchable};
@@ -276,5 +276,5 @@ pub struct Found {
     /// Files that looked binary and were not searched.
     pub skipped_binary: u64,
     pub left_out: LeftOut,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<WalkProblem>,
 }

@@ -2,13 +2,13 @@
 //!
 //! A driver that reaches its workspace over a connection gives every call that changes something a
 //! [`Ticket`]. When the connection ends before the answer is there, the error has the ticket and what
-//! is known of the [`Effect`]; once there is a connection again, the ticket can be asked about.
+//! is known of the [`CallEffect`]; once there is a connection again, the ticket can be asked about.
 
 use std::fmt;
 
 /// Whether a call that failed took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
+pub enum CallEffect {
     /// It did, in full.
     Applied,
     /// It did not, and never will.
@@ -17,19 +17,20 @@ pub enum Effect {
     Unknown,
 }
 
-impl Effect {
-    pub const ALL: [Effect; 3] = [Effect::Applied, Effect::NotApplied, Effect::Unknown];
+impl CallEffect {
+    pub const ALL: [CallEffect; 3] =
+        [CallEffect::Applied, CallEffect::NotApplied, CallEffect::Unknown];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Effect::Applied => "applied",
-            Effect::NotApplied => "not_applied",
-            Effect::Unknown => "unknown",
+            CallEffect::Applied => "applied",
+            CallEffect::NotApplied => "not_applied",
+            CallEffect::Unknown => "unknown",
         }
     }
 }
 
-impl fmt::Display for Effect {
+impl fmt::Display for CallEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

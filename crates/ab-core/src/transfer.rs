@@ -12,7 +12,7 @@ use crate::driver::{Driver, File};
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Stat, Version};
 use crate::options::{
-    Access, Attributes, Creation, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
+    Attributes, Creation, FileAccess, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
 use crate::path::{RESERVED_PREFIX, WsPath};
@@ -22,7 +22,7 @@ pub(crate) const PIECE: usize = 256 * 1024;
 
 /// Where a copy comes from or goes to.
 #[derive(Clone, Copy)]
-pub(crate) struct End<'a> {
+pub(crate) struct TransferEnd<'a> {
     pub(crate) driver: &'a dyn Driver,
     pub(crate) path: &'a WsPath,
 }
@@ -37,45 +37,45 @@ pub(crate) enum Onto {
 }
 
 /// Which end failed: only its driver's errors can be told in its names.
-pub(crate) enum Failure {
+pub(crate) enum TransferFailure {
     Source(Error),
     Target(Error),
 }
 
-impl Failure {
+impl TransferFailure {
     /// The error, whichever end it is from; for ends that go by the same names.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Failure::Source(error) | Failure::Target(error) => error,
+            TransferFailure::Source(error) | TransferFailure::Target(error) => error,
         }
     }
 }
 
 /// Copies a file that `stat` describes; gives the version that was copied.
 pub(crate) async fn copy_file(
-    source: End<'_>,
-    target: End<'_>,
+    source: TransferEnd<'_>,
+    target: TransferEnd<'_>,
     stat: &Stat,
     onto: Onto,
-) -> Result<Version, Failure> {
+) -> Result<Version, TransferFailure> {
     if stat.size <= PIECE as u64 {
         let options = ReadOptions { range: None, limit: PIECE as u64 };
         match source.driver.read(source.path, options).await {
             Ok(content) => {
                 let version = content.stat.version;
                 let put = put_small(target, content.bytes, &content.stat, onto).await;
-                return put.map(|()| version).map_err(Failure::Target);
+                return put.map(|()| version).map_err(TransferFailure::Target);
             }
             // It has grown since.
             Err(error) if error.kind() == Kind::TooLarge => {}
-            Err(error) => return Err(Failure::Source(error)),
+            Err(error) => return Err(TransferFailure::Source(error)),
         }
     }
     copy_large(source, target, onto).await
 }
 
 /// Whether two files hold the same bytes.
-pub(crate) async fn same_bytes(one: End<'_>, other: End<'_>) -> Result<bool> {
+pub(crate) async fn same_bytes(one: TransferEnd<'_>, other: TransferEnd<'_>) -> Result<bool> {
     let one = one.driver.open(one.path, OpenOptions::default()).await?;
     let other = other.driver.open(other.path, OpenOptions::default()).await?;
     if one.stat().await?.size != other.stat().await?.size {
@@ -110,7 +110,7 @@ async fn full_piece(file: &dyn File, offset: u64) -> Result<Bytes> {
     }
 }
 
-async fn put_small(target: End<'_>, bytes: Bytes, stat: &Stat, onto: Onto) -> Result<()> {
+async fn put_small(target: TransferEnd<'_>, bytes: Bytes, stat: &Stat, onto: Onto) -> Result<()> {
     let mode = match onto {
         Onto::Nothing => WriteMode::CreateNew,
         Onto::File => WriteMode::CreateOrReplace,
@@ -124,12 +124,16 @@ async fn put_small(target: End<'_>, bytes: Bytes, stat: &Stat, onto: Onto) -> Re
     dressed
 }
 
-async fn copy_large(source: End<'_>, target: End<'_>, onto: Onto) -> Result<Version, Failure> {
+async fn copy_large(
+    source: TransferEnd<'_>,
+    target: TransferEnd<'_>,
+    onto: Onto,
+) -> Result<Version, TransferFailure> {
     let from = source.driver.open(source.path, OpenOptions::default()).await;
-    let from = from.map_err(Failure::Source)?;
-    let before = from.stat().await.map_err(Failure::Source)?;
+    let from = from.map_err(TransferFailure::Source)?;
+    let before = from.stat().await.map_err(TransferFailure::Source)?;
     let hidden = beside(target.path);
-    let temporary = End { path: &hidden, ..target };
+    let temporary = TransferEnd { path: &hidden, ..target };
     let filled = fill(source.path, &*from, temporary, &before).await;
     let placed = match filled {
         Ok(()) => {
@@ -139,7 +143,7 @@ async fn copy_large(source: End<'_>, target: End<'_>, onto: Onto) -> Result<Vers
             };
             let options = RenameOptions { overwrite };
             let renamed = target.driver.rename(&hidden, target.path, options).await;
-            renamed.map(drop).map_err(Failure::Target)
+            renamed.map(drop).map_err(TransferFailure::Target)
         }
         Err(failure) => Err(failure),
     };
@@ -148,8 +152,8 @@ async fn copy_large(source: End<'_>, target: End<'_>, onto: Onto) -> Result<Vers
         let _ = target.driver.remove(&hidden, options).await;
     }
     placed.map(|()| before.version).map_err(|failure| match failure {
-        Failure::Source(error) => Failure::Source(error),
-        Failure::Target(error) => Failure::Target(
+        TransferFailure::Source(error) => TransferFailure::Source(error),
+        TransferFailure::Target(error) => TransferFailure::Target(
             error.map_path(|path| (path == hidden.as_str()).then(|| target.path.to_string())),
         ),
     })
@@ -158,31 +162,32 @@ async fn copy_large(source: End<'_>, target: End<'_>, onto: Onto) -> Result<Vers
 async fn fill(
     name: &WsPath,
     from: &dyn File,
-    temporary: End<'_>,
+    temporary: TransferEnd<'_>,
     before: &Stat,
-) -> Result<(), Failure> {
+) -> Result<(), TransferFailure> {
     let options = OpenOptions {
-        access: Access::Write,
+        access: FileAccess::Write,
         create: Creation::Always,
         permissions: before.mode,
         ..OpenOptions::default()
     };
-    let to = temporary.driver.open(temporary.path, options).await.map_err(Failure::Target)?;
+    let to =
+        temporary.driver.open(temporary.path, options).await.map_err(TransferFailure::Target)?;
     let mut offset = 0;
     loop {
-        let piece = from.read_at(offset, PIECE).await.map_err(Failure::Source)?;
+        let piece = from.read_at(offset, PIECE).await.map_err(TransferFailure::Source)?;
         if piece.is_empty() {
             break;
         }
         let length = piece.len() as u64;
-        to.write_at(offset, piece).await.map_err(Failure::Target)?;
+        to.write_at(offset, piece).await.map_err(TransferFailure::Target)?;
         offset += length;
     }
     drop(to);
-    if from.stat().await.map_err(Failure::Source)?.version != before.version {
-        return Err(Failure::Source(changed(name)));
+    if from.stat().await.map_err(TransferFailure::Source)?.version != before.version {
+        return Err(TransferFailure::Source(changed(name)));
     }
-    dress(temporary, before).await.map_err(Failure::Target)
+    dress(temporary, before).await.map_err(TransferFailure::Target)
 }
 
 /// The source is not what it was when the copy began.
@@ -192,7 +197,7 @@ pub(crate) fn changed(path: &WsPath) -> Error {
 }
 
 /// Gives a copy the mode and the times of its original, where the driver has such.
-pub(crate) async fn dress(end: End<'_>, stat: &Stat) -> Result<()> {
+pub(crate) async fn dress(end: TransferEnd<'_>, stat: &Stat) -> Result<()> {
     let mode = stat.mode.filter(|_| end.driver.info().capabilities.modes);
     let attributes = Attributes { mode, modified: Some(stat.modified), accessed: stat.accessed };
     match end.driver.set_attributes(end.path, attributes).await {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use ab_core::options::{
-    Access, Attributes, Creation, Existing, ListOptions, OpenOptions, RemoveOptions, StatOptions,
+    Attributes, Creation, Existing, FileAccess, ListOptions, OpenOptions, RemoveOptions,
+    StatOptions,
 };
 use ab_core::process::{ExecRequest, Exit, ProcessId};
 use ab_core::{Assembly, Backend, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb};
@@ -213,7 +214,7 @@ fn one_gate(gate: Gate) -> Guards {
 }
 
 const READ_WRITE: OpenOptions = OpenOptions {
-    access: Access::ReadWrite,
+    access: FileAccess::ReadWrite,
     create: Creation::IfMissing,
     existing: Existing::Keep,
     placement: ab_core::options::Placement::AsGiven,

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ab_core::journal::{Failure, Journal, MEMORY_ENTRIES, MemoryWriter, Mode, Record, Writer};
-use ab_core::options::{Access, Attributes, Creation, ListOptions, OpenOptions, RemoveOptions};
+use ab_core::journal::{
+    Failure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, Mode, Writer,
+};
+use ab_core::options::{Attributes, Creation, FileAccess, ListOptions, OpenOptions, RemoveOptions};
 use ab_core::process::{ExecRequest, Exit};
 use ab_core::{
     Actor, Assembly, Backend, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
@@ -35,8 +37,8 @@ fn guarded(mode: Mode, guards: Guards) -> World {
 }
 
 /// A successful record, as far as a test can know it.
-fn record(verb: Verb, path: &str) -> Record {
-    Record {
+fn record(verb: Verb, path: &str) -> JournalRecord {
+    JournalRecord {
         at: SystemTime::UNIX_EPOCH,
         verb,
         actor: "agent-7".to_owned(),
@@ -54,21 +56,24 @@ fn record(verb: Verb, path: &str) -> Record {
     }
 }
 
-fn failed(record: Record, code: Code, message: &str) -> Record {
+fn failed(record: JournalRecord, code: Code, message: &str) -> JournalRecord {
     let failure = Failure { code: Some(code), message: message.to_owned() };
-    Record { success: false, failure: Some(failure), ..record }
+    JournalRecord { success: false, failure: Some(failure), ..record }
 }
 
 /// The records without what only a clock knows.
-fn timeless(writer: &MemoryWriter) -> Vec<Record> {
-    let timeless =
-        |record: Record| Record { at: SystemTime::UNIX_EPOCH, duration: Duration::ZERO, ..record };
+fn timeless(writer: &MemoryWriter) -> Vec<JournalRecord> {
+    let timeless = |record: JournalRecord| JournalRecord {
+        at: SystemTime::UNIX_EPOCH,
+        duration: Duration::ZERO,
+        ..record
+    };
     writer.records().into_iter().map(timeless).collect()
 }
 
 /// Verb and path of each record.
 fn lines(writer: &MemoryWriter) -> Vec<(Verb, String)> {
-    let line = |record: Record| (record.verb, record.path.unwrap_or_default());
+    let line = |record: JournalRecord| (record.verb, record.path.unwrap_or_default());
     writer.records().into_iter().map(line).collect()
 }
 
@@ -83,7 +88,7 @@ async fn entry_has_the_required_fields() {
     backend.write("dir/file", "12345").await.unwrap();
     let after = SystemTime::now();
     let records = writer.records();
-    assert_eq!(timeless(&writer), [Record { bytes: 5, ..record(Verb::Write, "dir/file") }]);
+    assert_eq!(timeless(&writer), [JournalRecord { bytes: 5, ..record(Verb::Write, "dir/file") }]);
     // The start is reckoned from the end, and the two clocks differ a little.
     let slack = Duration::from_millis(50);
     assert!(records[0].at >= before - slack && records[0].at <= after, "{records:?}");
@@ -164,7 +169,7 @@ async fn verbose_logs_everything() {
 async fn a_file_is_written_down_when_it_is_closed() {
     let World { writer, backend, .. } = world(Mode::Standard);
     let access = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..OpenOptions::default()
     };
@@ -172,7 +177,7 @@ async fn a_file_is_written_down_when_it_is_closed() {
     file.write_at(0, Bytes::from("12345")).await.unwrap();
     assert_eq!(timeless(&writer), []);
     drop(file);
-    assert_eq!(timeless(&writer), [Record { bytes: 5, ..record(Verb::Open, "file") }]);
+    assert_eq!(timeless(&writer), [JournalRecord { bytes: 5, ..record(Verb::Open, "file") }]);
 }
 
 #[tokio::test]
@@ -180,7 +185,7 @@ async fn a_rename_names_both_ends() {
     let World { writer, backend, .. } = world(Mode::Standard);
     backend.write("from", "").await.unwrap();
     backend.rename("from", "dir/to").await.unwrap();
-    let renamed = Record { to: Some("dir/to".to_owned()), ..record(Verb::Rename, "from") };
+    let renamed = JournalRecord { to: Some("dir/to".to_owned()), ..record(Verb::Rename, "from") };
     assert_eq!(timeless(&writer), [record(Verb::Write, "from"), renamed]);
 }
 
@@ -191,14 +196,17 @@ async fn entry_has_the_command() {
     backend.exec("make all").await.unwrap();
     driver.play(Script::exits(2).stderr("no rule"));
     failure(backend.exec("make none").await, Kind::Failed);
-    let command = |line: &str, code| Record {
+    let command = |line: &str, code| JournalRecord {
         command: Some(line.to_owned()),
         exit_code: Some(code),
         ..record(Verb::Exec, ".")
     };
-    let failed =
-        Record { success: false, stderr: Some("no rule".to_owned()), ..command("make none", 2) };
-    let done = Record { stdout: Some("fine".to_owned()), ..command("make all", 0) };
+    let failed = JournalRecord {
+        success: false,
+        stderr: Some("no rule".to_owned()),
+        ..command("make none", 2)
+    };
+    let done = JournalRecord { stdout: Some("fine".to_owned()), ..command("make all", 0) };
     assert_eq!(timeless(&writer), [done, failed]);
 }
 
@@ -209,8 +217,11 @@ async fn a_command_is_written_down_when_it_ends() {
     let _process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     assert_eq!(timeless(&writer), []);
     driver.take_held().ending.set(Exit { code: None, signal: Some(9), ..Exit::default() });
-    let killed =
-        Record { command: Some("sleep".to_owned()), success: false, ..record(Verb::Exec, ".") };
+    let killed = JournalRecord {
+        command: Some("sleep".to_owned()),
+        success: false,
+        ..record(Verb::Exec, ".")
+    };
     assert_eq!(timeless(&writer), [killed]);
 }
 
@@ -245,7 +256,8 @@ async fn a_caller_that_goes_away_is_written_down() {
     driver.stall(Verb::Write);
     assert!(backend.write("file", "x").now_or_never().is_none());
     let failure = Failure { code: None, message: "cancelled".to_owned() };
-    let gone = Record { success: false, failure: Some(failure), ..record(Verb::Write, "file") };
+    let gone =
+        JournalRecord { success: false, failure: Some(failure), ..record(Verb::Write, "file") };
     assert_eq!(timeless(&writer), [gone]);
 }
 
@@ -264,15 +276,15 @@ async fn journal_of_the_scope_is_called() {
     scope.rename("file", "moved").await.unwrap();
     inner.touch("deep").await.unwrap();
 
-    let mine = |record: Record| Record { workspace: None, ..record };
+    let mine = |record: JournalRecord| JournalRecord { workspace: None, ..record };
     let of_scope = [
-        mine(Record { bytes: 5, ..record(Verb::Write, "file") }),
+        mine(JournalRecord { bytes: 5, ..record(Verb::Write, "file") }),
         mine(failed(
             record(Verb::Read, "missing"),
             Code::KeyNotFound,
             "read 'missing': no such key",
         )),
-        mine(Record { to: Some("moved".to_owned()), ..record(Verb::Rename, "file") }),
+        mine(JournalRecord { to: Some("moved".to_owned()), ..record(Verb::Rename, "file") }),
         mine(record(Verb::Mkdir, "jobs")),
         mine(record(Verb::Touch, "jobs/deep")),
     ];
@@ -280,8 +292,11 @@ async fn journal_of_the_scope_is_called() {
 
     let of_parent = [
         record(Verb::Mkdir, "tenants/a"),
-        Record { bytes: 5, ..record(Verb::Write, "tenants/a/file") },
-        Record { to: Some("tenants/a/moved".to_owned()), ..record(Verb::Rename, "tenants/a/file") },
+        JournalRecord { bytes: 5, ..record(Verb::Write, "tenants/a/file") },
+        JournalRecord {
+            to: Some("tenants/a/moved".to_owned()),
+            ..record(Verb::Rename, "tenants/a/file")
+        },
         record(Verb::Mkdir, "tenants/a/jobs"),
         record(Verb::Touch, "tenants/a/jobs/deep"),
     ];

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ab_core::backend::Body;
 use ab_core::memory::{DEFAULT_LIMIT, MemoryOptions};
 use ab_core::metadata::{Removed, Space};
-use ab_core::options::{Access, Creation, OpenOptions, RemoveOptions, WriteOptions};
+use ab_core::options::{Creation, FileAccess, OpenOptions, RemoveOptions, WriteOptions};
 use ab_core::{Backend, BackendKind, Code, Error, FileKind, Kind, Memory, Verb};
 use ab_testkit::expect::{failure, failure_on, holds, nothing, tree};
 use bytes::Bytes;
@@ -219,7 +219,7 @@ async fn room_is_given_back() {
 async fn open_files_count_while_they_have_a_name() {
     let backend = nearly_full().await;
     let access = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..OpenOptions::default()
     };

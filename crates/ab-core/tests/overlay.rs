@@ -9,7 +9,7 @@ mod same;
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::Truncated;
 use ab_core::options::{
-    Access, ByteRange, Creation, Detail, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    ByteRange, Creation, Detail, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
 };
 use ab_core::{
     Backend, BackendKind, Code, FileKind, Kind, Memory, Overlaid, ScopeOptions, Status, Verb,
@@ -377,7 +377,10 @@ async fn scopes_of_a_view_stay_inside() {
     assert_eq!(names(&a).await, ["y"]);
     failure_on(a.read("x").await, Kind::NotFound, "x");
     assert_eq!(names(&view).await, ["a", "a/y", "b", "b/x"]);
-    let create =
-        OpenOptions { access: Access::Write, create: Creation::Always, ..OpenOptions::default() };
+    let create = OpenOptions {
+        access: FileAccess::Write,
+        create: Creation::Always,
+        ..OpenOptions::default()
+    };
     failure_on(a.open("y", create).await, Kind::AlreadyExists, "y");
 }

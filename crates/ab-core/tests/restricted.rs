@@ -3,7 +3,7 @@
 use ab_core::options::{
     self, Creation, ListOptions, OpenOptions, Overwrite, Reach, RemoveOptions, RenameOptions,
 };
-use ab_core::process::{Access, ExecRequest, HostDirectory, Restrictions};
+use ab_core::process::{BindAccess, ExecRequest, HostDirectory, Restrictions};
 use ab_core::{Backend, Code, Kind, MAX_RESTRICTIONS, Memory, ScopeOptions, WsPath};
 use ab_testkit::recording::Recording;
 
@@ -53,7 +53,7 @@ async fn what_is_kept_is_read_and_never_changed() {
     };
     let recursive = RemoveOptions { reach: Reach::Recursive, ..RemoveOptions::default() };
     let create = OpenOptions {
-        access: options::Access::ReadWrite,
+        access: options::FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..OpenOptions::default()
     };
@@ -94,7 +94,7 @@ async fn commands_carry_them_as_the_driver_knows_the_paths() {
     let driver = Recording::new();
     let backend = Backend::new(driver.clone());
     let scope = backend.scope("tenant", ScopeOptions::default()).unwrap();
-    let bind = HostDirectory { path: "/opt/tools".to_owned(), access: Access::ReadOnly };
+    let bind = HostDirectory { path: "/opt/tools".to_owned(), access: BindAccess::ReadOnly };
     let outer = scope.restrict(restrictions(&["secret"], &[])).unwrap();
     let limits = Restrictions { binds: vec![bind.clone()], ..restrictions(&[], &["kept"]) };
     let inner = outer.restrict(limits).unwrap();
@@ -109,7 +109,7 @@ async fn commands_carry_them_as_the_driver_knows_the_paths() {
 #[tokio::test]
 async fn senseless_ones_are_refused() {
     let backend = Backend::new(Memory::new());
-    let relative = HostDirectory { path: "opt".to_owned(), access: Access::ReadOnly };
+    let relative = HostDirectory { path: "opt".to_owned(), access: BindAccess::ReadOnly };
     let many: Vec<String> = (0..=MAX_RESTRICTIONS).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     for senseless in [

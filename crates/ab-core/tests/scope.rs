@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use ab_core::options::{Access, Creation, Links, OpenOptions, StatOptions};
+use ab_core::options::{Creation, FileAccess, Links, OpenOptions, StatOptions};
 use ab_core::process::{ExecRequest, ProcessId, ProcessInfo};
 use ab_core::{Backend, BackendKind, Code, FileKind, Kind, Memory, ScopeOptions, Verb};
 use ab_testkit::expect::{failure, failure_on, holds, tree};
@@ -202,7 +202,7 @@ async fn a_fresh_scope_has_a_root_before_its_first_write() {
     failure_on(scope.write(".", "x").await, Kind::IsADirectory, ".");
     failure_on(scope.touch(".").await, Kind::IsADirectory, ".");
     let create = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..OpenOptions::default()
     };

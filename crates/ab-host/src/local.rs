@@ -28,7 +28,7 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::{Found, Query};
 use ab_core::status::{Status, StatusHub};
-use ab_core::{Effect, Ticket, Verb, WsPath};
+use ab_core::{CallEffect, Ticket, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
@@ -343,9 +343,9 @@ impl Driver for Local {
         &self.hub
     }
 
-    async fn outcome(&self, _: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, _: &Ticket) -> Result<CallEffect> {
         self.alive(Verb::Connect)?;
-        Ok(Effect::Unknown)
+        Ok(CallEffect::Unknown)
     }
 
     async fn connect(&self) -> Result<()> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ab_core::metadata::Truncated;
 use ab_core::options::{
-    Access, Creation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
+    Creation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
     WriteOptions,
 };
 use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind};
@@ -46,8 +46,8 @@ async fn fifos_sockets_and_devices_never_hang() {
         Err(errno) => host::cannot_run("a device in the workspace", &errno.to_string()),
     }
     for name in odd {
-        let options = OpenOptions { access: Access::Write, ..OpenOptions::default() };
-        let both = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+        let options = OpenOptions { access: FileAccess::Write, ..OpenOptions::default() };
+        let both = OpenOptions { access: FileAccess::ReadWrite, ..OpenOptions::default() };
         let failures = [
             backend.read(name).await.err(),
             backend.write(name, "x").await.err(),
@@ -391,7 +391,7 @@ async fn durable_writes_and_ranges_at_the_edges() {
         assert_eq!(content.bytes, expect, "{length} bytes from {start}");
     }
     let options = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..Default::default()
     };

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::GrepOptions;
 use ab_core::options::{
-    Access, Attributes, Creation, Detail, Links, ListOptions, OpenOptions, RemoveOptions,
+    Attributes, Creation, Detail, FileAccess, Links, ListOptions, OpenOptions, RemoveOptions,
     StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::search::Query;
@@ -74,7 +74,7 @@ impl Yard {
     }
 }
 
-fn open_for(access: Access, create: Creation) -> OpenOptions {
+fn open_for(access: FileAccess, create: Creation) -> OpenOptions {
     OpenOptions { access, create, ..OpenOptions::default() }
 }
 
@@ -91,7 +91,7 @@ async fn every_operation_fails(backend: &Backend, path: &str, expect: Kind) {
         ("open", backend.open(path, OpenOptions::default()).await.err()),
         (
             "open to write",
-            backend.open(path, open_for(Access::Write, Creation::IfMissing)).await.err(),
+            backend.open(path, open_for(FileAccess::Write, Creation::IfMissing)).await.err(),
         ),
         ("stat", backend.stat(path).await.err()),
         (
@@ -335,7 +335,7 @@ async fn hard_linked_file_is_replaced_not_written_through_in(yard: &Yard) {
                 drop(backend.edit(name, &[edit], EditOptions::default()).await.unwrap());
             }
             2 | 3 => {
-                let mut options = open_for(Access::ReadWrite, Creation::Never);
+                let mut options = open_for(FileAccess::ReadWrite, Creation::Never);
                 if change == 3 {
                     options.existing = ab_core::options::Existing::Truncate;
                 }
@@ -446,7 +446,7 @@ async fn race(yard: &Yard) {
             3 => count(backend.rm("swap/secret.txt", RemoveOptions::default()).await.is_ok()),
             4 => count(backend.rename("swap/secret.txt", "swap/moved").await.is_ok()),
             5 => {
-                let options = open_for(Access::ReadWrite, Creation::IfMissing);
+                let options = open_for(FileAccess::ReadWrite, Creation::IfMissing);
                 if let Ok(file) = backend.open("swap/secret.txt", options).await {
                     let bytes = file.read_at(0, 100).await.unwrap();
                     assert_ne!(bytes, SECRET, "opened the outside");

@@ -1,6 +1,6 @@
 //! Overlays over real files: links of both layers, and changes at the same time.
 
-use ab_core::options::{Access, Creation, OpenOptions, RemoveOptions, WriteMode, WriteOptions};
+use ab_core::options::{Creation, FileAccess, OpenOptions, RemoveOptions, WriteMode, WriteOptions};
 use ab_core::{Backend, Edit, EditOptions, Kind, Overlaid};
 use ab_host::{Local, LocalOptions};
 use ab_testkit::crowd;
@@ -92,7 +92,7 @@ async fn one_of_many_makers_wins() {
                 }
                 _ => {
                     let options = OpenOptions {
-                        access: Access::ReadWrite,
+                        access: FileAccess::ReadWrite,
                         create: Creation::Always,
                         ..OpenOptions::default()
                     };

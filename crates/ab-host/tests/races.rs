@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Access, Attributes, Existing, OpenOptions, WriteOptions};
+use ab_core::options::{Attributes, Existing, FileAccess, OpenOptions, WriteOptions};
 use ab_core::{Backend, Edit, EditOptions};
 use ab_host::{Local, LocalOptions};
 use futures_util::FutureExt;
@@ -89,7 +89,7 @@ async fn unsharing_a_file_does_not_undo_a_write() {
         backend.write("original", "original").await.unwrap();
         fs::hard_link(directory.path().join("original"), directory.path().join(&name)).unwrap();
         let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
-        let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+        let options = OpenOptions { access: FileAccess::ReadWrite, ..OpenOptions::default() };
         let change = {
             let (backend, name) = (backend.clone(), name.clone());
             tokio::spawn(async move {
@@ -173,7 +173,7 @@ async fn changes_in_place_leave_no_set_id_bits() {
     let set = || fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
     let bits = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
     fs::write(&path, "content").unwrap();
-    let write = OpenOptions { access: Access::Write, ..OpenOptions::default() };
+    let write = OpenOptions { access: FileAccess::Write, ..OpenOptions::default() };
     set();
     let file = backend.open("file", write).await.unwrap();
     assert_eq!(bits(), 0o755, "opened for writing");

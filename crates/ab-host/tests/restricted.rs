@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::options::{
-    Access, Attributes, Creation, ListOptions, OpenOptions, RemoveOptions, RenameOptions,
+    Attributes, Creation, FileAccess, ListOptions, OpenOptions, RemoveOptions, RenameOptions,
 };
 use ab_core::process::Restrictions;
 use ab_core::search::{IgnoreFiles, Visibility};
@@ -102,7 +102,7 @@ async fn race(yard: &Yard, target: &str) {
         &["kept"],
     );
     let create = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..OpenOptions::default()
     };

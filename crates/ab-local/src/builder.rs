@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{Access, ExecLimits};
+use ab_core::process::{BindAccess, ExecLimits};
 use ab_core::{Assembly, Isolation, Network};
 use ab_host::{SandboxMount, Toolchain};
 use ab_policy::RuleFile;
@@ -63,7 +63,7 @@ impl WorkspaceBuilder {
     /// only bwrap can show it.
     pub fn read_only_file(self, host: impl Into<PathBuf>, inside: impl Into<PathBuf>) -> Self {
         let (source, at) = (host.into(), inside.into());
-        self.mount(SandboxMount { source, at, access: Access::ReadOnly })
+        self.mount(SandboxMount { source, at, access: BindAccess::ReadOnly })
     }
 
     /// Shows the program that runs this code, read-only, at its own path.

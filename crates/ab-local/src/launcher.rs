@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Channel, Command, Control, Ending, ExecLimits, ExecRequest, Exit, Process, ProcessId, Stdin,
+    Channel, Command, ExecLimits, ExecRequest, Exit, Process, ProcessControl, ProcessEnding,
+    ProcessId, Stdin,
 };
 use ab_core::{Verb, WsPath};
 use ab_host::Local;
@@ -66,8 +67,8 @@ pub struct Launched {
     pub stdout: Option<OutputReader>,
     pub stderr: Option<OutputReader>,
     id: ProcessId,
-    control: mpsc::Sender<Control>,
-    ending: Ending,
+    control: mpsc::Sender<ProcessControl>,
+    ending: ProcessEnding,
     /// Owns the driver's process, which ends when it is dropped.
     streams: AbortOnDropHandle<()>,
 }
@@ -176,14 +177,14 @@ impl Launched {
     }
 
     /// The end of the program, for observers that do not hold it.
-    pub fn ending(&self) -> &Ending {
+    pub fn ending(&self) -> &ProcessEnding {
         &self.ending
     }
 
     /// Sends a signal to the program. Does nothing when it has ended.
     pub async fn signal(&self, number: i32) {
         // A closed channel means that the program has ended.
-        let _ = self.control.send(Control::Signal(number)).await;
+        let _ = self.control.send(ProcessControl::Signal(number)).await;
     }
 
     /// Waits for the end. Its output must be read or dropped meanwhile. `None` when the driver lost

@@ -12,7 +12,7 @@ const ERROR_META: &str = "agent-backend/error";
 
 /// A successful call.
 #[derive(Debug)]
-pub(crate) struct Answer(Said);
+pub(crate) struct ToolAnswer(Said);
 
 #[derive(Debug)]
 enum Said {
@@ -38,26 +38,26 @@ enum NotePlace {
     Beside,
 }
 
-impl Answer {
+impl ToolAnswer {
     /// Text, which is all there is to say.
-    pub(crate) fn text(text: impl Into<String>) -> Answer {
-        Answer::noted(text.into(), None)
+    pub(crate) fn text(text: impl Into<String>) -> ToolAnswer {
+        ToolAnswer::noted(text.into(), None)
     }
 
     /// Text that is only a part, with a note on how to get the rest.
-    pub(crate) fn noted(text: String, note: Option<String>) -> Answer {
+    pub(crate) fn noted(text: String, note: Option<String>) -> ToolAnswer {
         let place = NotePlace::Below;
-        Answer(Said::Text(Text { text, note, place, fields: Map::new() }))
+        ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
     /// Text that a program may parse, so that a note has to stand beside it.
-    pub(crate) fn beside(text: String, note: Option<String>) -> Answer {
+    pub(crate) fn beside(text: String, note: Option<String>) -> ToolAnswer {
         let place = NotePlace::Beside;
-        Answer(Said::Text(Text { text, note, place, fields: Map::new() }))
+        ToolAnswer(Said::Text(Text { text, note, place, fields: Map::new() }))
     }
 
     /// One more note.
-    pub(crate) fn and_note(mut self, note: String) -> Answer {
+    pub(crate) fn and_note(mut self, note: String) -> ToolAnswer {
         match &mut self.0 {
             Said::Text(text) => {
                 text.note = Some(match text.note.take() {
@@ -72,17 +72,17 @@ impl Answer {
     }
 
     /// The bytes of a file.
-    pub(crate) fn media(media: Media) -> Answer {
-        Answer(Said::Media(media))
+    pub(crate) fn media(media: Media) -> ToolAnswer {
+        ToolAnswer(Said::Media(media))
     }
 
     /// Text for a model and another value for programs.
-    pub(crate) fn with_value(text: String, structured: Value) -> Answer {
-        Answer(Said::Blocks { content: vec![ContentBlock::text(text)], structured })
+    pub(crate) fn with_value(text: String, structured: Value) -> ToolAnswer {
+        ToolAnswer(Said::Blocks { content: vec![ContentBlock::text(text)], structured })
     }
 
     /// One more field of the value.
-    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Answer {
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> ToolAnswer {
         let fields = match &mut self.0 {
             Said::Text(text) => Some(&mut text.fields),
             Said::Blocks { structured, .. } => structured.as_object_mut(),
@@ -95,7 +95,7 @@ impl Answer {
     }
 
     /// One more field, where there is something to say in it.
-    pub(crate) fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> Answer {
+    pub(crate) fn with_some(self, name: &str, value: Option<impl Into<Value>>) -> ToolAnswer {
         match value {
             Some(value) => self.with(name, value),
             None => self,
@@ -156,7 +156,7 @@ impl Answer {
             Said::Text(text) => text.write(&mut out)?,
             Said::Media(media) => media.write(&mut out)?,
             said @ Said::Blocks { .. } => {
-                serde_json::to_writer(&mut out, &plain(Answer(said).into_result()))?;
+                serde_json::to_writer(&mut out, &plain(ToolAnswer(said).into_result()))?;
             }
         }
         out.push(b'}');
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_note_follows_text_and_stays_out_of_its_value() {
-        let answer = Answer::noted("a".to_owned(), Some("more below".to_owned()));
+        let answer = ToolAnswer::noted("a".to_owned(), Some("more below".to_owned()));
         let result = answer.into_result();
         assert_eq!(result.content[0].as_text().unwrap().text, "a\n[more below]");
         assert_eq!(result.structured_content.unwrap()["content"], "a");
@@ -311,20 +311,22 @@ mod tests {
         let text = "one \"two\"\n\\three\u{1}\u{e4}\n";
         let note = || Some("a \"note\"".to_owned());
         for make in [
-            || Answer::text(""),
-            || Answer::text("plain"),
-            || Answer::with_value("a".to_owned(), json!({ "b": [1, null] })),
+            || ToolAnswer::text(""),
+            || ToolAnswer::text("plain"),
+            || ToolAnswer::with_value("a".to_owned(), json!({ "b": [1, null] })),
         ] {
             compare(make);
         }
         for text in ["", "plain", text] {
-            compare(|| Answer::noted(text.to_owned(), note()));
-            compare(|| Answer::beside(text.to_owned(), note()).with("n", 1).with("\"q\"", "v\n"));
-            compare(|| Answer::noted(text.to_owned(), None).with_some("x", None::<u64>));
+            compare(|| ToolAnswer::noted(text.to_owned(), note()));
+            compare(|| {
+                ToolAnswer::beside(text.to_owned(), note()).with("n", 1).with("\"q\"", "v\n")
+            });
+            compare(|| ToolAnswer::noted(text.to_owned(), None).with_some("x", None::<u64>));
         }
     }
 
-    fn compare(make: impl Fn() -> Answer) {
+    fn compare(make: impl Fn() -> ToolAnswer) {
         let id = RequestId::String("a\"b".into());
         let by_hand: Value = serde_json::from_slice(&make().into_response(&id).unwrap()).unwrap();
         let result = plain(make().into_result());

@@ -169,12 +169,12 @@ impl Lack {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::effective::{Control, Strength};
+    use ab_core::effective::{EffectiveControl, Strength};
 
     use super::*;
 
     fn policy(isolation: Isolation, network: &str) -> EffectivePolicy {
-        let control = |subject, in_force: &str| Control {
+        let control = |subject, in_force: &str| EffectiveControl {
             subject,
             asked: String::new(),
             in_force: in_force.to_owned(),

@@ -5,7 +5,7 @@ use std::fmt;
 use ab_core::{Backend, Code, Error, Kind, Verb};
 use rmcp::model::{CallToolResult, ContentBlock};
 
-use crate::answer::{Answer, refusal, waiting_for};
+use crate::answer::{ToolAnswer, refusal, waiting_for};
 use crate::nearest::nearest;
 use crate::outgoing::Crowded;
 
@@ -25,7 +25,7 @@ pub(crate) enum Failure {
     /// The same, with what else the caller has to know.
     Noted(Box<Failure>, String),
     /// A command ran and failed: its output is the answer.
-    Ran(Box<Answer>),
+    Ran(Box<ToolAnswer>),
 }
 
 impl Failure {

@@ -49,7 +49,7 @@ use sessions::Sessions;
 
 pub use flights::CallerAddress;
 
-pub type Answer = Response<BoxBody<Bytes, Infallible>>;
+pub type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
@@ -133,7 +133,7 @@ impl Endpoint {
     }
 
     /// Answers one request about `backend`.
-    pub async fn handle<B>(&self, backend: Backend, mut request: Request<B>) -> Answer
+    pub async fn handle<B>(&self, backend: Backend, mut request: Request<B>) -> HttpAnswer
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
@@ -157,7 +157,7 @@ impl Endpoint {
         backend: Backend,
         caller: Caller,
         request: Request<B>,
-    ) -> Result<Answer, Answer> {
+    ) -> Result<HttpAnswer, HttpAnswer> {
         // Without one there is no stream to listen on, and nothing to end.
         let named = request.headers().get(SESSION).ok_or_else(not_allowed)?;
         let admitted = self.sessions.admit(named, &backend, &caller, None).await?;
@@ -177,7 +177,7 @@ impl Endpoint {
     }
 
     /// What rmcp answers, bounded like what is answered here.
-    fn metered(&self, answer: Answer) -> Answer {
+    fn metered(&self, answer: HttpAnswer) -> HttpAnswer {
         answer.map(|body| Metered::new(body, self.server.outgoing().clone()).boxed())
     }
 
@@ -186,7 +186,7 @@ impl Endpoint {
         backend: Backend,
         caller: Caller,
         request: Request<B>,
-    ) -> Result<Answer, Answer>
+    ) -> Result<HttpAnswer, HttpAnswer>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
@@ -221,7 +221,7 @@ impl Endpoint {
         caller: &Caller,
         parts: Parts,
         body: Bytes,
-    ) -> Result<Answer, Answer> {
+    ) -> Result<HttpAnswer, HttpAnswer> {
         let message = match serde_json::from_slice::<ClientJsonRpcMessage>(&body) {
             Ok(message) => message,
             Err(error) => return Err(nonsense(refused(&body, &error))),
@@ -338,7 +338,7 @@ fn is_media(message: &ClientJsonRpcMessage) -> bool {
 }
 
 /// Both kinds of answer have to be welcome, since it may become a stream.
-fn unacceptable(headers: &mut HeaderMap) -> Option<Answer> {
+fn unacceptable(headers: &mut HeaderMap) -> Option<HttpAnswer> {
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let accept = said(ACCEPT).unwrap_or_default();
     let takes = |kind: &str| accept.contains("*/*") || accept.contains(kind);
@@ -360,7 +360,7 @@ fn unacceptable(headers: &mut HeaderMap) -> Option<Answer> {
 
 /// A revision that nobody speaks. Requests of the new era name theirs themselves, and get that
 /// era's own error.
-fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<Answer> {
+fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<HttpAnswer> {
     let named = headers.get(REVISION)?;
     let known = |known: &ProtocolVersion| named == known.as_str();
     if ProtocolVersion::KNOWN_VERSIONS.iter().any(known) {
@@ -388,7 +388,7 @@ fn wants_session(parts: &Parts) -> bool {
     query.split('&').any(|pair| matches!(pair, "session" | "session=true" | "session=1"))
 }
 
-fn unread(unread: Unread) -> Answer {
+fn unread(unread: Unread) -> HttpAnswer {
     let (status, why) = match unread {
         Unread::TooLarge(bound) => (
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -406,33 +406,33 @@ fn unread(unread: Unread) -> Answer {
     refusal(status, None, ErrorCode::INVALID_REQUEST, why)
 }
 
-fn nonsense(refusal: Refusal) -> Answer {
+fn nonsense(refusal: Refusal) -> HttpAnswer {
     let message = ServerJsonRpcMessage::error(refusal.error, refusal.id);
     told(StatusCode::BAD_REQUEST, &message)
 }
 
-fn refusal(status: StatusCode, id: Option<RequestId>, code: ErrorCode, why: String) -> Answer {
+fn refusal(status: StatusCode, id: Option<RequestId>, code: ErrorCode, why: String) -> HttpAnswer {
     told(status, &ServerJsonRpcMessage::error(ErrorData::new(code, why, None), id))
 }
 
-fn not_allowed() -> Answer {
+fn not_allowed() -> HttpAnswer {
     let mut answer = plainly(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
     answer
 }
 
-fn plainly(status: StatusCode, why: &'static str) -> Answer {
+fn plainly(status: StatusCode, why: &'static str) -> HttpAnswer {
     answer(status, "text/plain; charset=utf-8", Bytes::from_static(why.as_bytes()))
 }
 
-fn told(status: StatusCode, message: &ServerJsonRpcMessage) -> Answer {
+fn told(status: StatusCode, message: &ServerJsonRpcMessage) -> HttpAnswer {
     match serde_json::to_vec(message) {
         Ok(text) => answer(status, JSON, text.into()),
         Err(_) => plainly(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written"),
     }
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> Answer {
+fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> HttpAnswer {
     let mut answer = Response::new(Full::new(body).boxed());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

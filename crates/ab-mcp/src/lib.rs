@@ -36,6 +36,6 @@ pub use bounds::{
 };
 pub use carried::{Target, carry};
 pub use client::Client;
-pub use http::{Answer, CallerAddress, Endpoint, HttpSettings};
+pub use http::{CallerAddress, Endpoint, HttpAnswer, HttpSettings};
 pub use server::Server;
 pub use stdio::serve_stdio;

@@ -18,7 +18,7 @@ pub(crate) mod several;
 pub(crate) mod tree;
 pub(crate) mod write;
 
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::failure::Failure;
 
-pub(crate) type Outcome = Result<Answer, Failure>;
+pub(crate) type Outcome = Result<ToolAnswer, Failure>;

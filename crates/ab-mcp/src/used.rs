@@ -8,7 +8,7 @@ use ab_core::error::printable;
 use ab_core::path::PathRules;
 use ab_core::{Backend, WsPath};
 
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::tools::Outcome;
@@ -68,7 +68,7 @@ impl UsedPaths {
     }
 }
 
-fn with(answer: Answer, note: Option<String>) -> Answer {
+fn with(answer: ToolAnswer, note: Option<String>) -> ToolAnswer {
     match note {
         Some(note) => answer.and_note(note),
         None => answer,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use ab_core::guard::{Entry, Refusal};
+use ab_core::guard::{Admission, Refusal};
 use ab_core::{
-    Assembly, Backend, Call, Code, Control, Error, Guard, Guards, Kind, Memory, Outcome, Verb,
+    Assembly, Backend, Call, Code, EffectiveControl, Error, Guard, Guards, Kind, Memory, Outcome,
+    Verb,
 };
 use serde_json::{Value, json};
 
@@ -311,15 +312,15 @@ async fn no_host_path_outside_the_workspace_is_told() {
 struct Strict;
 
 impl Guard for Strict {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
         let refused = || {
             let message = "refused by rule 'read-only'";
             Error::new(Code::DangerousOperation, Kind::Denied, message)
                 .with_hint("write below 'scratch' instead")
         };
         match call.verb {
-            Verb::Write => Entry::Ready(Err(refused())),
-            _ => Entry::PASS,
+            Verb::Write => Admission::Ready(Err(refused())),
+            _ => Admission::PASS,
         }
     }
 
@@ -329,7 +330,7 @@ impl Guard for Strict {
 
     fn refused(&self, _refusal: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<Control> {
+    fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 

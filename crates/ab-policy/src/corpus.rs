@@ -16,7 +16,7 @@ pub struct Corpus {
     #[serde(default)]
     pub home: CorpusHome,
     #[serde(rename = "case")]
-    pub cases: Vec<Case>,
+    pub cases: Vec<CorpusCase>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -30,7 +30,7 @@ pub enum CorpusHome {
 /// One command. A profile that is not named is not looked at.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
+pub struct CorpusCase {
     pub command: String,
     pub guarded: Option<String>,
     pub strict: Option<String>,

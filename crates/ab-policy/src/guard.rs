@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use ab_core::environment::{CodeVariables, check};
 use ab_core::error::printable;
-use ab_core::guard::{Entry, Refusal};
+use ab_core::guard::{Admission, Refusal};
 use ab_core::passed::Passed;
 use ab_core::process::{ExecRequest, Stdin};
 use ab_core::{
-    Answer, Approver, Asked, Call, Control, DenyAll, Driver, EnforcedControls, Error, Guard, Kind,
-    Origin, Outcome, Result, Strength, Subject, Verb, Verdict, WsPath,
+    Answer, Approver, Asked, AskingRule, Call, DenyAll, Driver, EffectiveControl, EnforcedControls,
+    Error, Guard, Kind, Outcome, Result, Strength, Subject, Verb, Verdict, WsPath,
 };
 use tokio::sync::OnceCell;
 
@@ -172,7 +172,7 @@ impl CommandGuard {
         if hit.verdict == Verdict::Deny {
             return Err(refusal(&hit, command, Kind::Denied, "refused"));
         }
-        let origin = Origin {
+        let origin = AskingRule {
             rule: hit.rule.id.clone(),
             reason: hit.rule.reason.clone(),
             suggestion: hit.rule.suggestion.clone(),
@@ -258,23 +258,23 @@ fn texts<'a>(call: &'a Call<'a>) -> impl Iterator<Item = &'a str> + Clone {
 }
 
 impl Guard for CommandGuard {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
         if call.verb != Verb::Exec || call.command.is_none() {
-            return Entry::PASS;
+            return Admission::PASS;
         }
         if self.rules.profile() == Profile::Off {
-            return Entry::PASS;
+            return Admission::PASS;
         }
         if length(call) <= LONG_TEXT
             && let Some(enforced) = self.known_walls()
         {
             return match self.judged(call, enforced) {
-                Ok(None) => Entry::PASS,
-                Ok(hit) => Entry::Waits(Box::pin(self.settled(call, hit))),
-                Err(error) => Entry::Ready(Err(error)),
+                Ok(None) => Admission::PASS,
+                Ok(hit) => Admission::Waits(Box::pin(self.settled(call, hit))),
+                Err(error) => Admission::Ready(Err(error)),
             };
         }
-        Entry::Waits(Box::pin(async move {
+        Admission::Waits(Box::pin(async move {
             let enforced = self.walls().await;
             let hit = match self.judging(call, enforced)? {
                 None => None,
@@ -293,14 +293,14 @@ impl Guard for CommandGuard {
 
     fn refused(&self, _: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<Control> {
+    fn controls(&self) -> Option<EffectiveControl> {
         let profile = self.rules.profile();
         let strength = match profile {
             Profile::Off => Strength::Open,
             // A program does things that its command line does not say.
             Profile::Guarded | Profile::Strict => Strength::Advisory,
         };
-        Some(Control {
+        Some(EffectiveControl {
             subject: Subject::Commands,
             asked: profile.to_string(),
             in_force: profile.to_string(),

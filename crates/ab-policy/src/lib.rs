@@ -17,7 +17,7 @@ pub mod rules;
 mod shell;
 
 pub use analysis::{Analysis, Effect, analyse, screen};
-pub use corpus::{Case, Corpus, CorpusHome, Miss};
+pub use corpus::{Corpus, CorpusCase, CorpusHome, Miss};
 pub use guard::CommandGuard;
 pub use place::{CommandInput, Home, Place, Scene};
 pub use policy::{Hit, Judgement, Policy, built_in_rules, example_scene};

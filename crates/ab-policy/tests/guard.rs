@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::journal::{Journal, MemoryWriter, Mode};
 use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, Assembly, Backend, Code, Control, EffectivePolicy,
-    Error, ExecOptions, Guards, Isolation, Kind, Principal, PrincipalKind, ScopeOptions, Strength,
-    Subject, Verb,
+    Actor, Answer, ApprovalId, Approver, Asked, Assembly, Backend, Code, EffectiveControl,
+    EffectivePolicy, Error, ExecOptions, Guards, Isolation, Kind, Principal, PrincipalKind,
+    ScopeOptions, Strength, Subject, Verb,
 };
 use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
 use ab_testkit::Recording;
@@ -248,7 +248,7 @@ async fn long_texts_are_judged_aside_with_the_same_verdict() {
 }
 
 fn walled() -> EffectivePolicy {
-    let control = |subject: Subject| Control {
+    let control = |subject: Subject| EffectiveControl {
         subject,
         asked: String::new(),
         in_force: String::new(),

@@ -13,7 +13,7 @@ const LONGEST_PASSWORD: usize = 256;
 
 /// Which users are let in.
 #[derive(Clone, Debug, Default)]
-pub enum Access {
+pub enum SshAccess {
     /// Everybody, by whatever name and method: something in front has checked who it is.
     Any,
     /// Those that are named, by password or key.
@@ -112,28 +112,28 @@ impl fmt::Debug for Users {
     }
 }
 
-impl Access {
+impl SshAccess {
     pub(crate) fn methods(&self) -> MethodSet {
         let kinds: &[MethodKind] = match self {
-            Access::Any => &[MethodKind::None, MethodKind::Password, MethodKind::PublicKey],
-            Access::Users(users) if users.have_passwords() => {
+            SshAccess::Any => &[MethodKind::None, MethodKind::Password, MethodKind::PublicKey],
+            SshAccess::Users(users) if users.have_passwords() => {
                 &[MethodKind::PublicKey, MethodKind::Password]
             }
-            Access::Users(_) => &[MethodKind::PublicKey],
-            Access::Nobody => &[],
+            SshAccess::Users(_) => &[MethodKind::PublicKey],
+            SshAccess::Nobody => &[],
         };
         MethodSet::from(kinds)
     }
 
     pub(crate) fn without_credentials(&self) -> bool {
-        matches!(self, Access::Any)
+        matches!(self, SshAccess::Any)
     }
 
     pub(crate) fn by_password(&self, name: &str, password: &str) -> bool {
         match self {
-            Access::Any => true,
-            Access::Users(users) => users.knows_password(name, password),
-            Access::Nobody => false,
+            SshAccess::Any => true,
+            SshAccess::Users(users) => users.knows_password(name, password),
+            SshAccess::Nobody => false,
         }
     }
 
@@ -143,9 +143,9 @@ impl Access {
             return false;
         }
         match self {
-            Access::Any => true,
-            Access::Users(users) => users.knows_key(name, key),
-            Access::Nobody => false,
+            SshAccess::Any => true,
+            SshAccess::Users(users) => users.knows_key(name, key),
+            SshAccess::Nobody => false,
         }
     }
 }
@@ -175,7 +175,7 @@ mod tests {
         let mut users = Users::new();
         users.password("ada", "secret").unwrap();
         users.authorized_keys("bob", "").unwrap();
-        let access = Access::Users(users);
+        let access = SshAccess::Users(users);
         assert!(access.by_password("ada", "secret"));
         for (name, password) in [
             ("ada", ""),
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(users.authorized_keys("ada", &text), Ok(1));
         let restricted = format!("command=\"true\" {KEY}");
         assert!(users.authorized_keys("ada", &restricted).unwrap_err().what.contains("line 1"));
-        let access = Access::Users(users);
+        let access = SshAccess::Users(users);
         let (key, other) =
             (PublicKey::from_openssh(KEY).unwrap(), PublicKey::from_openssh(OTHER).unwrap());
         let algorithm = Algorithm::Ed25519;
@@ -209,8 +209,8 @@ mod tests {
         assert!(!access.by_key("ada", &other, &algorithm));
         assert!(!access.by_key("bob", &key, &algorithm));
         assert!(!access.by_key("ada", &key, &Algorithm::Rsa { hash: None }));
-        assert!(!Access::Nobody.by_key("ada", &key, &algorithm));
-        assert!(Access::Any.by_key("eve", &other, &algorithm));
+        assert!(!SshAccess::Nobody.by_key("ada", &key, &algorithm));
+        assert!(SshAccess::Any.by_key("eve", &other, &algorithm));
     }
 
     #[test]
@@ -218,10 +218,10 @@ mod tests {
         let mut users = Users::new();
         users.authorized_keys("ada", KEY).unwrap();
         let by_key = MethodSet::from(&[MethodKind::PublicKey][..]);
-        assert_eq!(Access::Users(users.clone()).methods(), by_key);
+        assert_eq!(SshAccess::Users(users.clone()).methods(), by_key);
         users.password("bob", "secret").unwrap();
         let by_both = MethodSet::from(&[MethodKind::PublicKey, MethodKind::Password][..]);
-        assert_eq!(Access::Users(users).methods(), by_both);
+        assert_eq!(SshAccess::Users(users).methods(), by_both);
     }
 
     #[test]

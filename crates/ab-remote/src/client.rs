@@ -1,6 +1,6 @@
 //! The client's half: a workspace elsewhere, reached by SSH over whatever carries bytes.
 //!
-//! - [`Settings`] say where it is and what to do when it is out of reach.
+//! - [`ClientSettings`] say where it is and what to do when it is out of reach.
 //! - The link decides when to connect, to wait and to give up; it does nothing itself.
 //! - Dialling makes one connection, or says why there is none.
 
@@ -36,4 +36,4 @@ pub use host_key::{Fingerprint, HostKeyCheck};
 pub use known_hosts::KnownHosts;
 pub use remote::Remote;
 pub use secret::Secret;
-pub use settings::{Keepalive, McpEndpoint, Reconnection, Settings};
+pub use settings::{ClientSettings, Keepalive, McpEndpoint, Reconnection};

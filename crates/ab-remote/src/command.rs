@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ab_core::command_limit::too_many;
-use ab_core::process::{Cause, Channel, Command, Control, Exit, Process, Stdin, TerminalSize};
+use ab_core::process::{
+    Cause, Channel, Command, Exit, Process, ProcessControl, Stdin, TerminalSize,
+};
 use ab_core::{Backend, Error, ExecOptions, Kind};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -103,7 +105,7 @@ pub(crate) async fn run(
     slots: CommandSlots,
     inbox: Arc<Inbox>,
     outlet: Outlet,
-    controls: mpsc::Receiver<Control>,
+    controls: mpsc::Receiver<ProcessControl>,
 ) {
     let deaths = run.deaths;
     // A client that is gone needs no answer.
@@ -145,7 +147,7 @@ async fn attend(
     mut process: Process,
     inbox: &Inbox,
     outlet: Outlet,
-    mut controls: mpsc::Receiver<Control>,
+    mut controls: mpsc::Receiver<ProcessControl>,
     deaths: Deaths,
 ) -> Result<(), Gone> {
     let stdin = process.stdin.take();

@@ -29,8 +29,8 @@ mod valve;
 pub mod websocket;
 pub mod wire;
 
-pub use auth::{Access, Users};
-pub use host_key::{HostKey, Origin};
+pub use auth::{SshAccess, Users};
+pub use host_key::{HostKey, KeyOrigin};
 pub use lanes::Lanes;
 pub use listener::{Listening, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, Observer, listen};
-pub use server::{Ended, Server, Settings};
+pub use server::{Ended, Server, ServerSettings};

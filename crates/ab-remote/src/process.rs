@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ab_core::process::{Control, ExecRequest, Output, Process};
-use ab_core::{Backend, Code, Effect, Error, Kind, Verb};
+use ab_core::process::{ExecRequest, Output, Process, ProcessControl};
+use ab_core::{Backend, CallEffect, Code, Error, Kind, Verb};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -80,7 +80,7 @@ async fn begin(
                 Ok(slot) => (backend.spawn(*request).await, Some(slot)),
             };
             entry.done(match &process {
-                Ok(_) => Effect::Applied,
+                Ok(_) => CallEffect::Applied,
                 Err(error) => effect_of_failure(error),
             });
             Ok(Begun { process: process?, room, seat: Some(seat), _slot: slot })
@@ -162,7 +162,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         let Some(stdin) = stdin else { return };
         while let Some(step) = input.next().await {
             let Step::Bytes(piece) = step else {
-                let _ = ending.send(Control::EndInput).await;
+                let _ = ending.send(ProcessControl::EndInput).await;
                 continue;
             };
             let length = piece.len();
@@ -183,7 +183,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                     let Ok(()) = input.push(&bytes) else { break };
                 }
                 ToProcess::InputDropped => input.close(),
-                ToProcess::Control(Control::EndInput) => {
+                ToProcess::Control(ProcessControl::EndInput) => {
                     let Ok(()) = input.end() else { break };
                 }
                 ToProcess::Control(wish) => {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::auth::Access;
+use crate::auth::SshAccess;
 use crate::backlog::Backlog;
 use crate::client::deadline::later;
 use crate::cut::{Cuttable, Scissors};
@@ -44,9 +44,9 @@ pub const MAX_CLOSED: usize = 16 * 1024;
 
 /// What a server is made of, beside the workspace.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServerSettings {
     pub host_key: HostKey,
-    pub access: Access,
+    pub access: SshAccess,
     /// How the server calls itself, after `SSH-2.0-`: printable, without space or minus sign.
     pub ident: String,
     /// Shown to users before they log in.
@@ -67,8 +67,8 @@ pub struct Settings {
     pub keepalive: Option<Duration>,
 }
 
-impl Settings {
-    pub fn new(host_key: HostKey, access: Access) -> Self {
+impl ServerSettings {
+    pub fn new(host_key: HostKey, access: SshAccess) -> Self {
         Self {
             host_key,
             access,
@@ -94,7 +94,7 @@ pub struct Server {
 struct Shared {
     backend: Backend,
     config: Arc<Config>,
-    settings: Arc<Settings>,
+    settings: Arc<ServerSettings>,
     /// Whether the server still serves.
     open: watch::Sender<bool>,
     /// How many connections there are.
@@ -157,17 +157,17 @@ impl TaskSets {
 type SentAway = Arc<OnceLock<Failure>>;
 
 impl Server {
-    pub fn new(backend: Backend, settings: Settings) -> Self {
+    pub fn new(backend: Backend, settings: ServerSettings) -> Self {
         Self::made(backend, settings, None)
     }
 
     /// A server whose connections by [`listen`](crate::listen) are served on threads of their own.
     /// What else is served there is up to whoever calls [`serve`](Self::serve).
-    pub fn on_lanes(backend: Backend, settings: Settings, lanes: Lanes) -> Self {
+    pub fn on_lanes(backend: Backend, settings: ServerSettings, lanes: Lanes) -> Self {
         Self::made(backend, settings, Some(lanes))
     }
 
-    fn made(backend: Backend, settings: Settings, lanes: Option<Lanes>) -> Self {
+    fn made(backend: Backend, settings: ServerSettings, lanes: Option<Lanes>) -> Self {
         let config = Arc::new(preferences::config(&settings));
         let shared = Shared {
             backend,
@@ -190,7 +190,7 @@ impl Server {
         &self.shared.backend
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ServerSettings {
         &self.shared.settings
     }
 

@@ -28,19 +28,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 
-use ab_core::{Backend, Effect};
+use ab_core::{Backend, CallEffect};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::FuturesUnordered;
 
-pub use attributes::Attributes;
+pub use attributes::SftpAttributes;
 pub(crate) use budget::BUDGET;
 use budget::{Budget, Taken};
 pub(crate) use handles::Allowance;
 use handles::{Handle, Handles};
 use order::Flights;
-use packet::{Answer, Id, Incoming, MAX_PACKET, Malformed};
+use packet::{Id, Incoming, MAX_PACKET, Malformed, SftpReply};
 pub(crate) use paths::LinkOrder;
 use perform::Job;
 pub use staging::MAX_CONTENT;
@@ -191,9 +191,9 @@ impl Replies {
 enum Outcome {
     Done,
     Data(Bytes),
-    Packet(Answer),
+    Packet(SftpReply),
     /// A packet that goes on with these bytes.
-    Parts(Answer, Bytes),
+    Parts(SftpReply, Bytes),
 }
 
 /// A request that is worked on: its flight, its lane, its answer.
@@ -201,7 +201,7 @@ type Running = Pin<Box<dyn Future<Output = (u64, Option<u32>, Reply)> + Send>>;
 
 /// How a channel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum SftpEnded {
     /// The client said that it was done.
     ByClient,
     /// The client sent what is no SFTP.
@@ -214,8 +214,8 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
     let replies = Replies::default();
     let sending = async {
         while let Some(reply) = replies.next().await {
-            outlet.stdout(reply.head).await.map_err(|_| Ended::Gone)?;
-            outlet.stdout(reply.body).await.map_err(|_| Ended::Gone)?;
+            outlet.stdout(reply.head).await.map_err(|_| SftpEnded::Gone)?;
+            outlet.stdout(reply.body).await.map_err(|_| SftpEnded::Gone)?;
         }
         Ok(())
     };
@@ -230,17 +230,17 @@ pub(crate) async fn serve(session: Session, inbox: Arc<Inbox>, outlet: Outlet) {
     };
     // A client that is gone needs no answer.
     let _ = match ended {
-        Ended::ByClient => outlet.exit(0).await,
-        Ended::Garbage(what) => {
+        SftpEnded::ByClient => outlet.exit(0).await,
+        SftpEnded::Garbage(what) => {
             let _ = outlet.stderr(Bytes::from(format!("sftp: {what}\n"))).await;
             outlet.exit(1).await
         }
-        Ended::Gone => Ok(()),
+        SftpEnded::Gone => Ok(()),
     };
     inbox.close();
 }
 
-async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended {
+async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpEnded {
     let budget = Budget::new(session.allowance.purse());
     let mut running: FuturesUnordered<Running> = FuturesUnordered::new();
     let mut flights = Flights::default();
@@ -249,7 +249,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
         let packet = tokio::select! {
             biased;
             // What was asked for and has not begun is said never to happen.
-            () = session.retired() => break Ended::ByClient,
+            () = session.retired() => break SftpEnded::ByClient,
             Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                 replies.push(flights.land(flight, lane, reply));
                 continue;
@@ -258,8 +258,8 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
         };
         let packet = match packet {
             Ok(Some(packet)) => packet,
-            Ok(None) => break Ended::ByClient,
-            Err(_) => break Ended::Garbage("a packet is longer than any may be"),
+            Ok(None) => break SftpEnded::ByClient,
+            Err(_) => break SftpEnded::Garbage("a packet is longer than any may be"),
         };
         let length = packet.len();
         let (id, job) = match packet::decode(packet) {
@@ -270,15 +270,15 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
                 replies.push([Reply { head, body: Bytes::new(), _permit: permit }]);
                 continue;
             }
-            Ok(Incoming::Init { .. }) => break Ended::Garbage("a session begins only once"),
+            Ok(Incoming::Init { .. }) => break SftpEnded::Garbage("a session begins only once"),
             Ok(Incoming::Request { .. }) if !greeted => {
-                break Ended::Garbage("a session begins with its version");
+                break SftpEnded::Garbage("a session begins with its version");
             }
             Ok(Incoming::Request { id, request }) => (id, Job::new(session, request)),
             Err(Malformed { id: Some(id), what }) => {
                 (id, Job::refuse(Refusal::new(BAD_MESSAGE, what)))
             }
-            Err(Malformed { id: None, what }) => break Ended::Garbage(what),
+            Err(Malformed { id: None, what }) => break SftpEnded::Garbage(what),
         };
         let cost = (job.cost() + length + OVERHEAD).min(BUDGET);
         let permit = budget.take(cost);
@@ -292,7 +292,7 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> Ended
             }
             tokio::select! {
                 biased;
-                () = session.retired() => break 'serving Ended::ByClient,
+                () = session.retired() => break 'serving SftpEnded::ByClient,
                 permit = &mut permit, if held.is_none() => held = Some(permit),
                 Some((flight, lane, reply)) = running.next(), if !running.is_empty() => {
                     replies.push(flights.land(flight, lane, reply));
@@ -334,11 +334,11 @@ async fn fly(
     };
     if let Some(entry) = entry {
         match &outcome {
-            Ok(_) => entry.done(Effect::Applied),
+            Ok(_) => entry.done(CallEffect::Applied),
             Err(Refusal { error: Some(error), .. }) if wholly => {
                 entry.done(effect_of_failure(error));
             }
-            Err(_) => entry.done(Effect::Unknown),
+            Err(_) => entry.done(CallEffect::Unknown),
         }
     }
     let exact = session.exact.load(Ordering::Acquire);
@@ -347,12 +347,12 @@ async fn fly(
 
 fn reply(id: Id, outcome: Result<Outcome, Refusal>, exact: bool, permit: Taken) -> Reply {
     let (head, body) = match outcome {
-        Ok(Outcome::Done) => (Answer::status(status::OK, "").finish(id), Bytes::new()),
+        Ok(Outcome::Done) => (SftpReply::status(status::OK, "").finish(id), Bytes::new()),
         Ok(Outcome::Packet(answer)) => (answer.finish(id), Bytes::new()),
-        Ok(Outcome::Data(data)) => together(&Answer::data_header(id, data.len()), data),
+        Ok(Outcome::Data(data)) => together(&SftpReply::data_header(id, data.len()), data),
         Ok(Outcome::Parts(answer, body)) => together(&answer.finish_before(id, body.len()), body),
         Err(refusal) => {
-            let mut answer = Answer::status(refusal.code, &refusal.message);
+            let mut answer = SftpReply::status(refusal.code, &refusal.message);
             if exact && let Some(error) = &refusal.error {
                 answer.string(&wire::encode(error));
             }

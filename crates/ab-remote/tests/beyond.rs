@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use ab_core::call::Outcome;
-use ab_core::effective::Control;
-use ab_core::guard::{Entry, Refusal};
+use ab_core::effective::EffectiveControl;
+use ab_core::guard::{Admission, Refusal};
 use ab_core::metadata::{Listing, Stat};
 use ab_core::options::{ListOptions, StatOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest};
-use ab_core::{Assembly, Backend, Effect, Guard, Guards, Kind, PathRules, Verb, WsPath};
+use ab_core::{Assembly, Backend, CallEffect, Guard, Guards, Kind, PathRules, Verb, WsPath};
 use ab_remote::sftp::extended::{Extended, NAMES};
 use ab_remote::sftp::packet::Fields;
-use ab_remote::wire::call::{Body, Call, CallNumber, Part, Welcome};
+use ab_remote::wire::call::{CallNumber, Part, Welcome, WireBody, WireCall};
 use ab_remote::wire::frame::{FromProcess, SUBSYSTEM, ToProcess, framed};
 use ab_remote::wire::{self, Wire};
 use agent_backend::MemoryOptions;
@@ -25,13 +25,13 @@ use crate::client::{
 };
 use crate::stage::within;
 
-async fn ask(sftp: &mut Sftp, call: Call) -> Packet {
+async fn ask(sftp: &mut Sftp, call: WireCall) -> Packet {
     let (name, body) = Extended::Call(Box::new(call)).encode();
     sftp.extended(name, &body).await
 }
 
 /// The answer, or the error that a status tells of.
-pub(crate) async fn answer<T: Wire>(sftp: &mut Sftp, call: Call) -> Result<T, ab_core::Error> {
+pub(crate) async fn answer<T: Wire>(sftp: &mut Sftp, call: WireCall) -> Result<T, ab_core::Error> {
     let packet = ask(sftp, call).await;
     if packet.kind == EXTENDED_REPLY {
         return Ok(wire::decode(packet.body).unwrap());
@@ -87,7 +87,7 @@ async fn a_tree_is_one_round_trip() {
         (usize::MAX, 2, &["a", "d"]),
     ] {
         let options = ListOptions { depth, limit, ..ListOptions::default() };
-        let call = Call::List { path: WsPath::root(), options };
+        let call = WireCall::List { path: WsPath::root(), options };
         let part: Part = answer(&mut sftp, call).await.unwrap();
         assert_eq!(part.more, None);
         let listing: Listing = wire::decode(part.bytes).unwrap();
@@ -108,17 +108,17 @@ async fn a_long_answer_comes_in_parts() {
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
     let options = ListOptions { depth: usize::MAX, ..ListOptions::default() };
-    let call = Call::List { path: WsPath::root(), options };
+    let call = WireCall::List { path: WsPath::root(), options };
     let mut part: Part = answer(&mut sftp, call).await.unwrap();
     let mut whole = part.bytes.to_vec();
     let mut parts = 1;
     while let Some(handle) = part.more {
-        part = answer(&mut sftp, Call::More { handle }).await.unwrap();
+        part = answer(&mut sftp, WireCall::More { handle }).await.unwrap();
         whole.extend_from_slice(&part.bytes);
         parts += 1;
         if part.more.is_none() {
             // It is used up.
-            assert_eq!(ask(&mut sftp, Call::More { handle }).await.status(), 4);
+            assert_eq!(ask(&mut sftp, WireCall::More { handle }).await.status(), 4);
         }
     }
     assert!(parts > 2, "{parts}");
@@ -137,12 +137,12 @@ async fn failures_are_exact_after_a_hello() {
     text(&mut fields);
     text(&mut fields);
     assert!(fields.is_empty());
-    let welcome: Welcome = answer(&mut sftp, Call::Hello { connection: 7 }).await.unwrap();
+    let welcome: Welcome = answer(&mut sftp, WireCall::Hello { connection: 7 }).await.unwrap();
     assert_eq!(welcome.info.kind, ab_core::BackendKind::Memory);
     for (name, kind, code) in
         [("none", Kind::NotFound, "KEY_NOT_FOUND"), ("a/below", Kind::NotADirectory, "READ_FAILED")]
     {
-        let call = Call::Stat { path: path(name), options: StatOptions::default() };
+        let call = WireCall::Stat { path: path(name), options: StatOptions::default() };
         let error = answer::<Stat>(&mut sftp, call).await.unwrap_err();
         assert_eq!((error.kind(), error.code().as_str()), (kind, code));
         assert_eq!(error.path(), Some(name));
@@ -154,7 +154,7 @@ async fn failures_are_exact_after_a_hello() {
         let error: ab_core::Error = wire::decode(fields.string().unwrap()).unwrap();
         assert_eq!(error.kind(), kind);
     }
-    let again = ask(&mut sftp, Call::Hello { connection: 8 }).await;
+    let again = ask(&mut sftp, WireCall::Hello { connection: 8 }).await;
     assert_eq!(again.status(), 4);
 }
 
@@ -167,10 +167,10 @@ async fn fences_hold_on_this_side() {
     let server = open_server(agent_backend::local(directory.path()).unwrap());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut sftp, Call::Hello { connection: 1 }).await.unwrap();
+    answer::<Welcome>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
     let free = path("inner/link");
     let fenced = path("inner").fenced().join(&path("link"));
-    let stat = |path| Call::Stat { path, options: StatOptions::default() };
+    let stat = |path| WireCall::Stat { path, options: StatOptions::default() };
     assert!(answer::<Stat>(&mut sftp, stat(free)).await.is_ok());
     let error = answer::<Stat>(&mut sftp, stat(fenced)).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (Kind::Escape, Some("link")));
@@ -181,25 +181,25 @@ async fn what_became_of_a_call_is_told_on_another_connection() {
     let server = open_server(filled().await);
     let (handle, _serving) = connect(&server).await;
     let mut first = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut first, Call::Hello { connection: 1 }).await.unwrap();
-    let write = |name: &str| Call::Write {
+    answer::<Welcome>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
+    let write = |name: &str| WireCall::Write {
         path: path(name),
-        body: Body::Here(Bytes::from_static(b"x")),
+        body: WireBody::Here(Bytes::from_static(b"x")),
         options: WriteOptions::default(),
     };
     let done = ask(&mut first, write("new")).await;
     let failed = ask(&mut first, write("a/below")).await;
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
-    answer::<Welcome>(&mut second, Call::Hello { connection: 2 }).await.unwrap();
+    answer::<Welcome>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
     for (connection, request, expect) in [
-        (1, done.id, Effect::Applied),
-        (1, failed.id, Effect::NotApplied),
-        (1, 1000, Effect::NotApplied),
-        (3, done.id, Effect::Unknown),
+        (1, done.id, CallEffect::Applied),
+        (1, failed.id, CallEffect::NotApplied),
+        (1, 1000, CallEffect::NotApplied),
+        (3, done.id, CallEffect::Unknown),
     ] {
-        let call = Call::Outcome(CallNumber { connection, request });
-        assert_eq!(answer::<Effect>(&mut second, call).await.unwrap(), expect);
+        let call = WireCall::Outcome(CallNumber { connection, request });
+        assert_eq!(answer::<CallEffect>(&mut second, call).await.unwrap(), expect);
     }
     // The first connection was ended, so that nothing is done on it after that was said.
     assert_eq!(first.ended().await, Some(0));
@@ -211,18 +211,18 @@ async fn a_content_is_staged_and_written_as_a_whole() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut sftp, Call::Hello { connection: 1 }).await.unwrap();
-    let too_much = Call::Stage { size: ab_remote::sftp::MAX_CONTENT + 1 };
+    answer::<Welcome>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
+    let too_much = WireCall::Stage { size: ab_remote::sftp::MAX_CONTENT + 1 };
     assert_eq!(answer::<u32>(&mut sftp, too_much).await.unwrap_err().kind(), Kind::TooLarge);
-    let number: u32 = answer(&mut sftp, Call::Stage { size: 6 }).await.unwrap();
+    let number: u32 = answer(&mut sftp, WireCall::Stage { size: 6 }).await.unwrap();
     let staged = number.to_be_bytes();
     assert_eq!(sftp.write(&staged, 3, b"def").await, 0);
     assert_eq!(sftp.write(&staged, 0, b"abc").await, 0);
     assert_eq!(sftp.write(&staged, 4, b"xyz").await, 4);
     assert_eq!(sftp.write(&staged, u64::MAX, b"x").await, 4);
-    let write = || Call::Write {
+    let write = || WireCall::Write {
         path: path("staged"),
-        body: Body::Staged(number),
+        body: WireBody::Staged(number),
         options: WriteOptions::default(),
     };
     assert_eq!(answer::<Stat>(&mut sftp, write()).await.unwrap().size, 6);
@@ -269,9 +269,9 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
     // Nobody has said hello.
     refused(run(&handle, 1).await);
     let (mut first, mut second) = (Sftp::new(&handle).await, Sftp::new(&other).await);
-    answer::<Welcome>(&mut first, Call::Hello { connection: 1 }).await.unwrap();
-    assert_eq!(ask(&mut second, Call::Hello { connection: 1 }).await.status(), 4);
-    answer::<Welcome>(&mut second, Call::Hello { connection: 2 }).await.unwrap();
+    answer::<Welcome>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
+    assert_eq!(ask(&mut second, WireCall::Hello { connection: 1 }).await.status(), 4);
+    answer::<Welcome>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
     refused(run(&handle, 2).await);
     refused(run(&other, 1).await);
     refused(run(&other, 3).await);
@@ -284,13 +284,13 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
 struct Held(Semaphore);
 
 impl Guard for Held {
-    fn enter<'a>(&'a self, call: &'a ab_core::Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a ab_core::Call<'a>) -> Admission<'a> {
         match call.verb {
-            Verb::Write => Entry::Waits(Box::pin(async {
+            Verb::Write => Admission::Waits(Box::pin(async {
                 self.0.acquire().await.unwrap().forget();
                 Ok(())
             })),
-            _ => Entry::PASS,
+            _ => Admission::PASS,
         }
     }
 
@@ -300,7 +300,7 @@ impl Guard for Held {
 
     fn refused(&self, _: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<Control> {
+    fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
@@ -319,12 +319,12 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut first = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut first, Call::Hello { connection: 1 }).await.unwrap();
+    answer::<Welcome>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
     let mut sent = Vec::new();
     for number in 0..TOGETHER + 2 {
-        let call = Call::Write {
+        let call = WireCall::Write {
             path: path(&number.to_string()),
-            body: Body::Here(Bytes::from_static(b"x")),
+            body: WireBody::Here(Bytes::from_static(b"x")),
             options: WriteOptions::default(),
         };
         let (name, body) = Extended::Call(Box::new(call)).encode();
@@ -332,19 +332,19 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     }
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
-    answer::<Welcome>(&mut second, Call::Hello { connection: 2 }).await.unwrap();
-    let outcome = |request| Call::Outcome(CallNumber { connection: 1, request });
+    answer::<Welcome>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
+    let outcome = |request| WireCall::Outcome(CallNumber { connection: 1, request });
     // Nothing is over, and whoever asks is not kept waiting for that.
     for request in [sent[0], sent[64]] {
-        let effect = answer::<Effect>(&mut second, outcome(request)).await.unwrap();
-        assert_eq!(effect, Effect::Unknown);
+        let effect = answer::<CallEffect>(&mut second, outcome(request)).await.unwrap();
+        assert_eq!(effect, CallEffect::Unknown);
     }
     held.0.add_permits(1000);
     for (number, request) in sent.iter().enumerate() {
-        let effect = answer::<Effect>(&mut second, outcome(*request)).await.unwrap();
+        let effect = answer::<CallEffect>(&mut second, outcome(*request)).await.unwrap();
         let there = backend.exists(&number.to_string()).await.unwrap();
         let began = number < TOGETHER as usize;
-        assert_eq!((effect == Effect::Applied, there), (began, began), "{number}: {effect:?}");
-        assert_ne!(effect, Effect::Unknown);
+        assert_eq!((effect == CallEffect::Applied, there), (began, began), "{number}: {effect:?}");
+        assert_ne!(effect, CallEffect::Unknown);
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use ab_core::Kind;
-use ab_core::process::{Command, Control, ExecRequest, Stdin};
+use ab_core::process::{Command, ExecRequest, ProcessControl, Stdin};
 use ab_remote::wire;
-use ab_remote::wire::call::{Call, CallNumber, Welcome};
+use ab_remote::wire::call::{CallNumber, Welcome, WireCall};
 use ab_remote::wire::frame::{FromProcess, SUBSYSTEM, ToProcess, framed};
-use ab_remote::{Access, HostKey, Server, Settings};
+use ab_remote::{HostKey, Server, ServerSettings, SshAccess};
 use bytes::{Bytes, BytesMut};
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg};
@@ -25,7 +25,7 @@ fn serving(max_commands: usize) -> (tempfile::TempDir, Server) {
     config.options.exec.isolation = ab_core::effective::Isolation::None;
     let backend = agent_backend::local_with(config).unwrap();
     let host_key = HostKey::ephemeral("a test").unwrap();
-    let settings = Settings { max_commands, ..Settings::new(host_key, Access::Any) };
+    let settings = ServerSettings { max_commands, ..ServerSettings::new(host_key, SshAccess::Any) };
     (directory, Server::new(backend, settings))
 }
 
@@ -75,7 +75,7 @@ fn shell(line: &str) -> ExecRequest {
 
 async fn introduced(handle: &Handle<Trusting>) -> Sftp {
     let mut sftp = Sftp::new(handle).await;
-    let hello = Call::Hello { connection: CONNECTION };
+    let hello = WireCall::Hello { connection: CONNECTION };
     answer::<Welcome>(&mut sftp, hello).await.unwrap();
     sftp
 }
@@ -97,7 +97,11 @@ async fn ends_of_input_that_nobody_takes_end_the_process() {
         process.say(&ToProcess::Input(vec![7; 64 * 1024].into())).await;
     }
     for _ in 0..10_000 {
-        if process.channel.data_bytes(framed(&ToProcess::Control(Control::EndInput))).await.is_err()
+        if process
+            .channel
+            .data_bytes(framed(&ToProcess::Control(ProcessControl::EndInput)))
+            .await
+            .is_err()
         {
             break;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::Backend;
 use ab_remote::sftp::packet::Fields;
-use ab_remote::{Access, Ended, HostKey, Server, Settings};
+use ab_remote::{Ended, HostKey, Server, ServerSettings, SshAccess};
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::client::{self, Config, Handle, Handler, Msg, connect_stream};
 use russh::keys::PublicKeyOrCertificate;
@@ -27,7 +27,7 @@ impl Handler for Trusting {
 /// A server that lets everybody in, as behind a WebSocket.
 pub(crate) fn open_server(backend: Backend) -> Server {
     let host_key = HostKey::ephemeral("a test").unwrap();
-    Server::new(backend, Settings::new(host_key, Access::Any))
+    Server::new(backend, ServerSettings::new(host_key, SshAccess::Any))
 }
 
 /// A connection by memory, and how it ends on the server's side.

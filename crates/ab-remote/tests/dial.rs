@@ -9,16 +9,16 @@ mod silence;
 mod websockets;
 
 use ab_core::{Code, Kind};
-use ab_remote::client::{DialError, Settings, probe};
+use ab_remote::client::{ClientSettings, DialError, probe};
 
 use crate::stage::within;
 
-async fn reached(settings: &Settings) {
+async fn reached(settings: &ClientSettings) {
     within(probe(settings)).await.unwrap();
 }
 
 /// Why a connection is not made.
-async fn failure(settings: &Settings) -> DialError {
+async fn failure(settings: &ClientSettings) -> DialError {
     let failure = within(probe(settings)).await.unwrap_err();
     let text = failure.to_string();
     assert!(text.starts_with(|first: char| !first.is_uppercase()), "{text}");
@@ -27,7 +27,7 @@ async fn failure(settings: &Settings) -> DialError {
 }
 
 /// One that may pass: the connection was not made.
-async fn lost(settings: &Settings) -> String {
+async fn lost(settings: &ClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
     assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
@@ -36,7 +36,7 @@ async fn lost(settings: &Settings) -> String {
 }
 
 /// One that does not pass: somebody is not who it should be.
-async fn denied(settings: &Settings) -> String {
+async fn denied(settings: &ClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
     assert_eq!((error.code(), error.kind()), (Code::AuthFailed, Kind::Denied), "{failure:?}");
@@ -45,7 +45,7 @@ async fn denied(settings: &Settings) -> String {
 }
 
 /// One that a setting is to blame for.
-async fn invalid(settings: &Settings) -> String {
+async fn invalid(settings: &ClientSettings) -> String {
     let failure = failure(settings).await;
     let error = &failure.error;
     assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));

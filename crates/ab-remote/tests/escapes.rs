@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use ab_core::effective::{Strength, Subject};
-use ab_core::process::{Access, HostDirectory, Restrictions};
+use ab_core::process::{BindAccess, HostDirectory, Restrictions};
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::sftp::packet::flags;
 use ab_testkit::escapes::{self, Ground, Outcome, Said, Surface, Wish};
@@ -38,7 +38,7 @@ impl Served {
                 Wish::Hidden(below) => restrictions.hidden.push(path(below)),
                 Wish::BindOutside => restrictions.binds.push(HostDirectory {
                     path: ground.outside().to_str().unwrap().to_owned(),
-                    access: Access::ReadOnly,
+                    access: BindAccess::ReadOnly,
                 }),
                 Wish::Scope(below) => scope = Some(*below),
                 Wish::Terminal => {}

@@ -5,7 +5,7 @@ use ab_core::search::Found;
 use ab_core::{EffectivePolicy, Error};
 use ab_remote::sftp::extended::Extended;
 use ab_remote::sftp::packet::{Incoming, Request, decode};
-use ab_remote::wire::call::{Call, Part, Welcome};
+use ab_remote::wire::call::{Part, Welcome, WireCall};
 use ab_remote::wire::frame::{FromProcess, ToProcess};
 use ab_remote::wire::{self, Wire};
 use ab_testkit::fuzz;
@@ -130,7 +130,7 @@ fn fuzz_sftp_extended() {
         for bytes in [&body, &changed] {
             for end in (0..=bytes.len()).rev().take(4) {
                 let bytes = &bytes[..end];
-                reads_back::<Call>(bytes)?;
+                reads_back::<WireCall>(bytes)?;
                 reads_back::<Welcome>(bytes)?;
                 reads_back::<Part>(bytes)?;
                 reads_back::<ToProcess>(bytes)?;

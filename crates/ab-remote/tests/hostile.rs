@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ab_core::ExecOptions;
 use ab_remote::sftp::packet::flags;
-use ab_remote::{Access, Ended, HostKey, Server, Settings};
+use ab_remote::{Ended, HostKey, Server, ServerSettings, SshAccess};
 use russh::client::{Config, connect_stream};
 use russh::{ChannelMsg, Sig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -194,7 +194,8 @@ async fn a_connection_that_had_its_channels_is_ended() {
     let directory = tempfile::tempdir().unwrap();
     let backend = agent_backend::local(directory.path()).unwrap();
     let host_key = HostKey::ephemeral("a test").unwrap();
-    let settings = Settings { max_closed: 3, ..Settings::new(host_key, Access::Any) };
+    let settings =
+        ServerSettings { max_closed: 3, ..ServerSettings::new(host_key, SshAccess::Any) };
     let server = Server::new(backend.clone(), settings);
     let (handle, serving) = connect(&server).await;
     let _sftp = Sftp::new(&handle).await;

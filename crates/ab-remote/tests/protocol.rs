@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::effective::Control;
-use ab_core::guard::{Entry, Refusal};
+use ab_core::effective::EffectiveControl;
+use ab_core::guard::{Admission, Refusal};
 use ab_core::{Assembly, Backend, Call, Guard, Guards, Memory, Outcome, Verb};
 use ab_remote::sftp::packet::{MAX_DATA, flags};
 use tempfile::TempDir;
@@ -425,11 +425,11 @@ struct Listings {
 }
 
 impl Guard for Listings {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
         if call.verb != Verb::List {
-            return Entry::PASS;
+            return Admission::PASS;
         }
-        Entry::Waits(Box::pin(async {
+        Admission::Waits(Box::pin(async {
             self.begun.fetch_add(1, Ordering::AcqRel);
             drop(self.go.acquire().await);
             Ok(())
@@ -442,7 +442,7 @@ impl Guard for Listings {
 
     fn refused(&self, _: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<Control> {
+    fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 

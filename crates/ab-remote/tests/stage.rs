@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::Backend;
-use ab_remote::{Access, Ended, HostKey, Listening, Server, Settings, Users, listen};
+use ab_remote::{Ended, HostKey, Listening, Server, ServerSettings, SshAccess, Users, listen};
 use agent_backend::LocalConfig;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -36,7 +36,7 @@ impl Stage {
 
     pub(crate) async fn with(
         local: impl FnOnce(&mut LocalConfig),
-        settings: impl FnOnce(&mut Settings),
+        settings: impl FnOnce(&mut ServerSettings),
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["ws", "keys", "here"] {
@@ -51,7 +51,7 @@ impl Stage {
     pub(crate) async fn over(
         directory: TempDir,
         backend: Backend,
-        adjust: impl FnOnce(&mut Settings),
+        adjust: impl FnOnce(&mut ServerSettings),
     ) -> Self {
         let keys = directory.path().join("keys");
         let made = std::process::Command::new("ssh-keygen")
@@ -64,7 +64,7 @@ impl Stage {
         assert_eq!(users.authorized_keys("agent", &public), Ok(1));
         users.password("agent", "correct horse").unwrap();
         let host_key = HostKey::load_or_make(&keys.join("host")).unwrap();
-        let mut settings = Settings::new(host_key, Access::Users(users));
+        let mut settings = ServerSettings::new(host_key, SshAccess::Users(users));
         adjust(&mut settings);
         let public = settings.host_key.public();
         let server = Server::new(backend.clone(), settings);

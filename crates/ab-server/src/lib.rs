@@ -26,4 +26,4 @@ pub use gate::{Gate, Guessing, Origin, Token};
 pub use port::{Bounds, Port, Running};
 pub use routes::{ControlSurface, DaemonSurface, TaskCatalog, openapi};
 pub use tls::{Tls, TlsFailure};
-pub use wire::{Control, EffectivePolicy};
+pub use wire::{Control, EffectivePolicyBody};

@@ -6,7 +6,8 @@ use utoipa::ToSchema;
 
 /// What is in force for commands
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct EffectivePolicy {
+#[schema(as = EffectivePolicy)]
+pub struct EffectivePolicyBody {
     /// bwrap, landlock, software or none; null where no commands can run
     isolation: Option<&'static str>,
     controls: Vec<Control>,
@@ -29,9 +30,9 @@ pub struct Control {
     proof: Option<String>,
 }
 
-impl From<&effective::EffectivePolicy> for EffectivePolicy {
+impl From<&effective::EffectivePolicy> for EffectivePolicyBody {
     fn from(policy: &effective::EffectivePolicy) -> Self {
-        let control = |control: &effective::Control| Control {
+        let control = |control: &effective::EffectiveControl| Control {
             control: control.subject.as_str(),
             holds: control.strength.as_str(),
             asked: control.asked.clone(),
@@ -39,7 +40,7 @@ impl From<&effective::EffectivePolicy> for EffectivePolicy {
             mechanism: control.mechanism.clone(),
             proof: control.proof.clone(),
         };
-        EffectivePolicy {
+        EffectivePolicyBody {
             isolation: policy.isolation.map(effective::Isolation::as_str),
             controls: policy.controls.iter().map(control).collect(),
         }

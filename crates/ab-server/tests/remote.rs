@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ab_core::{Backend, ScopeOptions};
 use ab_host::{Local, LocalOptions};
-use ab_remote::client::{Endpoint, Remote, Secret, Settings};
-use ab_remote::{Access, HostKey, Server};
+use ab_remote::client::{ClientSettings, Endpoint, Remote, Secret};
+use ab_remote::{HostKey, Server, SshAccess};
 use ab_server::Running;
 use ab_testkit::model::{Layout, check_some};
 use ab_testkit::{World, behaviour_suite};
@@ -22,12 +22,12 @@ async fn through_a_port(served: Backend, keep: TempDir) -> World {
 
 fn server(served: &Backend) -> Server {
     let key = HostKey::ephemeral("a test").unwrap();
-    Server::new(served.clone(), ab_remote::Settings::new(key, Access::Any))
+    Server::new(served.clone(), ab_remote::ServerSettings::new(key, SshAccess::Any))
 }
 
 async fn connected(served: &Backend, ssh: Server) -> (Backend, Running) {
     let port = open(serves(served).with_ssh(ssh), guarded()).await;
-    let mut settings = Settings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
+    let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(Secret::new(TOKEN));
     settings.root = served.info().root_aliases.first().cloned();
@@ -59,7 +59,7 @@ async fn a_websocket_is_confined_to_the_scope_that_its_request_names() {
     served.write("tenants/a/file", "theirs").await.unwrap();
     served.write("file", "not theirs").await.unwrap();
     let port = open(serves(&served).with_ssh(server(&served)), guarded()).await;
-    let mut settings = Settings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
+    let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };
     socket.token = Some(Secret::new(TOKEN));
     socket.headers.insert("X-Scope-Path", "tenants/a").unwrap();

@@ -1,7 +1,7 @@
 //! `/ssh`: the upgrade, the token, the goodbye. What SSH is spoken there is tested elsewhere.
 
 use ab_core::Backend;
-use ab_remote::{Access, HostKey, Lanes, Server, Settings};
+use ab_remote::{HostKey, Lanes, Server, ServerSettings, SshAccess};
 use ab_server::{Bounds, Gate, Guessing, Running};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,7 @@ async fn port(gate: Gate) -> Running {
 async fn port_within(gate: Gate, bounds: Bounds) -> Running {
     let backend: Backend = memory().await;
     let key = HostKey::ephemeral("a test").unwrap();
-    let ssh = Server::new(backend.clone(), Settings::new(key, Access::Any));
+    let ssh = Server::new(backend.clone(), ServerSettings::new(key, SshAccess::Any));
     open_within(serves(&backend).with_ssh(ssh), gate, bounds).await
 }
 
@@ -111,7 +111,7 @@ async fn a_page_of_others_is_not_upgraded() {
 #[tokio::test]
 async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     let backend: Backend = memory().await;
-    let settings = Settings::new(HostKey::ephemeral("a test").unwrap(), Access::Any);
+    let settings = ServerSettings::new(HostKey::ephemeral("a test").unwrap(), SshAccess::Any);
     let lanes = Lanes::open(1).unwrap();
     let with = Server::on_lanes(backend.clone(), settings.clone(), lanes);
     for ssh in [with, Server::new(backend.clone(), settings)] {
@@ -219,7 +219,7 @@ async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade()
     let backend: Backend = memory().await;
     let key = HostKey::ephemeral("a test").unwrap();
     let served = crate::caller::serves_scope(&backend);
-    let ssh = Server::new(backend, Settings::new(key, Access::Any));
+    let ssh = Server::new(backend, ServerSettings::new(key, SshAccess::Any));
     let scoped = open_within(served.with_ssh(ssh), Gate::default(), Bounds::default()).await;
     let conflict = (400, "Scope conflict".to_owned());
     assert_eq!(refused(&scoped, &[("x-scope-path", "tenants/b")]).await, conflict);

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ab_core::driver::Driver;
-use ab_core::process::{self, Access, Channel, ExecRequest, HostDirectory};
+use ab_core::process::{self, BindAccess, Channel, ExecRequest, HostDirectory};
 use ab_core::{Isolation, Result};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_snapshot::{
@@ -201,8 +201,8 @@ impl InsideRunner for Sandbox {
         request.limits.wall = Some(command.timeout);
         let writable = [&self.workspace.home, &self.workspace.outbox];
         request.restrictions.binds =
-            writable.into_iter().map(|path| bind(path, Access::ReadWrite)).collect();
-        let lent = self.workspace.read_only.iter().map(|path| bind(path, Access::ReadOnly));
+            writable.into_iter().map(|path| bind(path, BindAccess::ReadWrite)).collect();
+        let lent = self.workspace.read_only.iter().map(|path| bind(path, BindAccess::ReadOnly));
         request.restrictions.binds.extend(lent);
         let mut process = self.driver.exec(request).await?;
         let (pieces, exit) = rest(&mut process).await;

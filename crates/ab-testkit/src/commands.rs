@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Channel, Command, Control, ExecRequest, Exit, Output, Process, Stdin};
+use ab_core::process::{
+    Channel, Command, ExecRequest, Exit, Output, Process, ProcessControl, Stdin,
+};
 use ab_core::process::{ProcessId, TerminalSize};
 use ab_core::{Backend, Code, ExecOptions, Kind};
 use bytes::Bytes;
@@ -118,7 +120,7 @@ pub async fn say(process: &Process, words: &str) {
     stdin.send(Bytes::copy_from_slice(words.as_bytes())).await.unwrap();
 }
 
-pub async fn control(process: &Process, control: Control) {
+pub async fn control(process: &Process, control: ProcessControl) {
     process.control.send(control).await.unwrap();
 }
 

@@ -2,7 +2,7 @@
 
 use ab_core::backend::LineRange;
 use ab_core::options::{
-    Access, Attributes, Creation, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    Attributes, Creation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
     StatOptions, WriteOptions,
 };
 use ab_core::path::WsPath;
@@ -11,12 +11,12 @@ use ab_core::search::{IgnoreFiles, Kinds, Query, SearchLimits, Visibility, Wante
 use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
 
 /// The name of a call and how it went.
-pub type Answer = (&'static str, Result<()>);
+pub type CallAnswer = (&'static str, Result<()>);
 
 /// Every call that takes a path, on `path`. A rename comes twice, from and to it.
-pub async fn on_path(backend: &Backend, path: &str) -> Vec<Answer> {
+pub async fn on_path(backend: &Backend, path: &str) -> Vec<CallAnswer> {
     let create = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..OpenOptions::default()
     };
@@ -52,7 +52,7 @@ pub async fn on_path(backend: &Backend, path: &str) -> Vec<Answer> {
 }
 
 /// Every call that takes no path.
-pub async fn without_path(backend: &Backend) -> Vec<Answer> {
+pub async fn without_path(backend: &Backend) -> Vec<CallAnswer> {
     vec![
         ("search", backend.search(&names()).await.map(drop)),
         ("space", backend.space().await.map(drop)),

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use ab_core::call::{CallId, End};
-use ab_core::effective::Control;
-use ab_core::guard::{Entry, Refusal};
+use ab_core::effective::EffectiveControl;
+use ab_core::guard::{Admission, Refusal};
 use ab_core::{Call, Code, Error, Guard, Kind, Outcome, Result, Verb};
 
 /// What a gate says to every call.
@@ -162,16 +162,18 @@ fn refusal(gate: usize, verb: Verb) -> Error {
 }
 
 impl Guard for Gate {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
         self.log.write(Step::Came { gate: self.number, call: call.id });
         let answer = self.answer_to(call);
         match answer {
-            GateAnswer::Pass | GateAnswer::Refuse => Entry::Ready(self.decide(call, answer)),
-            GateAnswer::PassLater | GateAnswer::RefuseLater => Entry::Waits(Box::pin(async move {
-                OneTurn::default().await;
-                self.decide(call, answer)
-            })),
-            GateAnswer::Hang => Entry::Waits(Box::pin(pending())),
+            GateAnswer::Pass | GateAnswer::Refuse => Admission::Ready(self.decide(call, answer)),
+            GateAnswer::PassLater | GateAnswer::RefuseLater => {
+                Admission::Waits(Box::pin(async move {
+                    OneTurn::default().await;
+                    self.decide(call, answer)
+                }))
+            }
+            GateAnswer::Hang => Admission::Waits(Box::pin(pending())),
         }
     }
 
@@ -185,7 +187,7 @@ impl Guard for Gate {
 
     fn refused(&self, _: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<Control> {
+    fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 

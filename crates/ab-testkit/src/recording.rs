@@ -18,7 +18,7 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Feed, Process, ProcessId, ProcessInfo, Restrictions, Stdin};
 use ab_core::search::{Found, Query};
 use ab_core::status::StatusHub;
-use ab_core::{Effect, EffectivePolicy, Ticket};
+use ab_core::{CallEffect, EffectivePolicy, Ticket};
 use ab_core::{Error, Memory, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -320,7 +320,7 @@ impl Driver for Recording {
         self.files().status()
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         self.files().outcome(ticket).await
     }
 

@@ -16,6 +16,8 @@ mod console;
 mod json_lines;
 mod sink;
 
-pub use ab_core::journal::{Failure, Journal, MEMORY_ENTRIES, MemoryWriter, Mode, Record, Writer};
+pub use ab_core::journal::{
+    Failure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, Mode, Writer,
+};
 pub use console::Console;
 pub use json_lines::JsonLines;

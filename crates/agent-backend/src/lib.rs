@@ -47,14 +47,14 @@ use std::sync::Arc;
 use ab_core::process::ExecLimits;
 
 pub use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, AskedCall, Assembly, Backend, BackendKind, Body,
-    Call, Capabilities, Closeable, Code, Confines, Content, Control, Digest, Driver, Edit,
-    EditOptions, Edited, EffectivePolicy, Entry, Error, ExecOptions, ExecOutput, File, FileKind,
-    Guard, Guards, Info, Isolation, Kind, LineRange, Listing, Memory, MemoryOptions, Narrow,
-    Network, Opens, Origin, Outcome, PathRules, Principal, PrincipalKind, Recipe, Result, Retry,
-    Role, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject, Subscription,
-    TenantId, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver, edit, effective,
-    error, guard, metadata, options, path, process, search, status,
+    Actor, Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, Assembly, Backend,
+    BackendKind, Body, Call, Capabilities, Closeable, Code, Confines, Content, Digest, Driver,
+    Edit, EditOptions, Edited, EffectiveControl, EffectivePolicy, Entry, Error, ExecOptions,
+    ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind, LineRange, Listing, Memory,
+    MemoryOptions, Narrow, Network, Opens, Outcome, PathRules, Principal, PrincipalKind, Recipe,
+    Result, Retry, Role, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject,
+    Subscription, TenantId, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver,
+    edit, effective, error, guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
     ExecSettings, LocalOptions, MissingRoot, Requirement, Resolution, SANDBOX_ROOT, Shell,

@@ -24,14 +24,14 @@ use ab_core::{Assembly, Backend, Code, Error, Kind, Recipe, Result};
 
 use crate::mcp::elsewhere::Place;
 
-pub use ab_core::{Effect, Ticket};
+pub use ab_core::{CallEffect, Ticket};
 pub use ab_remote::client::{
-    Address, Connector, Credential, Endpoint, Fingerprint, Headers, Host, HostKeyCheck, Keepalive,
-    KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, Roots, Secret, Settings, Ssh, Stream,
-    TokenInClear, WebSocket,
+    Address, ClientSettings, Connector, Credential, Endpoint, Fingerprint, Headers, Host,
+    HostKeyCheck, Keepalive, KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, Roots, Secret,
+    Ssh, Stream, TokenInClear, WebSocket,
 };
 
-/// The workspace at a URL, see [`Settings::parse`]. Nothing is connected yet.
+/// The workspace at a URL, see [`ClientSettings::parse`]. Nothing is connected yet.
 pub fn remote(url: &str) -> Result<Backend> {
     remote_with(RemoteConfig::parse(url)?)
 }
@@ -43,22 +43,22 @@ pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
     Ok(Backend::assemble(Arc::new(Remote::new(settings)?), assembly))
 }
 
-/// How a remote workspace is made. The defaults are in the table of [`Settings`].
+/// How a remote workspace is made. The defaults are in the table of [`ClientSettings`].
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
-    pub settings: Settings,
+    pub settings: ClientSettings,
     /// Actor, journal and other guards on this side. Those of the server hold whatever these say.
     pub assembly: Assembly,
 }
 
 impl RemoteConfig {
     pub fn new(endpoint: Endpoint) -> Self {
-        Self { settings: Settings::new(endpoint), assembly: Assembly::default() }
+        Self { settings: ClientSettings::new(endpoint), assembly: Assembly::default() }
     }
 
     /// What a URL says: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
     pub fn parse(url: &str) -> Result<Self> {
-        Ok(Self { settings: Settings::parse(url)?, assembly: Assembly::default() })
+        Ok(Self { settings: ClientSettings::parse(url)?, assembly: Assembly::default() })
     }
 
     /// The directory over there.

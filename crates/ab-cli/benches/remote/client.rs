@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use ab_core::Backend;
 use ab_core::backend::GrepOptions;
-use ab_core::options::{Access, Creation, Existing, ListOptions, OpenOptions};
-use ab_remote::client::{Remote, Settings};
+use ab_core::options::{Creation, Existing, FileAccess, ListOptions, OpenOptions};
+use ab_remote::client::{ClientSettings, Remote};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, TryStreamExt, stream};
 use tokio::net::TcpListener;
@@ -45,7 +45,7 @@ pub(crate) fn run(table: &mut Table, sshd: Option<&Path>, ground: &Ground) {
 }
 
 async fn connected(port: u16) -> Backend {
-    let settings = Settings::parse(&format!("ws://127.0.0.1:{port}/ssh")).unwrap();
+    let settings = ClientSettings::parse(&format!("ws://127.0.0.1:{port}/ssh")).unwrap();
     let backend = Backend::new(Remote::new(settings).unwrap());
     backend.connect().await.unwrap();
     backend
@@ -106,7 +106,7 @@ async fn write_all(port: u16) -> f64 {
     let begun = Instant::now();
     let backend = connected(port).await;
     let options = OpenOptions {
-        access: Access::Write,
+        access: FileAccess::Write,
         create: Creation::IfMissing,
         existing: Existing::Truncate,
         ..OpenOptions::default()

@@ -107,7 +107,7 @@ pub(super) fn print_policy(
     policy: &EffectivePolicy,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let name = |control: &ab_core::Control| control.subject.as_str().len();
+    let name = |control: &ab_core::EffectiveControl| control.subject.as_str().len();
     let width = policy.controls.iter().map(name).max().unwrap_or(0);
     if terminal.is_watched() {
         let heading = format!("{:<8}  {:<width$}  {}", "HOLDS", "CONTROL", "IN FORCE FOR COMMANDS");

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use ab_core::backend::Said;
 use ab_core::effective::{EffectivePolicy, Isolation, Network};
 use ab_core::process::{
-    Access, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Leftovers, Process, ProcessId,
-    Restrictions, Stdin,
+    BindAccess, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Leftovers, Process,
+    ProcessId, Restrictions, Stdin,
 };
 use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange, WsPath};
 use ab_host::{ExecSettings, Requirement, Shell, Spooling, check_restrictions};
@@ -342,8 +342,8 @@ impl Walls {
             paths.iter().map(|path| Ok(backend.resolve(path_text(path)?)?)).collect()
         };
         let bind = |bind: &String| match bind.strip_suffix(":rw") {
-            Some(path) => HostDirectory { path: path.to_owned(), access: Access::ReadWrite },
-            None => HostDirectory { path: bind.clone(), access: Access::ReadOnly },
+            Some(path) => HostDirectory { path: path.to_owned(), access: BindAccess::ReadWrite },
+            None => HostDirectory { path: bind.clone(), access: BindAccess::ReadOnly },
         };
         Ok(Restrictions {
             hidden: paths(&self.hide)?,

@@ -13,7 +13,7 @@ use super::AskedCall;
 use crate::path::WsPath;
 use crate::principal::Principal;
 use crate::process::{
-    Access, Command, ExecLimits, ExecRequest, HostDirectory, Layout, Lifetime, Neighbour,
+    BindAccess, Command, ExecLimits, ExecRequest, HostDirectory, Layout, Lifetime, Neighbour,
     Restrictions, Stdin, TerminalSize,
 };
 
@@ -176,8 +176,8 @@ impl Encoder {
         self.list(binds, |out, HostDirectory { path, access }| {
             out.text(path);
             out.number(match access {
-                Access::ReadOnly => 0,
-                Access::ReadWrite => 1,
+                BindAccess::ReadOnly => 0,
+                BindAccess::ReadWrite => 1,
             });
         });
     }
@@ -200,7 +200,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::approval::{Asked, Origin};
+    use crate::approval::{Asked, AskingRule};
     use crate::call::{Actor, Call, Verb};
     use crate::path::PathRules;
     use crate::principal::{PrincipalKind, Role, TenantId};
@@ -212,7 +212,7 @@ mod tests {
     fn asked(actor: &Actor, request: &ExecRequest) -> Asked {
         let call = Call { request: Some(request), ..Call::on(actor, Verb::Exec, &request.cwd) };
         let origin =
-            Origin { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
+            AskingRule { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
         Asked::new(&call, origin)
     }
 

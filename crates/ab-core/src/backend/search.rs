@@ -3,7 +3,7 @@
 use super::Backend;
 use crate::call::Verb;
 use crate::error::Result;
-use crate::metadata::{Entry, FileKind, Problem, Truncated};
+use crate::metadata::{Entry, FileKind, Truncated, WalkProblem};
 use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
 use crate::search::{
     Case, Found, IgnoreFiles, Kinds, LeftOut, Match, Query, SearchAnswer, SearchLimits, Span,
@@ -87,7 +87,7 @@ pub struct Names {
     pub entries: Vec<Entry>,
     pub truncated: Option<Truncated>,
     pub left_out: LeftOut,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<WalkProblem>,
 }
 
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ impl Default for TreeOptions {
 pub struct Tree {
     pub nodes: Vec<Node>,
     pub truncated: Option<Truncated>,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<WalkProblem>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,8 +17,9 @@ use crate::metadata::{
     Content, Entry, FileKind, Listing, Removed, Renamed, Space, Stat, Truncated, Version,
 };
 use crate::options::{
-    Access, Attributes, Creation, Detail, Existing, ListOptions, Missing, OpenOptions, Overwrite,
-    Placement, Reach, ReadOptions, RemoveOptions, RenameOptions, WriteMode, WriteOptions,
+    Attributes, Creation, Detail, Existing, FileAccess, ListOptions, Missing, OpenOptions,
+    Overwrite, Placement, Reach, ReadOptions, RemoveOptions, RenameOptions, WriteMode,
+    WriteOptions,
 };
 use crate::path::WsPath;
 
@@ -504,7 +505,7 @@ fn check_mode(path: &WsPath, attributes: Attributes) -> Result<()> {
 pub(super) struct MemoryFile {
     node: Arc<Node>,
     path: WsPath,
-    access: Access,
+    access: FileAccess,
     placement: Placement,
 }
 

@@ -6,7 +6,7 @@ use super::parts::Part;
 use super::{KEEP, Mount, Mounts, nothing_there};
 use crate::call::Verb;
 use crate::error::{Error, Result};
-use crate::metadata::{Entry, FileKind, Listing, Problem, Truncated};
+use crate::metadata::{Entry, FileKind, Listing, Truncated, WalkProblem};
 use crate::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
 use crate::path::WsPath;
 
@@ -33,7 +33,7 @@ struct Merge<'a> {
     mounts: &'a Mounts,
     options: ListOptions,
     entries: BTreeMap<WsPath, Entry>,
-    problems: Vec<Problem>,
+    problems: Vec<WalkProblem>,
     truncated: Option<Truncated>,
     /// Beyond this path a part that was cut may have had more.
     horizon: Option<WsPath>,
@@ -143,7 +143,7 @@ impl<'a> Merge<'a> {
     }
 
     fn problem(&mut self, part: Part<'_>, error: Error) {
-        self.problems.push(Problem { path: part.point.to_string(), error });
+        self.problems.push(WalkProblem { path: part.point.to_string(), error });
     }
 
     fn finish(mut self) -> Listing {

@@ -8,7 +8,7 @@ use crate::call::Verb;
 use crate::driver::{Driver, File};
 use crate::error::{Error, Result};
 use crate::life::Life;
-use crate::metadata::{Listing, Problem, Stat};
+use crate::metadata::{Listing, Stat, WalkProblem};
 use crate::options::Attributes;
 use crate::path::WsPath;
 
@@ -63,7 +63,7 @@ impl<'a> Part<'a> {
         listing
     }
 
-    pub(super) fn show_problems(&self, problems: &mut [Problem]) {
+    pub(super) fn show_problems(&self, problems: &mut [WalkProblem]) {
         for problem in problems {
             if let Some(path) = outward_text(self.point, &problem.path) {
                 problem.path = path;

@@ -16,7 +16,7 @@ use crate::options::{
     DEFAULT_LIST_LIMIT, Detail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
 };
 use crate::path::WsPath;
-use crate::transfer::{self, End, Failure, Onto};
+use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 const VERB: Verb = Verb::Rename;
 
@@ -62,12 +62,12 @@ impl<'a> Place<'a> {
         Self { part, path }
     }
 
-    fn end(&self) -> End<'_> {
+    fn end(&self) -> TransferEnd<'_> {
         self.below(self.path)
     }
 
-    fn below<'b>(&'b self, path: &'b WsPath) -> End<'b> {
-        End { driver: self.part.driver, path }
+    fn below<'b>(&'b self, path: &'b WsPath) -> TransferEnd<'b> {
+        TransferEnd { driver: self.part.driver, path }
     }
 
     fn shown<T>(&self, result: Result<T>) -> Result<T> {
@@ -168,15 +168,15 @@ async fn move_file(
 
 async fn copy(
     from: &Place<'_>,
-    source: End<'_>,
+    source: TransferEnd<'_>,
     to: &Place<'_>,
-    target: End<'_>,
+    target: TransferEnd<'_>,
     stat: &Stat,
     onto: Onto,
 ) -> Result<Version> {
     transfer::copy_file(source, target, stat, onto).await.or_else(|failure| match failure {
-        Failure::Source(error) => from.shown(Err(error)),
-        Failure::Target(error) => to.shown(Err(error)),
+        TransferFailure::Source(error) => from.shown(Err(error)),
+        TransferFailure::Target(error) => to.shown(Err(error)),
     })
 }
 

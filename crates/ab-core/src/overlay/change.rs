@@ -17,7 +17,7 @@ use crate::options::{
     RemoveOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
-use crate::transfer::{self, End, Failure, Onto};
+use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 /// The mode of directories that have no other.
 const DIR_MODE: u32 = 0o755;
@@ -298,10 +298,12 @@ impl Overlay {
         match stat.kind {
             FileKind::Dir => self.make_upper_dir(path, Some(stat)).await,
             FileKind::File => {
-                let (source, target) =
-                    (End { driver: &*self.lower, path }, End { driver: &*self.upper, path });
+                let (source, target) = (
+                    TransferEnd { driver: &*self.lower, path },
+                    TransferEnd { driver: &*self.upper, path },
+                );
                 let copied = transfer::copy_file(source, target, stat, Onto::Nothing).await;
-                copied.map(drop).map_err(Failure::into_error)
+                copied.map(drop).map_err(TransferFailure::into_error)
             }
             FileKind::Symlink => {
                 let text = self.lower.read_link(path).await?;

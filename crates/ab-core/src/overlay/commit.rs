@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, FileKind, Stat};
 use crate::options::{Attributes, Detail, Overwrite, RemoveOptions, RenameOptions};
 use crate::path::WsPath;
-use crate::transfer::{self, End, Failure, Onto};
+use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
 enum Step {
     Enter(WsPath, Release),
@@ -189,10 +189,10 @@ impl Overlay {
     async fn put(&self, from: &WsPath, to: &WsPath, stat: &Stat) -> Result<()> {
         match stat.kind {
             FileKind::File => {
-                let source = End { driver: &*self.upper, path: from };
-                let target = End { driver: &*self.lower, path: to };
+                let source = TransferEnd { driver: &*self.upper, path: from };
+                let target = TransferEnd { driver: &*self.lower, path: to };
                 let copied = transfer::copy_file(source, target, stat, Onto::Nothing).await;
-                copied.map(drop).map_err(Failure::into_error)
+                copied.map(drop).map_err(TransferFailure::into_error)
             }
             FileKind::Symlink => {
                 let text = self.upper.read_link(from).await?;
@@ -246,10 +246,12 @@ impl Overlay {
         {
             return Ok(());
         }
-        let (source, target) =
-            (End { driver: &*self.upper, path }, End { driver: &*self.lower, path });
+        let (source, target) = (
+            TransferEnd { driver: &*self.upper, path },
+            TransferEnd { driver: &*self.lower, path },
+        );
         let copied = transfer::copy_file(source, target, stat, Onto::File).await;
-        copied.map(drop).map_err(Failure::into_error)
+        copied.map(drop).map_err(TransferFailure::into_error)
     }
 
     /// Ends a directory: only now may it get a mode that lets nothing more in.

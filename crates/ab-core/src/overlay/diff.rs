@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, FileKind, Stat};
 use crate::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions, ReadOptions};
 use crate::path::WsPath;
-use crate::transfer::{self, End};
+use crate::transfer::{self, TransferEnd};
 
 /// Most bytes of a file that is compared as text.
 pub const MAX_TEXT_BYTES: u64 = 1024 * 1024;
@@ -91,7 +91,10 @@ impl Overlay {
         if is_other_mode(upper, lower) || upper.size != lower.size {
             return Ok(false);
         }
-        let (one, other) = (End { driver: &*self.upper, path }, End { driver: &*self.lower, path });
+        let (one, other) = (
+            TransferEnd { driver: &*self.upper, path },
+            TransferEnd { driver: &*self.lower, path },
+        );
         transfer::same_bytes(one, other).await
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Overlay, marks};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, Problem};
+use crate::metadata::{Entry, WalkProblem};
 use crate::options::{Detail, ListOptions, ReadOptions};
 use crate::path::{MAX_NAME_BYTES, WsPath};
 
@@ -18,7 +18,7 @@ pub(super) struct UpperDir {
     pub(super) whiteouts: BTreeSet<String>,
     /// Names that are neither: keepers, and what a write in flight left behind.
     pub(super) silent: Vec<WsPath>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<WalkProblem>,
 }
 
 impl UpperDir {

@@ -9,20 +9,20 @@ use super::look::Spot;
 use super::upper::UpperDir;
 use super::{Overlay, marks};
 use crate::error::{Error, Kind, Result};
-use crate::metadata::{Entry, FileKind, Listing, Problem, Stat, Truncated};
+use crate::metadata::{Entry, FileKind, Listing, Stat, Truncated, WalkProblem};
 use crate::options::{Detail, ListOptions};
 use crate::path::WsPath;
 
 /// An entry of either layer, or of both.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct LayeredEntry {
     pub(super) path: WsPath,
     pub(super) upper: Option<Entry>,
     /// Absent also where a mark hides it.
     pub(super) lower: Option<Entry>,
 }
 
-impl Node {
+impl LayeredEntry {
     pub(super) fn kind(&self) -> FileKind {
         let entry = self.upper.as_ref().or(self.lower.as_ref());
         entry.map_or(FileKind::Other, |entry| entry.kind)
@@ -41,9 +41,9 @@ impl Node {
 /// Nodes in path order.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<LayeredEntry>,
     pub(super) truncated: Option<Truncated>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<WalkProblem>,
 }
 
 impl Overlay {
@@ -95,7 +95,7 @@ impl Overlay {
         Ok(self.tree_below(spot, one).await?.nodes.is_empty())
     }
 
-    async fn node_stat(&self, node: &Node) -> Result<Option<Stat>> {
+    async fn node_stat(&self, node: &LayeredEntry) -> Result<Option<Stat>> {
         let lower = node.lower.as_ref().and_then(|entry| entry.stat.as_ref());
         let upper = node.upper.as_ref().map(|entry| entry.stat.as_ref());
         match upper {
@@ -124,7 +124,7 @@ struct Walk<'a> {
 /// A directory whose children are being listed.
 struct Level {
     /// Backwards, so that the next one is at the end.
-    children: Vec<Node>,
+    children: Vec<LayeredEntry>,
     /// Why there may be more.
     cut: Option<Truncated>,
 }
@@ -185,7 +185,7 @@ impl Walk<'_> {
     /// Someone who removed a directory meanwhile only hurried; anything else is told.
     fn passed_by(&mut self, path: &WsPath, error: Error) {
         if error.kind() != Kind::NotFound {
-            self.found.problems.push(Problem { path: path.to_string(), error });
+            self.found.problems.push(WalkProblem { path: path.to_string(), error });
         }
     }
 
@@ -199,7 +199,7 @@ impl Walk<'_> {
             // Below the path that was asked for, whose rules hold for what is done with it next.
             let path = path.join(&below);
             let shows = is_plain && !path.is_hidden();
-            shows.then_some(Node { path, upper: None, lower: Some(entry) })
+            shows.then_some(LayeredEntry { path, upper: None, lower: Some(entry) })
         };
         self.found.nodes.extend(listing.entries.into_iter().filter_map(node));
         self.found.problems.extend(listing.problems);
@@ -210,7 +210,7 @@ impl Walk<'_> {
     /// The children of a directory that the upper layer has.
     async fn children(&mut self, place: &Place) -> Result<Level> {
         let upper = self.overlay.upper_dir(&place.path, self.options.detail).await?;
-        let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
+        let mut nodes: BTreeMap<String, LayeredEntry> = BTreeMap::new();
         let cut =
             if place.lower { self.lower_children(place, &upper, &mut nodes).await? } else { None };
         // Beyond the last name of a listing that was cut, a name may be missing.
@@ -218,7 +218,7 @@ impl Walk<'_> {
         for entry in upper.entries {
             let Some(name) = entry.path.name().map(str::to_owned) else { continue };
             let path = place.path.with_name(&name);
-            let empty = || Node { path, upper: None, lower: None };
+            let empty = || LayeredEntry { path, upper: None, lower: None };
             nodes.entry(name).or_insert_with(empty).upper = Some(entry);
         }
         if cut.is_some() {
@@ -233,7 +233,7 @@ impl Walk<'_> {
         &mut self,
         place: &Place,
         upper: &UpperDir,
-        nodes: &mut BTreeMap<String, Node>,
+        nodes: &mut BTreeMap<String, LayeredEntry>,
     ) -> Result<Option<Truncated>> {
         // Names that are hidden must not use up the room of those that show.
         let limit = self.left().saturating_add(upper.whiteouts.len());
@@ -244,7 +244,10 @@ impl Walk<'_> {
             let hidden = upper.hides(name) || place.path.hides_child(name);
             if !marks::is_reserved(name) && !hidden {
                 let path = place.path.with_name(name);
-                nodes.insert(name.to_owned(), Node { path, upper: None, lower: Some(entry) });
+                nodes.insert(
+                    name.to_owned(),
+                    LayeredEntry { path, upper: None, lower: Some(entry) },
+                );
             }
         }
         self.found.problems.extend(listing.problems);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::text::FileHits;
 use super::{Found, LeftOut, LineRole, Match, SearchAnswer, SearchLimits};
 use crate::error::Error;
-use crate::metadata::{Entry, Problem, Truncated};
+use crate::metadata::{Entry, Truncated, WalkProblem};
 use crate::path::WsPath;
 
 /// Problems that one answer names.
@@ -103,7 +103,7 @@ impl Answering {
 
     pub fn problem(&mut self, path: String, error: Error) {
         if self.found.problems.len() < MAX_PROBLEMS {
-            self.found.problems.push(Problem { path, error });
+            self.found.problems.push(WalkProblem { path, error });
         }
     }
 

@@ -47,7 +47,7 @@ pub struct Looker {
 /// What one file holds.
 #[derive(Clone, Debug, Default)]
 pub struct FileHits {
-    pub lines: Vec<Hit>,
+    pub lines: Vec<TextHit>,
     /// Lines that match, kept or not.
     pub count: u64,
     /// It looked binary, so nothing of it counts.
@@ -55,7 +55,7 @@ pub struct FileHits {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hit {
+pub struct TextHit {
     pub line: u64,
     pub text: String,
     /// Bytes of the whole line, when `text` is only its beginning.
@@ -177,7 +177,7 @@ impl Collector {
             end -= 1;
         }
         let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        self.hits.lines.push(Hit { line: line.unwrap_or(0), text, cut, role });
+        self.hits.lines.push(TextHit { line: line.unwrap_or(0), text, cut, role });
     }
 }
 

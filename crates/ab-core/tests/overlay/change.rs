@@ -2,8 +2,8 @@
 
 use ab_core::metadata::{Removed, Renamed};
 use ab_core::options::{
-    Access, Attributes, Creation, Existing, OpenOptions, Overwrite, RemoveOptions, RenameOptions,
-    WriteMode, WriteOptions,
+    Attributes, Creation, Existing, FileAccess, OpenOptions, Overwrite, RemoveOptions,
+    RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Edit, EditOptions, FileKind, Kind, Memory, MemoryOptions, Verb, Version};
 use ab_testkit::crowd;
@@ -14,7 +14,7 @@ use super::{Layers, content, filled, layers, memory, names, over, recorded, rm};
 
 const REPLACE: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
 const WRITE: OpenOptions = OpenOptions {
-    access: Access::ReadWrite,
+    access: FileAccess::ReadWrite,
     create: Creation::Never,
     existing: Existing::Keep,
     placement: ab_core::options::Placement::AsGiven,
@@ -99,7 +99,7 @@ async fn opening_for_writing_copies_up_first() {
     assert!(below.calls()[start..].iter().all(|(verb, _)| *verb == Verb::Stat));
     let always = OpenOptions { create: Creation::Always, ..WRITE };
     failure_on(view.open("dir/file", always).await, Kind::AlreadyExists, "dir/file");
-    let if_missing = OpenOptions { access: Access::Read, create: Creation::IfMissing, ..WRITE };
+    let if_missing = OpenOptions { access: FileAccess::Read, create: Creation::IfMissing, ..WRITE };
     lower.write("third", "kept").await.unwrap();
     let file = view.open("third", if_missing).await.unwrap();
     assert_eq!(file.read_at(0, 10).await.unwrap(), "kept");

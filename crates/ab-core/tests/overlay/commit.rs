@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ab_core::guard::{Entry, Refusal};
+use ab_core::guard::{Admission, Refusal};
 use ab_core::options::{Attributes, RemoveOptions};
 use ab_core::{
     Assembly, Backend, Call, Code, Error, Guard, Guards, Kind, Memory, Outcome, Overlaid, Result,
@@ -60,18 +60,18 @@ impl Failing {
 }
 
 impl Guard for Failing {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
         let mut armed = self.0.lock().unwrap();
         match &mut *armed {
             Some((verb, 0)) if *verb == call.verb => {
                 *armed = None;
-                Entry::Ready(Err(Error::new(Code::WriteFailed, Kind::Io, "broken")))
+                Admission::Ready(Err(Error::new(Code::WriteFailed, Kind::Io, "broken")))
             }
             Some((verb, left)) if *verb == call.verb => {
                 *left -= 1;
-                Entry::PASS
+                Admission::PASS
             }
-            Some(_) | None => Entry::PASS,
+            Some(_) | None => Admission::PASS,
         }
     }
 
@@ -81,7 +81,7 @@ impl Guard for Failing {
 
     fn refused(&self, _: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<ab_core::Control> {
+    fn controls(&self) -> Option<ab_core::EffectiveControl> {
         None
     }
 
@@ -236,21 +236,21 @@ async fn discarded_changes_are_gone() {
 struct FailingChange(Mutex<Option<usize>>);
 
 impl Guard for FailingChange {
-    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Entry<'a> {
+    fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a> {
         let mut left = self.0.lock().unwrap();
         if !call.modifies {
-            return Entry::PASS;
+            return Admission::PASS;
         }
         match &mut *left {
-            None => Entry::PASS,
+            None => Admission::PASS,
             Some(0) => {
                 *left = None;
                 let error = Error::new(Code::WriteFailed, Kind::NoSpace, "on purpose");
-                Entry::Ready(Err(error))
+                Admission::Ready(Err(error))
             }
             Some(more) => {
                 *more -= 1;
-                Entry::PASS
+                Admission::PASS
             }
         }
     }
@@ -261,7 +261,7 @@ impl Guard for FailingChange {
 
     fn refused(&self, _: &Refusal<'_>) {}
 
-    fn controls(&self) -> Option<ab_core::Control> {
+    fn controls(&self) -> Option<ab_core::EffectiveControl> {
         None
     }
 

@@ -3,7 +3,7 @@
 //! when changes are committed in between.
 
 use ab_core::options::{
-    Access, Attributes, Creation, Existing, OpenOptions, Overwrite, Reach, RemoveOptions,
+    Attributes, Creation, Existing, FileAccess, OpenOptions, Overwrite, Reach, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Error, FileKind, Overlaid, Result};
@@ -68,7 +68,7 @@ async fn perform(backend: &Backend, operation: &Operation, text: &str) -> Result
         }
         Operation::Patch(path, create, existing) => {
             let options = OpenOptions {
-                access: Access::ReadWrite,
+                access: FileAccess::ReadWrite,
                 create: *create,
                 existing: *existing,
                 placement: ab_core::options::Placement::AsGiven,

@@ -304,16 +304,16 @@ pub(super) fn log(level: LogLevel, source: LogSource, message: String) -> EventK
 
 #[cfg(test)]
 mod tests {
-    use ab_acp::update::Content;
+    use ab_acp::update::UpdateContent;
 
     use super::*;
 
     fn said(text: &str) -> Update {
-        Update::Message(Chunk { content: Content::Text(text.to_owned()), message_id: None })
+        Update::Message(Chunk { content: UpdateContent::Text(text.to_owned()), message_id: None })
     }
 
     fn thought(text: &str) -> Update {
-        Update::Thought(Chunk { content: Content::Text(text.to_owned()), message_id: None })
+        Update::Thought(Chunk { content: UpdateContent::Text(text.to_owned()), message_id: None })
     }
 
     /// The texts of all events.

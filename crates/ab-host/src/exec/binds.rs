@@ -9,7 +9,7 @@ use std::path::Path;
 use ab_core::PathRules;
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{Access, ExecRequest, HostDirectory};
+use ab_core::process::{BindAccess, ExecRequest, HostDirectory};
 use rustix::fs::{Mode, OFlags};
 
 use super::mounts::SandboxMount;
@@ -27,7 +27,7 @@ pub(super) struct Bound {
     pub(super) path: String,
     /// Where commands see it.
     pub(super) at: String,
-    pub(super) access: Access,
+    pub(super) access: BindAccess,
     /// Whether others may swap it while the command starts.
     pub(super) contested: bool,
 }
@@ -44,10 +44,10 @@ pub(super) fn open(
     match terms.isolation {
         Isolation::Bwrap | Isolation::Landlock => {
             let mounts = terms.mounts.iter().map(mounted);
-            let writable = terms.mounts.iter().filter(|it| it.access == Access::ReadWrite);
+            let writable = terms.mounts.iter().filter(|it| it.access == BindAccess::ReadWrite);
             let writable = writable.map(|mount| HostDirectory {
                 path: mount.source.to_string_lossy().into_owned(),
-                access: Access::ReadWrite,
+                access: BindAccess::ReadWrite,
             });
             let all: Vec<HostDirectory> = asked.iter().cloned().chain(writable).collect();
             mounts.chain(asked.iter().map(|bind| opened(shared, &all, bind, act))).collect()
@@ -95,7 +95,8 @@ fn opened(
     if let Some(below) = own.filter_map(|root| below(root, &bind.path)).next() {
         return Ok(bound(beneath(&shared.jail, below)?, true));
     }
-    let writable = all.iter().filter(|it| it.access == Access::ReadWrite && it.path != bind.path);
+    let writable =
+        all.iter().filter(|it| it.access == BindAccess::ReadWrite && it.path != bind.path);
     let mut around = writable.filter_map(|it| Some((&it.path, below(&it.path, &bind.path)?)));
     if let Some((root, below)) = around.next() {
         let jail = Jail::new(open_host_dir(root.as_ref()).map_err(unopened)?, &[root]);

@@ -12,7 +12,7 @@ use ab_core::effective::Isolation;
 use ab_core::environment::CodeVariables;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::passed::Passed;
-use ab_core::process::{Access, Command, ExecRequest};
+use ab_core::process::{BindAccess, Command, ExecRequest};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::ends::{Ends, ends, piped};
@@ -302,7 +302,7 @@ impl Wardrobe {
         private: Option<&Private>,
     ) -> Result<Arc<OwnedFd>> {
         let visible = scene.visible.iter().map(|it| (&it.handle, it.read_only));
-        let bound = scene.binds.iter().map(|it| (&it.handle, it.access == Access::ReadOnly));
+        let bound = scene.binds.iter().map(|it| (&it.handle, it.access == BindAccess::ReadOnly));
         let lent = private.into_iter().flat_map(|private| {
             let tmp = private.tmp.as_ref().map(|tmp| &tmp.handle);
             [Some(&private.caches.handle), tmp].into_iter().flatten()
@@ -489,8 +489,8 @@ pub(super) fn place(
             source: bind.path.clone(),
             at: vec![bind.at.clone()],
             access: match bind.access {
-                Access::ReadOnly => bwrap::Access::ReadOnly,
-                Access::ReadWrite => bwrap::Access::ReadWrite,
+                BindAccess::ReadOnly => bwrap::Access::ReadOnly,
+                BindAccess::ReadWrite => bwrap::Access::ReadWrite,
             },
             covers: Vec::new(),
         });

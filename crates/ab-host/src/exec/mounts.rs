@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use ab_core::driver::BackendKind;
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::Access;
+use ab_core::process::BindAccess;
 
 use super::settings::ExecSettings;
 use crate::sandbox::bwrap::{self, SANDBOX_ROOT};
@@ -21,19 +21,19 @@ pub struct SandboxMount {
     pub source: PathBuf,
     /// The absolute path at which commands see it. Only bwrap can show it elsewhere than at `source`.
     pub at: PathBuf,
-    pub access: Access,
+    pub access: BindAccess,
 }
 
 impl SandboxMount {
     /// A directory or file that commands can read, at its own path.
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
         let source = path.into();
-        Self { at: source.clone(), source, access: Access::ReadOnly }
+        Self { at: source.clone(), source, access: BindAccess::ReadOnly }
     }
 
     /// A directory that commands can read and write, at its own path.
     pub fn read_write(path: impl Into<PathBuf>) -> Self {
-        Self { access: Access::ReadWrite, ..Self::read_only(path) }
+        Self { access: BindAccess::ReadWrite, ..Self::read_only(path) }
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
         if !directory && !found.is_file() {
             return Err(invalid(mount, "it is neither a directory nor a regular file"));
         }
-        if !directory && mount.access == Access::ReadWrite {
+        if !directory && mount.access == BindAccess::ReadWrite {
             return Err(invalid(mount, "only directories can be writable"));
         }
         let at = mount.at.to_string_lossy();
@@ -78,7 +78,7 @@ pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
         let workspace = roots.iter().filter(|root| root.as_path() != Path::new(SANDBOX_ROOT));
         let others = mounts
             .iter()
-            .filter(|other| other.access == Access::ReadWrite && other.source != mount.source);
+            .filter(|other| other.access == BindAccess::ReadWrite && other.source != mount.source);
         let writable = workspace.chain(others.map(|other| &other.source));
         let mut writable = writable.filter(|root| within(mount, root)).peekable();
         if let Some(root) = writable.peek() {
@@ -86,7 +86,7 @@ pub(crate) fn check(settings: &ExecSettings, roots: &[PathBuf]) -> Result<()> {
             return Err(invalid(mount, &cause));
         }
         let around = |root: &&PathBuf| root.starts_with(&mount.source);
-        if mount.access == Access::ReadWrite && roots.iter().any(|root| around(&root)) {
+        if mount.access == BindAccess::ReadWrite && roots.iter().any(|root| around(&root)) {
             return Err(invalid(mount, "a writable directory must not contain the workspace"));
         }
     }

@@ -1,8 +1,10 @@
 //! What is in force for commands, put into words.
 
-use ab_core::effective::{Control, EffectivePolicy, Isolation, Network, Strength, Subject};
+use ab_core::effective::{
+    EffectiveControl, EffectivePolicy, Isolation, Network, Strength, Subject,
+};
 
-use ab_core::process::Access;
+use ab_core::process::BindAccess;
 
 use super::private;
 use super::settings::ExecSettings;
@@ -48,12 +50,12 @@ impl Walls<'_> {
         subject: Subject,
         asked: impl Into<String>,
         (strength, in_force, mechanism): (Strength, &str, &str),
-    ) -> Control {
+    ) -> EffectiveControl {
         let proof = match strength {
             Strength::Enforced => self.standing.proof.clone(),
             Strength::Open | Strength::Advisory => None,
         };
-        Control {
+        EffectiveControl {
             subject,
             asked: asked.into(),
             in_force: in_force.to_owned(),
@@ -67,7 +69,7 @@ impl Walls<'_> {
         self.standing.isolation
     }
 
-    fn files(&self) -> Control {
+    fn files(&self) -> EffectiveControl {
         let asked = format!("isolation {}", self.settings.isolation);
         let given = match self.isolation() {
             Isolation::Bwrap => (
@@ -96,8 +98,8 @@ impl Walls<'_> {
         if walled {
             for mount in super::mounts::all(self.settings).iter().take(MOST_MOUNTS) {
                 let access = match mount.access {
-                    Access::ReadOnly => "read-only",
-                    Access::ReadWrite => "writable",
+                    BindAccess::ReadOnly => "read-only",
+                    BindAccess::ReadWrite => "writable",
                 };
                 control.in_force.push_str(&format!("; {} ({access})", mount.at.display()));
             }
@@ -109,7 +111,7 @@ impl Walls<'_> {
         control
     }
 
-    fn attributes(&self) -> Control {
+    fn attributes(&self) -> EffectiveControl {
         let fixed = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.fixes_devices);
         let given = match self.isolation() {
             Isolation::Bwrap if owns_devices() && !fixed => (
@@ -136,7 +138,7 @@ impl Walls<'_> {
         self.control(Subject::Attributes, "none of files outside", given)
     }
 
-    fn restrictions(&self) -> Control {
+    fn restrictions(&self) -> EffectiveControl {
         let given = match self.isolation() {
             Isolation::Bwrap => {
                 (Strength::Enforced, "hidden and read-only paths hold", "mounts of bwrap")
@@ -151,7 +153,7 @@ impl Walls<'_> {
         self.control(Subject::Restrictions, "those of the handle", given)
     }
 
-    fn network(&self) -> Control {
+    fn network(&self) -> EffectiveControl {
         let given = match (self.settings.network, self.isolation()) {
             (Network::Shared, _) => (Strength::Open, "that of the host", "none"),
             (Network::None, Isolation::Bwrap) => {
@@ -165,7 +167,7 @@ impl Walls<'_> {
         self.control(Subject::Network, self.settings.network.as_str(), given)
     }
 
-    fn sockets(&self) -> Control {
+    fn sockets(&self) -> EffectiveControl {
         let scoped = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
         let given = match (self.isolation(), self.settings.network) {
             (Isolation::Bwrap, Network::None) => (
@@ -193,7 +195,7 @@ impl Walls<'_> {
         self.control(Subject::Sockets, "none of others", given)
     }
 
-    fn processes(&self) -> Control {
+    fn processes(&self) -> EffectiveControl {
         let given = match self.isolation() {
             Isolation::Bwrap => (
                 Strength::Enforced,
@@ -217,7 +219,7 @@ impl Walls<'_> {
         self.control(Subject::Processes, "none of others", given)
     }
 
-    fn orphans(&self) -> Control {
+    fn orphans(&self) -> EffectiveControl {
         if self.isolation() == Isolation::Bwrap {
             let own_family = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.own_family);
             let mechanism = if own_family {
@@ -262,7 +264,7 @@ impl Walls<'_> {
         };
         let control = self.control(Subject::Orphans, "none", (strength, &in_force, mechanism));
         let proof = "a group with the limits was made, and the watchdog runs".to_owned();
-        Control { proof: (strength == Strength::Enforced).then_some(proof), ..control }
+        EffectiveControl { proof: (strength == Strength::Enforced).then_some(proof), ..control }
     }
 
     /// Whether a group ends with its command and with us; or why not.
@@ -287,7 +289,7 @@ impl Walls<'_> {
         })
     }
 
-    fn kernel(&self) -> Control {
+    fn kernel(&self) -> EffectiveControl {
         let given = match self.isolation() {
             Isolation::Bwrap | Isolation::Landlock => (
                 Strength::Enforced,
@@ -302,8 +304,8 @@ impl Walls<'_> {
         self.control(Subject::Kernel, "no way around walls", given)
     }
 
-    fn environment(&self) -> Control {
-        Control {
+    fn environment(&self) -> EffectiveControl {
+        EffectiveControl {
             subject: Subject::Environment,
             asked: "a fixed small set, then the scope's, then the command's".to_owned(),
             in_force: match self.isolation() {
@@ -320,8 +322,8 @@ impl Walls<'_> {
         }
     }
 
-    fn shell(&self) -> Control {
-        Control {
+    fn shell(&self) -> EffectiveControl {
+        EffectiveControl {
             subject: Subject::Shell,
             asked: self.settings.shell.as_str().to_owned(),
             in_force: self.standing.shell.to_string_lossy().into_owned(),
@@ -331,7 +333,7 @@ impl Walls<'_> {
         }
     }
 
-    fn limits(&self) -> Vec<Control> {
+    fn limits(&self) -> Vec<EffectiveControl> {
         let limits = &self.settings.limits;
         let asked = |value: Option<String>| value.unwrap_or_else(|| "by the command".to_owned());
         let number = |value: Option<u64>| asked(value.map(|value| value.to_string()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
-use ab_core::options::{Access, Attributes, Creation, Existing, OpenOptions, Placement};
+use ab_core::options::{Attributes, Creation, Existing, FileAccess, OpenOptions, Placement};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub(super) fn open_cached(
     path: &WsPath,
     options: OpenOptions,
 ) -> Option<LocalFile> {
-    if options.access != Access::Read || options.create != Creation::Never {
+    if options.access != FileAccess::Read || options.create != Creation::Never {
         return None;
     }
     let fd = shared.jail.open_cached(path, read::read_flags())?;
@@ -41,16 +41,18 @@ pub(super) fn open_cached(
         return None;
     }
     let inner = Arc::new(Inner { fd, path: path.clone(), writing: Writing::MayWait });
-    Some(LocalFile { inner, access: Access::Read })
+    Some(LocalFile { inner, access: FileAccess::Read })
 }
 
 pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<LocalFile> {
     let fd = match options.access {
-        Access::Read if options.create == Creation::Never => {
+        FileAccess::Read if options.create == Creation::Never => {
             let opened = shared.jail.open(act.path, read::read_flags(), Final::Follow);
             opened.map_err(|fault| act.failed(fault))?
         }
-        Access::Read | Access::Write | Access::ReadWrite => open_spot(shared, act, options)?,
+        FileAccess::Read | FileAccess::Write | FileAccess::ReadWrite => {
+            open_spot(shared, act, options)?
+        }
     };
     let described = describe::handle(&fd).map_err(|errno| act.failed(errno))?;
     read::check_regular(act, &described)?;
@@ -123,7 +125,7 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
             Existing::Truncate => Keep::Nothing,
         };
         let source =
-            openat(&spot.dir, name, flags(Access::Read, Placement::AsGiven), Mode::empty())?;
+            openat(&spot.dir, name, flags(FileAccess::Read, Placement::AsGiven), Mode::empty())?;
         write::unshare(spot, name, &source, keep)?;
         return Err(Errno::STALE);
     }
@@ -134,16 +136,16 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
     Ok(fd)
 }
 
-fn flags(access: Access, placement: Placement) -> OFlags {
+fn flags(access: FileAccess, placement: Placement) -> OFlags {
     let end = match placement {
         Placement::AsGiven => OFlags::empty(),
         // Linux then takes no notice of a write's offset.
         Placement::End => OFlags::APPEND,
     };
     let access = match access {
-        Access::Read => OFlags::RDONLY,
-        Access::Write => OFlags::WRONLY,
-        Access::ReadWrite => OFlags::RDWR,
+        FileAccess::Read => OFlags::RDONLY,
+        FileAccess::Write => OFlags::WRONLY,
+        FileAccess::ReadWrite => OFlags::RDWR,
     };
     access | end | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
@@ -152,7 +154,7 @@ fn flags(access: Access, placement: Placement) -> OFlags {
 #[derive(Debug)]
 pub(super) struct LocalFile {
     inner: Arc<Inner>,
-    access: Access,
+    access: FileAccess,
 }
 
 #[derive(Debug)]

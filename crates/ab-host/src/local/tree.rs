@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_core::metadata::{Entry, Listing, Problem, Removed, Truncated};
+use ab_core::metadata::{Entry, Listing, Removed, Truncated, WalkProblem};
 use ab_core::options::{Detail, ListOptions, Missing as MissingTarget, Reach, RemoveOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{FileKind, Kind, Result};
@@ -94,7 +94,7 @@ impl Visitor for Lister<'_> {
     fn trouble(&mut self, path: String, trouble: Trouble) {
         if self.listing.problems.len() < MAX_PROBLEMS {
             let error = self.act.troubled(&path, trouble);
-            self.listing.problems.push(Problem { path, error });
+            self.listing.problems.push(WalkProblem { path, error });
         }
     }
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ab_core::process::{Cause, Channel, Control, Exit, Leftovers, Output, TAIL, TerminalSize};
+use ab_core::process::{
+    Cause, Channel, Exit, Leftovers, Output, ProcessControl, TAIL, TerminalSize,
+};
 use bytes::{Bytes, BytesMut};
 use rustix::fd::OwnedFd;
 use rustix::termios::Winsize;
@@ -66,7 +68,7 @@ impl Channels {
 #[derive(Debug)]
 pub(crate) struct Reins {
     pub(crate) stdin: Option<mpsc::Receiver<Bytes>>,
-    pub(crate) control: mpsc::Receiver<Control>,
+    pub(crate) control: mpsc::Receiver<ProcessControl>,
     /// Absent for a process that outlives whoever holds it.
     pub(crate) leash: Option<oneshot::Receiver<()>>,
     /// Says when the backend ends.
@@ -109,9 +111,9 @@ pub(crate) async fn supervise(
             control = reins.control.recv(), if controls => {
                 match control {
                     None => controls = false,
-                    Some(Control::Signal(number)) => running.signal(number),
-                    Some(Control::Resize(size)) => resize(terminal.as_ref(), size),
-                    Some(Control::EndInput) => drop(end_input.take()),
+                    Some(ProcessControl::Signal(number)) => running.signal(number),
+                    Some(ProcessControl::Resize(size)) => resize(terminal.as_ref(), size),
+                    Some(ProcessControl::EndInput) => drop(end_input.take()),
                 }
                 None
             }

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::process::{Control, Ending, Exit, Follower, Output, Process, ProcessId, ProcessInfo};
+use ab_core::process::{
+    Exit, Follower, Output, Process, ProcessControl, ProcessEnding, ProcessId, ProcessInfo,
+};
 use ab_core::{Verb, WsPath};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
@@ -48,8 +50,8 @@ pub(crate) struct Entry {
     pub(crate) exit: Option<Exit>,
     pub(crate) spool: Arc<Spool>,
     pub(crate) stdin: Option<mpsc::Sender<Bytes>>,
-    pub(crate) control: mpsc::Sender<Control>,
-    pub(crate) ending: Ending,
+    pub(crate) control: mpsc::Sender<ProcessControl>,
+    pub(crate) ending: ProcessEnding,
 }
 
 /// One process among those that run; dropped when it has ended.

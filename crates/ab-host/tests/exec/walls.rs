@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::process::{Access, Command, HostDirectory, Restrictions};
+use ab_core::process::{BindAccess, Command, HostDirectory, Restrictions};
 use ab_core::{Backend, Code, ExecOptions, Isolation, Kind, Network, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_testkit::commands::said;
@@ -246,9 +246,9 @@ async fn a_bind_through_what_commands_can_write_does_not_lead_out() {
             path: path.to_str().unwrap().to_owned(),
             access,
         };
-        let whole = bind(shared.path().to_owned(), Access::ReadWrite);
+        let whole = bind(shared.path().to_owned(), BindAccess::ReadWrite);
         let bound = |inner: PathBuf| {
-            let binds = vec![whole.clone(), bind(inner, Access::ReadOnly)];
+            let binds = vec![whole.clone(), bind(inner, BindAccess::ReadOnly)];
             ground.backend.restrict(Restrictions { binds, ..Restrictions::default() }).unwrap()
         };
         for root in [own, shared.path()] {

@@ -3,9 +3,9 @@
 use ab_core::Backend;
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 
 pub(crate) fn call(backend: &Backend) -> Outcome {
     let root = backend.info().root_aliases.into_iter().next().unwrap_or_else(|| "/".to_owned());
-    Ok(Answer::text(format!("Allowed directories:\n{root}")))
+    Ok(ToolAnswer::text(format!("Allowed directories:\n{root}")))
 }

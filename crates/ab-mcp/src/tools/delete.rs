@@ -4,7 +4,7 @@ use ab_core::Backend;
 use ab_core::options::RemoveOptions;
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::quantity::counted;
 use crate::used::shown;
@@ -22,5 +22,6 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         count => format!(" ({} in all)", counted(count as usize, "entry", "entries")),
     };
     let path = shown(backend, &path);
-    Ok(Answer::text(format!("Successfully deleted {path}{many}")).with("removed", removed.count))
+    Ok(ToolAnswer::text(format!("Successfully deleted {path}{many}"))
+        .with("removed", removed.count))
 }

@@ -4,7 +4,7 @@ use ab_core::options::{Detail, ListOptions};
 use ab_core::{Backend, Entry, FileKind};
 
 use super::Outcome;
-use crate::answer::{Answer, joined};
+use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_ENTRIES, MAX_ENTRIES, RESULT_BYTES};
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ pub(crate) async fn names(backend: &Backend, mut arguments: Arguments) -> Outcom
     let entries = entries(backend, &mut arguments, Detail::Kind).await?;
     let rows = page.of(&entries).iter().map(|entry| format!("{} {}", mark(entry), name(entry)));
     let (text, shown, _) = joined(rows, RESULT_BYTES);
-    Ok(Answer::noted(text, page.note(shown, Total::Known(entries.len()))))
+    Ok(ToolAnswer::noted(text, page.note(shown, Total::Known(entries.len()))))
 }
 
 pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -52,7 +52,7 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
         entries.len() - directories,
         size(total)
     );
-    Ok(Answer::noted(text, page.note(shown, Total::Known(entries.len()))))
+    Ok(ToolAnswer::noted(text, page.note(shown, Total::Known(entries.len()))))
 }
 
 async fn entries(

@@ -4,7 +4,7 @@ use ab_core::{Backend, Edit, EditOptions};
 use serde_json::{Map, Value};
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{EDITS_AT_ONCE, RESULT_BYTES};
 use crate::failure::Failure;
@@ -32,7 +32,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         format!("{} replaced; {done}", counted(edited.replaced, "occurrence", "occurrences"));
     let line_end = if diff.is_empty() || diff.ends_with('\n') { "" } else { "\n" };
     let text = format!("{fence}diff\n{diff}{line_end}{fence}\n\n{summary}");
-    Ok(Answer::noted(text, note).with("replaced", edited.replaced as u64))
+    Ok(ToolAnswer::noted(text, note).with("replaced", edited.replaced as u64))
 }
 
 fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failure> {

@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::Outcome;
 use super::output::Kept;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{
     DEFAULT_EXEC_TIME, DEFAULT_TERMINAL, MAX_EXEC_TIME, MAX_STAY, PROGRESS_EVERY, RESULT_BYTES,
@@ -88,7 +88,7 @@ async fn started(backend: &Backend, request: ExecRequest) -> Outcome {
          process_kill ends it.",
         process.id
     );
-    Ok(Answer::with_value(text, json!({ "processId": process.id.as_str() })))
+    Ok(ToolAnswer::with_value(text, json!({ "processId": process.id.as_str() })))
 }
 
 /// Whoever stops waiting lets go of the process, and that ends it.
@@ -178,7 +178,7 @@ fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
         "timedOut": exit.cause == Cause::Timeout,
         "truncated": cut,
     });
-    let answer = Answer::with_value(parts.join("\n"), value)
+    let answer = ToolAnswer::with_value(parts.join("\n"), value)
         .with_some("exitCode", exit.code)
         .with_some("signal", exit.signal)
         .with_some("endedLeftovers", left.then_some(true));

@@ -10,7 +10,7 @@ use ab_core::{Backend, Kind};
 
 use super::Outcome;
 use super::ignored::{self, Ignoring};
-use crate::answer::{Answer, joined};
+use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_MATCHES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS, RESULT_BYTES};
 use crate::failure::Failure;
@@ -84,7 +84,7 @@ fn lines(arguments: &mut Arguments, name: &str) -> Result<Option<usize>, Failure
     Ok(lines.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX).min(MAX_CONTEXT)))
 }
 
-fn answered(found: Found, numbered: bool, limit: usize) -> Answer {
+fn answered(found: Found, numbered: bool, limit: usize) -> ToolAnswer {
     let skipped = (found.skipped_binary > 0).then(|| {
         let count = usize::try_from(found.skipped_binary).unwrap_or(usize::MAX);
         format!("{} not searched", counted(count, "binary file was", "binary files were"))
@@ -95,7 +95,10 @@ fn answered(found: Found, numbered: bool, limit: usize) -> Answer {
         (!notes.is_empty()).then(|| notes.join("; "))
     };
     if found.matches.is_empty() && found.truncated.is_none() {
-        return Answer::noted("No matches found".to_owned(), together([None, skipped, left_out]));
+        return ToolAnswer::noted(
+            "No matches found".to_owned(),
+            together([None, skipped, left_out]),
+        );
     }
     let (text, shown, whole) =
         joined(found.matches.iter().map(|found| row(found, numbered)), RESULT_BYTES);
@@ -113,7 +116,7 @@ fn answered(found: Found, numbered: bool, limit: usize) -> Answer {
         )),
         (None, true) => None,
     };
-    Answer::noted(text, together([cut, skipped, left_out]))
+    ToolAnswer::noted(text, together([cut, skipped, left_out]))
 }
 
 fn row(found: &Match, numbered: bool) -> String {

@@ -6,7 +6,7 @@ use ab_core::Backend;
 use jiff::Timestamp;
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::used::shown as path_shown;
 
@@ -25,7 +25,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     rows.push(format!("type: {}", stat.kind));
     rows.push(format!("version: {}", stat.version));
     rows.push(format!("path: {}", path_shown(backend, &path)));
-    Ok(Answer::text(rows.join("\n")))
+    Ok(ToolAnswer::text(rows.join("\n")))
 }
 
 /// To the millisecond, in UTC.

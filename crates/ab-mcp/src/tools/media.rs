@@ -4,7 +4,7 @@ use ab_core::options::ReadOptions;
 use ab_core::{Backend, Verb};
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::MEDIA_BYTES;
 use crate::media::{Kind, Media};
@@ -29,7 +29,7 @@ pub(crate) async fn call(
         Some("audio") => Kind::Audio,
         _ => Kind::Resource(uri(backend.resolve(&path)?.as_str())),
     };
-    Ok(Answer::media(Media { kind, mime, bytes: content.bytes, room, note: None }))
+    Ok(ToolAnswer::media(Media { kind, mime, bytes: content.bytes, room, note: None }))
 }
 
 /// What a file is, by its extension.

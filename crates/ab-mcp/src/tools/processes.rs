@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Channel, Control, Process, ProcessId, ProcessInfo};
+use ab_core::process::{Channel, Process, ProcessControl, ProcessId, ProcessInfo};
 use ab_core::{Backend, Error, Kind};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::Outcome;
 use super::exec::status;
 use super::info::shown;
-use crate::answer::{Answer, joined};
+use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{COMMAND_CHARS, KILL_WAIT, MAX_WAIT, QUIET, RESULT_BYTES};
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ pub(crate) async fn output(backend: &Backend, mut arguments: Arguments) -> Outco
     };
     let more =
         if heard.full { format!("there is more: go on with cursor {}", heard.next) } else { state };
-    let answer = Answer::noted(heard.text, Some(format!("{lost}{more}")));
+    let answer = ToolAnswer::noted(heard.text, Some(format!("{lost}{more}")));
     Ok(answer
         .with("nextCursor", heard.next)
         .with("lost", heard.lost)
@@ -73,12 +73,12 @@ pub(crate) async fn input(backend: &Backend, mut arguments: Arguments) -> Outcom
     }
     let mut said = format!("Sent {} bytes to process {id}", grouped(bytes));
     if end {
-        if process.control.send(Control::EndInput).await.is_err() {
+        if process.control.send(ProcessControl::EndInput).await.is_err() {
             return Err(deaf(&id));
         }
         said.push_str(" and ended its input");
     }
-    Ok(Answer::text(said))
+    Ok(ToolAnswer::text(said))
 }
 
 pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome {
@@ -95,7 +95,7 @@ pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome
     )?;
     let mut process = attached(backend, &id, NOW).await?;
     // One that has ended takes no signals, and needs none.
-    let _ = process.control.send(Control::Signal(signal)).await;
+    let _ = process.control.send(ProcessControl::Signal(signal)).await;
     let ended = timeout(KILL_WAIT, process.wait()).await.ok().flatten();
     let text = match &ended {
         Some(exit) => format!("Process {id}: {}", status(exit)),
@@ -103,18 +103,18 @@ pub(crate) async fn kill(backend: &Backend, mut arguments: Arguments) -> Outcome
             format!("Process {id} got {name} and still runs; signal \"KILL\" cannot be ignored")
         }
     };
-    Ok(Answer::text(text).with("running", ended.is_none()))
+    Ok(ToolAnswer::text(text).with("running", ended.is_none()))
 }
 
 pub(crate) async fn list(backend: &Backend) -> Outcome {
     let processes = backend.processes().await?;
     if processes.is_empty() {
-        return Ok(Answer::text("No background processes").with("processes", json!([])));
+        return Ok(ToolAnswer::text("No background processes").with("processes", json!([])));
     }
     let (text, shown, whole) = joined(processes.iter().map(row), RESULT_BYTES);
     let note = (!whole).then(|| format!("the first {} of {}", shown, processes.len()));
     let values: Vec<Value> = processes.iter().take(shown).map(value).collect();
-    Ok(Answer::noted(text, note).with("processes", values))
+    Ok(ToolAnswer::noted(text, note).with("processes", values))
 }
 
 /// What a process said from a cursor on.

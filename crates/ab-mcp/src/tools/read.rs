@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Outcome;
 use super::media::mime_type;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{COUNTED_BYTES, DEFAULT_LINES, EXPLICIT_BYTES, RESULT_BYTES};
 use crate::failure::Failure;
@@ -45,7 +45,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let note = window::note(&window, Shape { size, chosen });
     let whole = window.whole() || window.last == 0;
     let (first, last, total) = (window.first, window.last, window.total);
-    let answer = Answer::noted(window.text, note);
+    let answer = ToolAnswer::noted(window.text, note);
     if whole {
         return Ok(answer);
     }

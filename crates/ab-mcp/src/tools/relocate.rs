@@ -3,7 +3,7 @@
 use ab_core::Backend;
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::used::shown;
 
@@ -12,5 +12,5 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let renamed = backend.rename(&source, &destination).await?;
     let note = (!renamed.atomic).then(|| "it was copied, then removed".to_owned());
     let (source, destination) = (shown(backend, &source), shown(backend, &destination));
-    Ok(Answer::noted(format!("Successfully moved {source} to {destination}"), note))
+    Ok(ToolAnswer::noted(format!("Successfully moved {source} to {destination}"), note))
 }

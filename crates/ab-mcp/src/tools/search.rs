@@ -8,7 +8,7 @@ use ab_core::{Backend, Entry};
 use super::Outcome;
 use super::directories::{Page, Total};
 use super::ignored::{self, Ignoring};
-use crate::answer::{Answer, joined};
+use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
 use crate::bounds::{MAX_PATTERNS, RESULT_BYTES};
 
@@ -43,7 +43,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         newest_first(backend, &mut found.entries).await;
     }
     if found.entries.is_empty() && found.truncated.is_none() {
-        return Ok(Answer::noted("No matches found".to_owned(), ignored::note(found.left_out)));
+        return Ok(ToolAnswer::noted("No matches found".to_owned(), ignored::note(found.left_out)));
     }
     let rows = page.of(&found.entries).iter();
     let rows = rows.map(|entry| ab_core::error::printable(&entry.path.to_string()));
@@ -55,7 +55,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     };
     let notes = [note, ignored::note(found.left_out)];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
-    Ok(Answer::noted(text, (!notes.is_empty()).then(|| notes.join("; "))))
+    Ok(ToolAnswer::noted(text, (!notes.is_empty()).then(|| notes.join("; "))))
 }
 
 /// Sorts by time of change; what cannot be looked at comes last.

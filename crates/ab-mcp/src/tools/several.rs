@@ -3,7 +3,7 @@
 use ab_core::Backend;
 
 use super::{Outcome, read};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{DEFAULT_LINES, FILES_AT_ONCE, RESULT_BYTES};
 use crate::failure::{Failure, explained};
@@ -31,7 +31,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     }
     let note = (!unread.is_empty())
         .then(|| format!("no room for {}: read them in another call", unread.join(", ")));
-    Ok(Answer::noted(parts.join("\n---\n"), note))
+    Ok(ToolAnswer::noted(parts.join("\n---\n"), note))
 }
 
 async fn one(backend: &Backend, path: &str, bound: usize) -> String {

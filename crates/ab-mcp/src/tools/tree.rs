@@ -7,7 +7,7 @@ use ab_core::search::USUAL_IGNORES;
 use serde_json::Value;
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{MAX_PATTERNS, TREE_ENTRIES};
 use crate::quantity::grouped;
@@ -34,7 +34,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     });
     let mut text = String::with_capacity(NODE_BYTES * tree.nodes.len());
     write(&mut text, &tree.nodes, 0);
-    Ok(Answer::beside(text, note))
+    Ok(ToolAnswer::beside(text, note))
 }
 
 /// An array of nodes as JSON that people can read too, written straight from the nodes: there may

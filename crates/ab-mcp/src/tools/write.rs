@@ -3,18 +3,18 @@
 use ab_core::Backend;
 
 use super::Outcome;
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::used::shown;
 
 pub(crate) async fn file(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let (path, content) = (arguments.text("path")?, arguments.text("content")?);
     backend.write(&path, content).await?;
-    Ok(Answer::text(format!("Successfully wrote to {}", shown(backend, &path))))
+    Ok(ToolAnswer::text(format!("Successfully wrote to {}", shown(backend, &path))))
 }
 
 pub(crate) async fn directory(backend: &Backend, mut arguments: Arguments) -> Outcome {
     let path = arguments.text("path")?;
     backend.mkdir(&path).await?;
-    Ok(Answer::text(format!("Successfully created directory {}", shown(backend, &path))))
+    Ok(ToolAnswer::text(format!("Successfully created directory {}", shown(backend, &path))))
 }

@@ -27,7 +27,7 @@ use self::failure::Patience;
 use super::endpoint::{Connector, Endpoint, Ssh, Stream, WebSocket};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;
-use super::settings::Settings;
+use super::settings::ClientSettings;
 use crate::cut::Scissors;
 
 /// How whoever has the token of a daemon is called there.
@@ -55,7 +55,7 @@ pub(crate) struct Gone {
 }
 
 /// Connects and logs in, once.
-pub(crate) async fn dial(settings: &Settings) -> Result<Dialled, DialError> {
+pub(crate) async fn dial(settings: &ClientSettings) -> Result<Dialled, DialError> {
     let patience = Patience::new(settings.connect_timeout);
     match &settings.endpoint {
         Endpoint::WebSocket(socket) => by_websocket(settings, socket, patience).await,
@@ -65,7 +65,7 @@ pub(crate) async fn dial(settings: &Settings) -> Result<Dialled, DialError> {
 }
 
 /// Whether a workspace can be reached and entered: connects, logs in, and leaves again.
-pub async fn probe(settings: &Settings) -> Result<(), DialError> {
+pub async fn probe(settings: &ClientSettings) -> Result<(), DialError> {
     let Dialled { handle, gone, cut, .. } = dial(settings).await?;
     let leaving = async {
         let _ = handle.disconnect(Disconnect::ByApplication, "", "en").await;
@@ -97,7 +97,7 @@ pub async fn open_stream(
 }
 
 async fn by_websocket(
-    settings: &Settings,
+    settings: &ClientSettings,
     socket: &WebSocket,
     patience: Patience,
 ) -> Result<Dialled, DialError> {
@@ -109,7 +109,11 @@ async fn by_websocket(
     Ok(dialled)
 }
 
-async fn by_tcp(settings: &Settings, ssh: &Ssh, patience: Patience) -> Result<Dialled, DialError> {
+async fn by_tcp(
+    settings: &ClientSettings,
+    ssh: &Ssh,
+    patience: Patience,
+) -> Result<Dialled, DialError> {
     let stream = tcp::connect(&ssh.host, patience).await?;
     let who = ssh.host.to_string();
     let mut dialled = ssh::greet(settings, &who, &ssh.host_key, stream, patience).await?;
@@ -118,7 +122,7 @@ async fn by_tcp(settings: &Settings, ssh: &Ssh, patience: Patience) -> Result<Di
 }
 
 async fn by_stream(
-    settings: &Settings,
+    settings: &ClientSettings,
     connector: &Arc<dyn Connector>,
     patience: Patience,
 ) -> Result<Dialled, DialError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
 use ab_core::options::Attributes;
-use ab_core::{Effect, Error, Result, Verb};
+use ab_core::{CallEffect, Error, Result, Verb};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -16,7 +16,7 @@ use super::session::{Later, Session, extended};
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
-use crate::wire::call::Call;
+use crate::wire::call::WireCall;
 
 /// Requests of one read or write that are on their way at a time.
 const TOGETHER: usize = 32;
@@ -129,8 +129,8 @@ impl RemoteFile {
         let written: Result<(), (bool, Error)> = pieces.buffered(TOGETHER).try_collect().await;
         written.map_err(|(later, error)| match error.effect() {
             // What the answer to one piece was says nothing of the others.
-            Some(effect) if bytes.len() > most && (later || effect != Effect::NotApplied) => {
-                error.with_effect(Effect::Unknown, None)
+            Some(effect) if bytes.len() > most && (later || effect != CallEffect::NotApplied) => {
+                error.with_effect(CallEffect::Unknown, None)
             }
             _ => error,
         })
@@ -178,19 +178,19 @@ impl File for RemoteFile {
     }
 
     async fn set_len(&self, length: u64) -> Result<()> {
-        let attributes = crate::sftp::Attributes { size: Some(length), ..Default::default() };
+        let attributes = crate::sftp::SftpAttributes { size: Some(length), ..Default::default() };
         let request = Request::FsetStat { handle: self.handle.clone(), attributes };
         self.within(Verb::Write, self.session.ask_for_done(Verb::Write, &request)).await
     }
 
     async fn stat(&self) -> Result<Stat> {
-        let call = Call::Describe { handle: self.number() };
+        let call = WireCall::Describe { handle: self.number() };
         self.within(Verb::Stat, self.session.call(Verb::Stat, &call)).await
     }
 
     async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
         let verb = Verb::SetAttributes;
-        let call = Call::Dress { handle: self.number(), attributes };
+        let call = WireCall::Dress { handle: self.number(), attributes };
         self.within(verb, self.session.call(verb, &call)).await
     }
 

@@ -16,7 +16,7 @@ use super::deadline;
 use super::dial::{DialError, Gone, dial};
 use super::link::{Effect, Generation, Input, Link};
 use super::session::Session;
-use super::settings::Settings;
+use super::settings::ClientSettings;
 
 type Waiter = oneshot::Sender<Result<Arc<Session>>>;
 type Attempt = Pin<Box<dyn Future<Output = Result<Made, DialError>> + Send>>;
@@ -43,7 +43,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn start(settings: Arc<Settings>, hub: StatusHub) -> Self {
+    pub(crate) fn start(settings: Arc<ClientSettings>, hub: StatusHub) -> Self {
         let (told, hears) = mpsc::unbounded_channel();
         let (sets, current) = watch::channel(None);
         let (gives_up, given_up) = watch::channel(None);
@@ -112,7 +112,7 @@ impl Drop for Keeper {
 }
 
 struct Keeping {
-    settings: Arc<Settings>,
+    settings: Arc<ClientSettings>,
     hub: StatusHub,
     link: Link,
     hears: mpsc::UnboundedReceiver<Told>,
@@ -285,7 +285,7 @@ impl Keeping {
     }
 }
 
-async fn attempt(settings: Arc<Settings>) -> Result<Made, DialError> {
+async fn attempt(settings: Arc<ClientSettings>) -> Result<Made, DialError> {
     let deadline = deadline::later(Instant::now(), settings.connect_timeout);
     let mut dialled = dial(&settings).await?;
     let (_, nobody) = oneshot::channel();

@@ -13,7 +13,7 @@ use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::selection::Selection;
 use ab_core::search::text::TextSearch;
 use ab_core::search::{Found, Match, Query, Wanted};
-use ab_core::{Code, Effect, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, Code, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::file::RemoteFile;
@@ -23,7 +23,7 @@ use super::remote::Shared;
 use super::session::{Ours, Session};
 use crate::sftp::packet::{Fields, MAX_DATA};
 use crate::wire::Wire;
-use crate::wire::call::{self, Body, Call, CallNumber};
+use crate::wire::call::{self, CallNumber, WireBody, WireCall};
 
 /// How often a file that changes while it is read is read again.
 const READ_AGAIN: usize = 8;
@@ -35,7 +35,7 @@ pub(super) async fn stat(
     options: StatOptions,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
-    let call = Call::Stat { path: place.path.clone(), options };
+    let call = WireCall::Stat { path: place.path.clone(), options };
     place.shown(session.call(Verb::Stat, &call).await)
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn list(
     options: ListOptions,
 ) -> Result<Listing> {
     let place = Place::new(&ours.base, path);
-    let call = Call::List { path: place.path.clone(), options };
+    let call = WireCall::List { path: place.path.clone(), options };
     let mut listing: Listing = place.shown(session.call_in_parts(Verb::List, &call).await)?;
     for entry in &mut listing.entries {
         entry.path = place.inward(&entry.path);
@@ -59,7 +59,7 @@ pub(super) async fn search(session: &Session, ours: &Ours, query: &Query) -> Res
     let place = Place::whole(&ours.base);
     makes_sense(query)?;
     let query = Query { root: ours.base.join(&query.root), ..query.clone() };
-    let call = Call::Search(Box::new(query));
+    let call = WireCall::Search(Box::new(query));
     let mut found: Found = place.shown(session.call_in_parts(Verb::Search, &call).await)?;
     for item in &mut found.matches {
         let path = match item {
@@ -97,13 +97,13 @@ pub(super) async fn read(
     options: ReadOptions,
 ) -> Result<Content> {
     let place = Place::new(&ours.base, path);
-    let call = Call::Read { path: place.path.clone(), options };
+    let call = WireCall::Read { path: place.path.clone(), options };
     for _ in 0..READ_AGAIN {
         let mut body = Fields::new(place.shown(session.call_raw(Verb::Read, &call).await)?);
-        let content = call::Content::read(&mut body);
+        let content = call::WireContent::read(&mut body);
         match content.map_err(|_| session.nonsense(Verb::Read))? {
-            call::Content::Here(stat) => return Ok(Content { bytes: body.rest(), stat }),
-            call::Content::Open(stat, handle) => {
+            call::WireContent::Here(stat) => return Ok(Content { bytes: body.rest(), stat }),
+            call::WireContent::Open(stat, handle) => {
                 let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
                 let file = RemoteFile::new(session.clone(), handle, place.clone());
                 if let Some(content) = read_open(&file, path, stat, options).await? {
@@ -150,10 +150,10 @@ pub(super) async fn write(
         Some(stage(session, &place, content.clone()).await?)
     };
     let body = match &staged {
-        Some(file) => Body::Staged(file.number()),
-        None => Body::Here(content),
+        Some(file) => WireBody::Staged(file.number()),
+        None => WireBody::Here(content),
     };
-    let call = Call::Write { path: place.path.clone(), body, options };
+    let call = WireCall::Write { path: place.path.clone(), body, options };
     let written = session.call(Verb::Write, &call).await;
     if let Some(file) = staged {
         file.forget();
@@ -163,14 +163,14 @@ pub(super) async fn write(
 
 /// Brings a content over that is too long for one request.
 async fn stage(session: &Arc<Session>, place: &Place, content: Bytes) -> Result<RemoteFile> {
-    let call = Call::Stage { size: content.len() as u64 };
+    let call = WireCall::Stage { size: content.len() as u64 };
     let handle: u32 = session.call(Verb::Write, &call).await?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     let file = RemoteFile::new(session.clone(), handle, place.clone());
     // Nothing of the workspace has changed before all of it is there.
     let filled = place.shown(file.fill(0, content).await);
     filled.map_err(|error| match error.effect() {
-        Some(_) => error.with_effect(Effect::NotApplied, None),
+        Some(_) => error.with_effect(CallEffect::NotApplied, None),
         None => error,
     })?;
     Ok(file)
@@ -183,7 +183,7 @@ pub(super) async fn open(
     options: OpenOptions,
 ) -> Result<Box<dyn File>> {
     let place = Place::new(&ours.base, path);
-    let call = Call::Open { path: place.path.clone(), options };
+    let call = WireCall::Open { path: place.path.clone(), options };
     let handle: u32 = place.shown(session.call(Verb::Open, &call).await)?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     Ok(Box::new(RemoteFile::new(session.clone(), handle, place)))
@@ -196,13 +196,13 @@ pub(super) async fn set_attributes(
     attributes: Attributes,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
-    let call = Call::SetAttributes { path: place.path.clone(), attributes };
+    let call = WireCall::SetAttributes { path: place.path.clone(), attributes };
     place.shown(session.call(Verb::SetAttributes, &call).await)
 }
 
 pub(super) async fn read_link(session: &Session, ours: &Ours, path: &WsPath) -> Result<String> {
     let place = Place::new(&ours.base, path);
-    let call = Call::ReadLink { path: place.path.clone() };
+    let call = WireCall::ReadLink { path: place.path.clone() };
     place.shown(session.call(Verb::ReadLink, &call).await)
 }
 
@@ -213,13 +213,13 @@ pub(super) async fn symlink(
     target: &str,
 ) -> Result<()> {
     let place = Place::new(&ours.base, path);
-    let call = Call::Symlink { path: place.path.clone(), target: target.to_owned() };
+    let call = WireCall::Symlink { path: place.path.clone(), target: target.to_owned() };
     place.shown(session.call(Verb::Symlink, &call).await)
 }
 
 pub(super) async fn create_dir(session: &Session, ours: &Ours, path: &WsPath) -> Result<()> {
     let place = Place::new(&ours.base, path);
-    let call = Call::MakeDir { path: place.path.clone() };
+    let call = WireCall::MakeDir { path: place.path.clone() };
     place.shown(session.call(Verb::Mkdir, &call).await)
 }
 
@@ -230,7 +230,7 @@ pub(super) async fn remove(
     options: RemoveOptions,
 ) -> Result<Removed> {
     let place = Place::new(&ours.base, path);
-    let call = Call::Remove { path: place.path.clone(), options };
+    let call = WireCall::Remove { path: place.path.clone(), options };
     let count = place.shown(session.call(Verb::Delete, &call).await)?;
     Ok(Removed { count })
 }
@@ -243,25 +243,25 @@ pub(super) async fn rename(
     options: RenameOptions,
 ) -> Result<Renamed> {
     let (place, target) = (Place::new(&ours.base, from), Place::new(&ours.base, to));
-    let call = Call::Rename { from: place.path.clone(), to: target.path, options };
+    let call = WireCall::Rename { from: place.path.clone(), to: target.path, options };
     let atomic = place.shown(session.call(Verb::Rename, &call).await)?;
     Ok(Renamed { atomic })
 }
 
 pub(super) async fn space(session: &Session) -> Result<Space> {
-    session.call(Verb::Space, &Call::Space).await
+    session.call(Verb::Space, &WireCall::Space).await
 }
 
 pub(super) async fn effective_policy(session: &Session) -> Result<EffectivePolicy> {
-    session.call_in_parts(Verb::Exec, &Call::Policy).await
+    session.call_in_parts(Verb::Exec, &WireCall::Policy).await
 }
 
-pub(super) async fn outcome(session: &Session, call: CallNumber) -> Result<Effect> {
-    session.call(Verb::Connect, &Call::Outcome(call)).await
+pub(super) async fn outcome(session: &Session, call: CallNumber) -> Result<CallEffect> {
+    session.call(Verb::Connect, &WireCall::Outcome(call)).await
 }
 
 pub(super) async fn processes(session: &Session, ours: &Ours) -> Result<Vec<ProcessInfo>> {
-    let call = Call::Processes;
+    let call = WireCall::Processes;
     let mut all: Vec<ProcessInfo> = session.call_in_parts(Verb::Processes, &call).await?;
     all.retain(|process| process.cwd.starts_with(&ours.base));
     for process in &mut all {

@@ -3,7 +3,7 @@
 //! The server resolves what lies behind a path's fences as a workspace of its own, and tells of it in
 //! that one's terms.
 
-use ab_core::metadata::Problem;
+use ab_core::metadata::WalkProblem;
 use ab_core::{Error, PathRules, Result, WsPath};
 
 /// Where a call is about.
@@ -53,7 +53,7 @@ impl Place {
         result.map_err(|error| self.error(error))
     }
 
-    pub(crate) fn problems(&self, problems: &mut [Problem]) {
+    pub(crate) fn problems(&self, problems: &mut [WalkProblem]) {
         for problem in problems {
             problem.path = self.inward_text(&problem.path);
             problem.error = self.error(problem.error.clone());

@@ -32,7 +32,7 @@ mod write;
 use std::sync::Arc;
 
 use ab_core::driver::Capabilities;
-use ab_core::{Effect, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::act::Act;
@@ -125,7 +125,7 @@ impl Plain {
             Some(known) => known.copied(),
             None => Err(session
                 .late(Verb::Exec, 0, false)
-                .with_effect(Effect::NotApplied, None)
+                .with_effect(CallEffect::NotApplied, None)
                 .with_hint("it was only asked whether it runs commands; ask again")),
         }
     }

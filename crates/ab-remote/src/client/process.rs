@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_core::process::{
-    Cause, Control, EndingSetter, ExecRequest, Exit, Feed, Lifetime, Output, Process, ProcessId,
-    Stdin, TerminalSize,
+    Cause, EndingSetter, ExecRequest, Exit, Feed, Lifetime, Output, Process, ProcessControl,
+    ProcessId, Stdin, TerminalSize,
 };
-use ab_core::{Code, Effect, Error, Kind, Result, Verb};
+use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -203,7 +203,11 @@ impl Channel {
                 return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(verb));
             }
             if !channel.say(frame).await {
-                return Err(unsure(session.lost(verb), starts.then_some(Effect::NotApplied), None));
+                return Err(unsure(
+                    session.lost(verb),
+                    starts.then_some(CallEffect::NotApplied),
+                    None,
+                ));
             }
             let ticket = session.ticket(call.request);
             match channel.hear().await {
@@ -214,7 +218,7 @@ impl Channel {
                 Heard::Frame(_) | Heard::Flood | Heard::End => {
                     let why =
                         if session.is_over() { session.lost(verb) } else { let_go(session, verb) };
-                    Err(unsure(why, starts.then_some(Effect::Unknown), ticket))
+                    Err(unsure(why, starts.then_some(CallEffect::Unknown), ticket))
                 }
             }
         };
@@ -293,7 +297,7 @@ impl Drop for Channel {
     }
 }
 
-fn unsure(error: Error, effect: Option<Effect>, ticket: Option<ab_core::Ticket>) -> Error {
+fn unsure(error: Error, effect: Option<CallEffect>, ticket: Option<ab_core::Ticket>) -> Error {
     match effect {
         Some(effect) => error.with_effect(effect, ticket),
         None => error,
@@ -328,11 +332,11 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 Left::Lost if held.lifetime == Lifetime::Detached => {}
                 Left::Lost if channel.session.is_over() => {
                     let why = channel.session.lost(Verb::Exec);
-                    return lost(ending.take(), why.with_effect(Effect::Unknown, None));
+                    return lost(ending.take(), why.with_effect(CallEffect::Unknown, None));
                 }
                 Left::Lost => {
                     let why = let_go(&channel.session, Verb::Exec);
-                    return lost(ending.take(), why.with_effect(Effect::Unknown, None));
+                    return lost(ending.take(), why.with_effect(CallEffect::Unknown, None));
                 }
                 Left::LetGo if held.lifetime == Lifetime::Detached => {
                     let unsent = std::mem::take(&mut held.wishes.unsent);
@@ -412,7 +416,7 @@ fn let_go(session: &Session, verb: Verb) -> Error {
 struct Ends<'a> {
     output: &'a mpsc::Sender<Output>,
     stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
-    control: &'a mut mpsc::Receiver<Control>,
+    control: &'a mut mpsc::Receiver<ProcessControl>,
     /// Nothing once the end is known.
     ending: &'a mut Option<EndingSetter>,
     leash: &'a mut oneshot::Receiver<()>,
@@ -504,7 +508,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                 },
                 // What was said before came first.
                 () = no_more_input.notified() => {
-                    let _ = channel.say(framed(&ToProcess::Control(Control::EndInput))).await;
+                    let _ = channel.say(framed(&ToProcess::Control(ProcessControl::EndInput))).await;
                 }
             }
         }
@@ -512,17 +516,17 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let control = &mut *ends.control;
     let steering = async {
         if let Some(size) = *size {
-            let _ = channel.say(framed(&ToProcess::Control(Control::Resize(size)))).await;
+            let _ = channel.say(framed(&ToProcess::Control(ProcessControl::Resize(size)))).await;
         }
         while let Some(wish) = control.recv().await {
             match wish {
-                Control::EndInput => {
+                ProcessControl::EndInput => {
                     *input_ended = true;
                     no_more_input.notify_one();
                     continue;
                 }
-                Control::Resize(wanted) => *size = Some(wanted),
-                Control::Signal(_) => {}
+                ProcessControl::Resize(wanted) => *size = Some(wanted),
+                ProcessControl::Signal(_) => {}
             }
             let _ = channel.say(framed(&ToProcess::Control(wish))).await;
         }

@@ -17,7 +17,9 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::{Found, Query};
 use ab_core::status::StatusHub;
-use ab_core::{Code, Effect, EffectivePolicy, Error, Kind, Result, Status, Ticket, Verb, WsPath};
+use ab_core::{
+    CallEffect, Code, EffectivePolicy, Error, Kind, Result, Status, Ticket, Verb, WsPath,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -28,7 +30,7 @@ use super::keeper::Keeper;
 use super::ours;
 use super::process::Processes;
 use super::session::{Session, Speech};
-use super::settings::Settings;
+use super::settings::ClientSettings;
 use super::steps;
 use crate::wire::call::CallNumber;
 
@@ -39,7 +41,7 @@ pub struct Remote {
 
 /// What the driver and its processes share.
 pub(crate) struct Shared {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) settings: Arc<ClientSettings>,
     hub: StatusHub,
     keeper: OnceLock<Keeper>,
     /// Calls that may be under way.
@@ -52,7 +54,7 @@ pub(crate) struct Shared {
 
 impl Remote {
     /// A workspace that settings describe. Nothing is connected yet.
-    pub fn new(settings: Settings) -> Result<Self> {
+    pub fn new(settings: ClientSettings) -> Result<Self> {
         settings.check()?;
         let turns = Semaphore::new(settings.max_operations);
         let shared = Shared {
@@ -67,7 +69,7 @@ impl Remote {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ClientSettings {
         &self.shared.settings
     }
 
@@ -78,7 +80,7 @@ impl Remote {
 
     /// The connection, and a turn to use it.
     async fn turn(&self, verb: Verb) -> Result<Turn<'_>> {
-        let Settings { operation_timeout, max_operations, .. } = *self.shared.settings;
+        let ClientSettings { operation_timeout, max_operations, .. } = *self.shared.settings;
         let permit = deadline::turn(operation_timeout, self.shared.turns.acquire()).await;
         let Some(permit) = permit else {
             let message = format!(
@@ -423,13 +425,13 @@ impl Driver for Remote {
         &self.shared.hub
     }
 
-    async fn outcome(&self, ticket: &Ticket) -> Result<Effect> {
+    async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
         self.timed(async {
-            let Some(call) = CallNumber::parse(ticket) else { return Ok(Effect::Unknown) };
+            let Some(call) = CallNumber::parse(ticket) else { return Ok(CallEffect::Unknown) };
             let turn = self.turn(Verb::Connect).await?;
             match &turn.session.speech {
                 Speech::Ours(_) => ours::outcome(&turn.session, call).await,
-                Speech::Plain(_) => Ok(Effect::Unknown),
+                Speech::Plain(_) => Ok(CallEffect::Unknown),
             }
         })
         .await
@@ -437,7 +439,7 @@ impl Driver for Remote {
 
     async fn connect(&self) -> Result<()> {
         // An attempt has its own time, and calls may be given less.
-        let Settings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
+        let ClientSettings { connect_timeout, operation_timeout, .. } = *self.shared.settings;
         let patience = operation_timeout.max(connect_timeout.saturating_mul(2));
         if self.shared.current(Verb::Connect)?.is_some() {
             return Ok(());

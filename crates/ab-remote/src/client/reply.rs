@@ -3,7 +3,7 @@
 use ab_core::Error;
 use bytes::Bytes;
 
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{Fields, Short, kind};
 use crate::wire;
 
@@ -16,7 +16,7 @@ pub(crate) enum Reply {
     Handle(Bytes),
     Data(Bytes),
     Names(Vec<Name>),
-    Attributes(Attributes),
+    Attributes(SftpAttributes),
     Extended(Bytes),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Status {
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) name: Bytes,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: SftpAttributes,
 }
 
 /// The first packet of a server.
@@ -86,11 +86,11 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, Short> {
                 let (name, _long) = (fields.string()?, fields.string()?);
                 // A copy, so that not all of the packet is kept for its names.
                 let name = Bytes::copy_from_slice(&name);
-                names.push(Name { name, attributes: Attributes::decode(fields)? });
+                names.push(Name { name, attributes: SftpAttributes::decode(fields)? });
             }
             Reply::Names(names)
         }
-        kind::ATTRS => Reply::Attributes(Attributes::decode(fields)?),
+        kind::ATTRS => Reply::Attributes(SftpAttributes::decode(fields)?),
         kind::EXTENDED_REPLY => Reply::Extended(fields.rest()),
         _ => return Err(Short),
     };

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ab_core::driver::Info;
-use ab_core::{Code, Effect, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, Code, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -19,13 +19,13 @@ use super::lines::Lines;
 use super::plain::Plain;
 use super::reply::{Reply, Status, Version};
 use super::requests::{Requests, Unanswered};
-use super::settings::Settings;
+use super::settings::ClientSettings;
 use super::steps;
 use crate::cut::Scissors;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
 use crate::wire;
-use crate::wire::call::{self, Call, CallNumber, Part, Welcome};
+use crate::wire::call::{self, CallNumber, Part, Welcome, WireCall};
 
 /// A connection that is ready.
 pub(crate) struct Session {
@@ -72,7 +72,7 @@ pub(crate) enum Later {
 impl Session {
     /// Greets the server behind a connection that was just made.
     pub(crate) async fn open(
-        settings: &Settings,
+        settings: &ClientSettings,
         dialled: Dialled,
         number: u128,
         deadline: tokio::time::Instant,
@@ -112,7 +112,7 @@ impl Session {
         Ok(session)
     }
 
-    async fn greet(&self, settings: &Settings, version: &Version) -> Result<Speech> {
+    async fn greet(&self, settings: &ClientSettings, version: &Version) -> Result<Speech> {
         if !version.has(call::NAME, call::VERSION) {
             // A daemon without its own calls would be half of one, and that silently.
             if let Some(theirs) = version.of(call::NAME) {
@@ -120,7 +120,7 @@ impl Session {
             }
             return Ok(Speech::Plain(Box::new(Plain::greet(self, settings, version).await?)));
         }
-        let hello = Call::Hello { connection: self.number };
+        let hello = WireCall::Hello { connection: self.number };
         let welcome: Welcome = self.call(Verb::Connect, &hello).await?;
         let base = match &settings.root {
             Some(root) => base(root, &welcome.info, &self.who)?,
@@ -143,13 +143,17 @@ impl Session {
     }
 
     /// Asks a server of ours, and reads its answer.
-    pub(crate) async fn call<T: wire::Wire>(&self, verb: Verb, call: &Call) -> Result<T> {
+    pub(crate) async fn call<T: wire::Wire>(&self, verb: Verb, call: &WireCall) -> Result<T> {
         let body = self.call_raw(verb, call).await?;
         wire::decode(body).map_err(|_| self.nonsense(verb))
     }
 
     /// The answer to a call that may come in parts, of which no more are taken than it can need.
-    pub(crate) async fn call_in_parts<T: wire::Wire>(&self, verb: Verb, call: &Call) -> Result<T> {
+    pub(crate) async fn call_in_parts<T: wire::Wire>(
+        &self,
+        verb: Verb,
+        call: &WireCall,
+    ) -> Result<T> {
         let most = call.longest_answer();
         let mut part: Part = self.call(verb, call).await?;
         if part.more.is_some() {
@@ -164,7 +168,7 @@ impl Session {
                     self.forget(handle);
                     return Err(self.wrong(verb, &wrong));
                 }
-                part = self.call(verb, &Call::More { handle }).await?;
+                part = self.call(verb, &WireCall::More { handle }).await?;
                 whole.extend_from_slice(&part.bytes);
             }
             part.bytes = whole.freeze();
@@ -173,13 +177,13 @@ impl Session {
     }
 
     /// Closes a handle that nobody will use.
-    fn forget(&self, handle: call::Handle) {
+    fn forget(&self, handle: call::WireHandle) {
         let request = Request::Close { handle: Bytes::copy_from_slice(&handle.to_be_bytes()) };
         self.later(Later::Packet(request.encode(self.requests.number())));
     }
 
     /// The bytes of the answer to a call. Whoever goes away before it is there calls it off.
-    pub(crate) async fn call_raw(&self, verb: Verb, call: &Call) -> Result<Bytes> {
+    pub(crate) async fn call_raw(&self, verb: Verb, call: &WireCall) -> Result<Bytes> {
         let number = self.requests.number();
         let packet = call_packet(number, call);
         if packet.len() > MAX_PACKET {
@@ -190,7 +194,7 @@ impl Session {
         let reply = deadline::within(self.patience, self.requests.ask(number, packet)).await;
         let Some(reply) = reply else { return Err(self.late(verb, number, call.modifies())) };
         leaving.waits = false;
-        if matches!(call, Call::More { .. }) {
+        if matches!(call, WireCall::More { .. }) {
             deadline::moved();
         }
         match reply {
@@ -250,8 +254,8 @@ impl Session {
         let error = self.lost(verb);
         match (modifies, lost.sent) {
             (false, _) => error,
-            (true, false) => error.with_effect(Effect::NotApplied, None),
-            (true, true) => error.with_effect(Effect::Unknown, self.ticket(lost.number)),
+            (true, false) => error.with_effect(CallEffect::NotApplied, None),
+            (true, true) => error.with_effect(CallEffect::Unknown, self.ticket(lost.number)),
         }
     }
 
@@ -275,7 +279,7 @@ impl Session {
     pub(crate) fn late(&self, verb: Verb, number: u32, modifies: bool) -> Error {
         let message = format!("{} gave no answer within {:?}", self.who, self.patience);
         let error = Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb);
-        if modifies { error.with_effect(Effect::Unknown, self.ticket(number)) } else { error }
+        if modifies { error.with_effect(CallEffect::Unknown, self.ticket(number)) } else { error }
     }
 
     pub(crate) fn nonsense(&self, verb: Verb) -> Error {
@@ -322,13 +326,13 @@ impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if self.waits {
             let number = self.session.requests.number();
-            let call = Call::Cancel { request: self.number };
+            let call = WireCall::Cancel { request: self.number };
             self.session.later(Later::Packet(call_packet(number, &call)));
         }
     }
 }
 
-fn call_packet(number: u32, call: &Call) -> Bytes {
+fn call_packet(number: u32, call: &WireCall) -> Bytes {
     packet::extended(number, call::NAME, call)
 }
 

@@ -39,7 +39,7 @@ pub const MAX_OPERATIONS: usize = 50;
 /// | an SSH host's `credentials` | none |
 /// | an SSH host's `host_key` | must be known, and none is |
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClientSettings {
     pub endpoint: Endpoint,
     /// The workspace's directory on the other side.
     pub root: Option<String>,
@@ -51,7 +51,7 @@ pub struct Settings {
     pub mcp: Option<McpEndpoint>,
 }
 
-impl Settings {
+impl ClientSettings {
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
@@ -180,7 +180,7 @@ pub struct McpEndpoint {
     pub token: Option<Secret>,
 }
 
-impl Settings {
+impl ClientSettings {
     /// Who is at the other end, as far as a name and a port can say.
     pub(crate) fn host(&self) -> Option<Host> {
         match &self.endpoint {
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_table() {
-        let settings = Settings::parse("ws://127.0.0.1:3001/ssh").unwrap();
+        let settings = ClientSettings::parse("ws://127.0.0.1:3001/ssh").unwrap();
         assert_eq!(settings.root, None);
         let reconnection = Reconnection {
             enabled: true,
@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_named() {
-        let good = Settings::parse("ws://127.0.0.1:3001/ssh").unwrap();
-        let check = |what: &str, change: fn(&mut Settings)| {
+        let good = ClientSettings::parse("ws://127.0.0.1:3001/ssh").unwrap();
+        let check = |what: &str, change: fn(&mut ClientSettings)| {
             let mut settings = good.clone();
             change(&mut settings);
             let error = settings.check().unwrap_err();

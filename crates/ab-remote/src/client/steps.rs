@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::{Effect, Error, Kind, Result};
+use ab_core::{CallEffect, Error, Kind, Result};
 
 tokio::task_local! {
     static CHANGED: AtomicBool;
@@ -38,8 +38,10 @@ pub(crate) fn changed() -> bool {
 /// What is known of a call that failed. A refusal tells by itself.
 fn judged(error: Error) -> Error {
     match (error.kind(), changed()) {
-        (Kind::Disconnected | Kind::Timeout, true) => error.with_effect(Effect::Unknown, None),
-        (Kind::Disconnected | Kind::Timeout, false) => error.with_effect(Effect::NotApplied, None),
+        (Kind::Disconnected | Kind::Timeout, true) => error.with_effect(CallEffect::Unknown, None),
+        (Kind::Disconnected | Kind::Timeout, false) => {
+            error.with_effect(CallEffect::NotApplied, None)
+        }
         _ => error,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ab_core::environment::CodeVariables;
-use ab_core::process::Control;
+use ab_core::process::ProcessControl;
 use ab_core::{Backend, Narrow, Principal, PrincipalKind};
 use russh::keys::Certificate;
 use russh::server::{
@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::{Commons, SentAway, Settings, Tasks, lock};
+use super::{Commons, SentAway, ServerSettings, Tasks, lock};
 use crate::command::{self, CommandSlots, Deaths, Run, Terminal};
 use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::ledger::Caller;
@@ -96,7 +96,7 @@ type Done = Result<(), Failure>;
 /// One client.
 pub(super) struct Connection {
     backend: Backend,
-    settings: Arc<Settings>,
+    settings: Arc<ServerSettings>,
     commons: Commons,
     tasks: Tasks,
     login: watch::Sender<bool>,
@@ -172,7 +172,7 @@ impl Idle {
 
 struct Busy {
     inbox: Arc<Inbox>,
-    controls: mpsc::Sender<Control>,
+    controls: mpsc::Sender<ProcessControl>,
     task: AbortHandle,
     /// Nobody would mind if it began anew on another connection.
     restful: bool,
@@ -181,7 +181,7 @@ struct Busy {
 impl Connection {
     pub(super) fn new(
         backend: Backend,
-        settings: Arc<Settings>,
+        settings: Arc<ServerSettings>,
         commons: Commons,
         tasks: Tasks,
         login: watch::Sender<bool>,
@@ -564,7 +564,7 @@ impl Handler for Connection {
                 idle.terminal.as_mut().map(|terminal| terminal.size = size).is_some()
             }
             // One more size than a command can take is not worth waiting for.
-            Some(Line::Busy(busy)) => busy.controls.try_send(Control::Resize(size)).is_ok(),
+            Some(Line::Busy(busy)) => busy.controls.try_send(ProcessControl::Resize(size)).is_ok(),
             None => false,
         };
         answer(session, channel, taken)
@@ -572,10 +572,9 @@ impl Handler for Connection {
 
     async fn signal(&mut self, channel: ChannelId, signal: Sig, session: &mut Session) -> Done {
         let number = signal::number(&signal);
-        let taken = self
-            .busy(channel)
-            .zip(number)
-            .is_some_and(|(busy, number)| busy.controls.try_send(Control::Signal(number)).is_ok());
+        let taken = self.busy(channel).zip(number).is_some_and(|(busy, number)| {
+            busy.controls.try_send(ProcessControl::Signal(number)).is_ok()
+        });
         answer(session, channel, taken)
     }
 }

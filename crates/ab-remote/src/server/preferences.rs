@@ -8,7 +8,7 @@ use russh::keys::{Algorithm, HashAlg};
 use russh::server::Config;
 use russh::{Limits, Preferred, SshId, cipher, compression, kex, mac};
 
-use super::Settings;
+use super::ServerSettings;
 use crate::inbox::FIRST_WINDOW;
 
 /// Longest packet, as the protocol's authors had it; larger ones are refused by some clients.
@@ -58,7 +58,7 @@ const KEYS: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-pub(super) fn config(settings: &Settings) -> Config {
+pub(super) fn config(settings: &ServerSettings) -> Config {
     Config {
         server_id: SshId::Standard(Cow::Owned(format!("SSH-2.0-{}", settings.ident))),
         methods: settings.access.methods(),

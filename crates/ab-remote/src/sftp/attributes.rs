@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use ab_core::metadata::{FileKind, Stat};
 
-use super::packet::{Answer, Fields, Short};
+use super::packet::{Fields, SftpReply, Short};
 
 const SIZE: u32 = 1;
 const OWNER: u32 = 2;
@@ -18,7 +18,7 @@ const DIR_MODE: u32 = 0o755;
 
 /// What is known, or asked for, of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
+pub struct SftpAttributes {
     pub size: Option<u64>,
     pub owner: Option<(u32, u32)>,
     /// Type and permission bits, as in `st_mode`.
@@ -27,7 +27,7 @@ pub struct Attributes {
     pub times: Option<(u32, u32)>,
 }
 
-impl Attributes {
+impl SftpAttributes {
     pub(crate) fn decode(fields: &mut Fields) -> Result<Self, Short> {
         let flags = fields.u32()?;
         let mut attributes = Self::default();
@@ -53,7 +53,7 @@ impl Attributes {
         Ok(attributes)
     }
 
-    pub(super) fn encode(&self, answer: &mut Answer) {
+    pub(super) fn encode(&self, answer: &mut SftpReply) {
         let mut flags = 0;
         for (flag, there) in [
             (SIZE, self.size.is_some()),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::extended::Extended;
 use super::handles::{MAX_HANDLES, Open};
 use super::order::{Footprint, Touch};
-use super::packet::{Answer, MAX_DATA, MAX_PACKET};
+use super::packet::{MAX_DATA, MAX_PACKET, SftpReply};
 use super::paths::text;
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session, calls};
@@ -69,7 +69,7 @@ pub(super) async fn perform(session: &Session, request: Extended) -> Done {
             }
         },
         Extended::Limits => {
-            let mut answer = Answer::extended();
+            let mut answer = SftpReply::extended();
             for value in [MAX_PACKET, MAX_DATA, MAX_DATA, MAX_HANDLES] {
                 answer.u64(value as u64);
             }
@@ -82,7 +82,7 @@ pub(super) async fn perform(session: &Session, request: Extended) -> Done {
 async fn space(session: &Session) -> Done {
     let space = session.backend.space().await?;
     let free = space.available / BLOCK;
-    let mut answer = Answer::extended();
+    let mut answer = SftpReply::extended();
     for value in [BLOCK, BLOCK, space.total / BLOCK, free, free, 0, 0, 0, 0, 0, LONGEST_NAME] {
         answer.u64(value);
     }

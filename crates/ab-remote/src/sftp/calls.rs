@@ -1,7 +1,7 @@
 //! What the calls of our own client do: each is one act on the workspace, exactly as asked.
 
 use ab_core::metadata::Removed;
-use ab_core::options::{Access, ByteRange, ListOptions, OpenOptions, ReadOptions};
+use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOptions};
 use ab_core::path::RuleSet;
 use ab_core::process::Restrictions;
 use ab_core::search::{Query, SearchLimits};
@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::handles::{Handle, MAX_LISTED, Open};
-use super::packet::{Answer, MAX_DATA};
+use super::packet::{MAX_DATA, SftpReply};
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session};
-use crate::wire::call::{self, Call, Content, Part, Welcome};
+use crate::wire::call::{self, Part, Welcome, WireCall, WireContent};
 use crate::wire::{self, Wire};
 
 /// Bytes of an answer that go in one packet; the rest is asked for.
@@ -28,67 +28,67 @@ const MOST: SearchLimits =
 type Done = Result<Outcome, Refusal>;
 
 /// Bytes that the answer may take.
-pub(super) fn cost(call: &Call) -> usize {
+pub(super) fn cost(call: &WireCall) -> usize {
     match call {
-        Call::List { .. }
-        | Call::Search(_)
-        | Call::More { .. }
-        | Call::Processes
-        | Call::Policy => PART,
-        Call::Read { .. } => MAX_DATA,
-        Call::Hello { .. }
-        | Call::Stat { .. }
-        | Call::Stage { .. }
-        | Call::Write { .. }
-        | Call::Open { .. }
-        | Call::Describe { .. }
-        | Call::Dress { .. }
-        | Call::SetAttributes { .. }
-        | Call::ReadLink { .. }
-        | Call::Symlink { .. }
-        | Call::MakeDir { .. }
-        | Call::Remove { .. }
-        | Call::Rename { .. }
-        | Call::Space
-        | Call::Cancel { .. }
-        | Call::Outcome(_) => 0,
+        WireCall::List { .. }
+        | WireCall::Search(_)
+        | WireCall::More { .. }
+        | WireCall::Processes
+        | WireCall::Policy => PART,
+        WireCall::Read { .. } => MAX_DATA,
+        WireCall::Hello { .. }
+        | WireCall::Stat { .. }
+        | WireCall::Stage { .. }
+        | WireCall::Write { .. }
+        | WireCall::Open { .. }
+        | WireCall::Describe { .. }
+        | WireCall::Dress { .. }
+        | WireCall::SetAttributes { .. }
+        | WireCall::ReadLink { .. }
+        | WireCall::Symlink { .. }
+        | WireCall::MakeDir { .. }
+        | WireCall::Remove { .. }
+        | WireCall::Rename { .. }
+        | WireCall::Space
+        | WireCall::Cancel { .. }
+        | WireCall::Outcome(_) => 0,
     }
 }
 
-pub(super) async fn perform(session: &Session, call: Call) -> Done {
+pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
     match call {
-        Call::Hello { connection } => hello(session, connection),
-        Call::Stat { path, options } => {
+        WireCall::Hello { connection } => hello(session, connection),
+        WireCall::Stat { path, options } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.stat_with(&path, options).await?)
         }
-        Call::List { path, options } => {
+        WireCall::List { path, options } => {
             let (backend, path) = place(session, &path)?;
             let options = ListOptions { limit: options.limit.min(MAX_LISTED), ..options };
             let _turn = session.allowance.listing().await?;
             let listing = backend.list(&path, options).await?;
             in_parts(session, wire::encode(&listing))
         }
-        Call::Search(query) => {
+        WireCall::Search(query) => {
             let _turn = session.allowance.search().await?;
             let found = session.views.search(&bounded(*query)).await?;
             in_parts(session, wire::encode(&found))
         }
-        Call::More { handle } => more(session, handle),
-        Call::Read { path, options } => read(session, &path, options).await,
-        Call::Stage { size } => {
+        WireCall::More { handle } => more(session, handle),
+        WireCall::Read { path, options } => read(session, &path, options).await,
+        WireCall::Stage { size } => {
             let share = session.allowance.handle()?;
             let open = Open::Staged(session.staging.stage(&session.allowance.staging, size).await?);
             let handle = Handle { path: WsPath::root(), open, _share: share };
             answered(&session.handles.add(handle))
         }
-        Call::Write { path, body, options } => {
+        WireCall::Write { path, body, options } => {
             let (backend, path) = place(session, &path)?;
             match body {
-                call::Body::Here(bytes) => {
+                call::WireBody::Here(bytes) => {
                     answered(&backend.write_with(&path, Body(bytes), options).await?)
                 }
-                call::Body::Staged(handle) => {
+                call::WireBody::Staged(handle) => {
                     let handle = session.handles.remove(&handle.to_be_bytes());
                     let handle = handle.ok_or_else(no_such_handle)?;
                     let Open::Staged(stage) = &handle.open else { return Err(no_such_handle()) };
@@ -96,57 +96,57 @@ pub(super) async fn perform(session: &Session, call: Call) -> Done {
                 }
             }
         }
-        Call::Open { path, options } => {
+        WireCall::Open { path, options } => {
             let number = open(session, &path, options).await?;
             answered(&number)
         }
-        Call::Describe { handle } => {
+        WireCall::Describe { handle } => {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.stat().await?)
         }
-        Call::Dress { handle, attributes } => {
+        WireCall::Dress { handle, attributes } => {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.set_attributes(attributes).await?)
         }
-        Call::SetAttributes { path, attributes } => {
+        WireCall::SetAttributes { path, attributes } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.set_attributes(&path, attributes).await?)
         }
-        Call::ReadLink { path } => {
+        WireCall::ReadLink { path } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.read_link(&path).await?)
         }
-        Call::Symlink { path, target } => {
+        WireCall::Symlink { path, target } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.symlink(&path, &target).await?)
         }
-        Call::MakeDir { path } => {
+        WireCall::MakeDir { path } => {
             let (backend, path) = place(session, &path)?;
             answered(&backend.mkdir(&path).await?)
         }
-        Call::Remove { path, options } => {
+        WireCall::Remove { path, options } => {
             let (backend, path) = place(session, &path)?;
             let Removed { count } = backend.rm(&path, options).await?;
             answered(&count)
         }
-        Call::Rename { from, to, options } => {
+        WireCall::Rename { from, to, options } => {
             let (backend, from, to) = places(session, &from, &to)?;
             answered(&backend.rename_with(&from, &to, options).await?.atomic)
         }
-        Call::Space => answered(&session.views.space().await?),
-        Call::Processes => {
+        WireCall::Space => answered(&session.views.space().await?),
+        WireCall::Processes => {
             let processes = session.views.processes().await?;
             in_parts(session, wire::encode(&processes))
         }
-        Call::Policy => {
+        WireCall::Policy => {
             let policy = session.views.effective_policy().await?;
             in_parts(session, wire::encode(&policy))
         }
-        Call::Cancel { request } => {
+        WireCall::Cancel { request } => {
             session.cancel(request);
             answered(&())
         }
-        Call::Outcome(number) => {
+        WireCall::Outcome(number) => {
             let own = session.seat.get().map(|(connection, _)| *connection);
             answered(&session.ledger.outcome(number, own).await)
         }
@@ -269,8 +269,8 @@ async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
         let limit = options.limit.min(MAX_DATA as u64);
         match backend.read_with(&text, ReadOptions { limit, ..options }).await {
             Ok(content) => {
-                let mut answer = Answer::extended();
-                answer.bytes(&wire::encode(&Content::Here(content.stat)));
+                let mut answer = SftpReply::extended();
+                answer.bytes(&wire::encode(&WireContent::Here(content.stat)));
                 return Ok(Outcome::Parts(answer, content.bytes));
             }
             Err(error) if error.kind() == Kind::TooLarge && limit < options.limit => {}
@@ -283,7 +283,7 @@ async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
     if stat.is_err() {
         session.handles.remove(&number.to_be_bytes());
     }
-    answered(&Content::Open(stat?, number))
+    answered(&WireContent::Open(stat?, number))
 }
 
 async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<u32, Refusal> {
@@ -291,7 +291,7 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
     let (backend, text) = place(session, path)?;
     let file = backend.open(&text, options).await?;
     let appends =
-        options.access != Access::Read && options.placement == ab_core::options::Placement::End;
+        options.access != FileAccess::Read && options.placement == ab_core::options::Placement::End;
     let open = Open::File { file, appends };
     Ok(session.handles.add(Handle { path: path.clone(), open, _share: share }))
 }
@@ -340,7 +340,7 @@ fn no_such_handle() -> Refusal {
 fn answered(value: &impl Wire) -> Done {
     let mut body = BytesMut::new();
     value.put(&mut body);
-    let mut answer = Answer::extended();
+    let mut answer = SftpReply::extended();
     answer.bytes(&body);
     Ok(Outcome::Packet(answer))
 }

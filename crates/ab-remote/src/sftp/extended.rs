@@ -1,11 +1,11 @@
 //! Requests beyond version 3: some of OpenSSH's, and the one that our own client needs, whose body is a
-//! [`Call`]. A request whose fields make no sense is refused like a bad packet. Pure: nothing is done
+//! [`WireCall`]. A request whose fields make no sense is refused like a bad packet. Pure: nothing is done
 //! here.
 
 use bytes::{Bytes, BytesMut};
 
 use super::packet::{Fields, Short};
-use crate::wire::call::{self, Call};
+use crate::wire::call::{self, WireCall};
 use crate::wire::{self, Wire};
 
 /// An extended request.
@@ -16,12 +16,12 @@ pub enum Extended {
     FstatVfs { handle: Bytes },
     Fsync { handle: Bytes },
     Limits,
-    Call(Box<Call>),
+    Call(Box<WireCall>),
 }
 
 /// Why an extended request is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misread {
+pub enum MalformedPacket {
     /// Nobody here knows the name.
     UnknownName,
     /// A field is not there as a whole.
@@ -30,17 +30,17 @@ pub enum Misread {
     Senseless,
 }
 
-impl From<Short> for Misread {
+impl From<Short> for MalformedPacket {
     fn from(Short: Short) -> Self {
-        Misread::Short
+        MalformedPacket::Short
     }
 }
 
-impl From<wire::Misread> for Misread {
+impl From<wire::Misread> for MalformedPacket {
     fn from(misread: wire::Misread) -> Self {
         match misread {
-            wire::Misread::Short => Misread::Short,
-            wire::Misread::Senseless => Misread::Senseless,
+            wire::Misread::Short => MalformedPacket::Short,
+            wire::Misread::Senseless => MalformedPacket::Senseless,
         }
     }
 }
@@ -57,7 +57,7 @@ pub const NAMES: &[(&str, &str)] = &[
 
 impl Extended {
     /// Reads the fields of the request called `name`.
-    pub fn decode(name: &[u8], body: Bytes) -> Result<Self, Misread> {
+    pub fn decode(name: &[u8], body: Bytes) -> Result<Self, MalformedPacket> {
         let mut fields = Fields::new(body);
         let fields = &mut fields;
         Ok(match name {
@@ -71,7 +71,7 @@ impl Extended {
             name if name == call::NAME.as_bytes() => {
                 Extended::Call(Box::new(wire::decode(fields.rest())?))
             }
-            _ => return Err(Misread::UnknownName),
+            _ => return Err(MalformedPacket::UnknownName),
         })
     }
 

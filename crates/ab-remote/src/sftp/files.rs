@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use ab_core::metadata::{Entry, FileKind, Problem};
+use ab_core::metadata::{Entry, FileKind, WalkProblem};
 use ab_core::options::{
-    Access, Attributes as Wanted, Creation, Detail, Existing, Links, ListOptions, OpenOptions,
+    Attributes as Wanted, Creation, Detail, Existing, FileAccess, Links, ListOptions, OpenOptions,
     Overwrite, Placement, RemoveOptions, RenameOptions, StatOptions,
 };
 use ab_core::{Backend, Kind, WsPath};
@@ -13,11 +13,11 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::attributes::seconds;
 use super::handles::{Directory, Handle, MAX_LISTED, Open};
 use super::long_name::{Times, long_name};
-use super::packet::{Answer, MAX_DATA, Request, flags};
+use super::packet::{MAX_DATA, Request, SftpReply, flags};
 use super::paths::{link_text, real_path, shown, text};
 use super::perform::NAMES_SIZE;
 use super::status::{FAILURE, PERMISSION_DENIED, Refusal, UNSUPPORTED};
-use super::{Attributes, Outcome, Session};
+use super::{Outcome, Session, SftpAttributes};
 
 /// Bits that new files and directories do not get, whatever a client asks for: most ask for
 /// everything and rely on the server's umask.
@@ -46,7 +46,7 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
             // Whatever can be refused is, before anything changes.
             let wanted = wanted(backend, &attributes)?;
             if let Some(size) = attributes.size {
-                let options = OpenOptions { access: Access::Write, ..OpenOptions::default() };
+                let options = OpenOptions { access: FileAccess::Write, ..OpenOptions::default() };
                 backend.open(path, options).await?.set_len(size).await?;
             }
             if let Some(wanted) = wanted {
@@ -81,14 +81,14 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
         }
         Request::ReadLink { path } => {
             let target = backend.read_link(text(&path)?).await?;
-            let mut answer = Answer::names(1);
-            answer.name(&target, &target, &Attributes::default());
+            let mut answer = SftpReply::names(1);
+            answer.name(&target, &target, &SftpAttributes::default());
             Ok(Outcome::Packet(answer))
         }
         Request::RealPath { path } => {
             let real = shown(&real_path(backend, text(&path)?).await?);
-            let mut answer = Answer::names(1);
-            answer.name(&real, &real, &Attributes::default());
+            let mut answer = SftpReply::names(1);
+            answer.name(&real, &real, &SftpAttributes::default());
             Ok(Outcome::Packet(answer))
         }
         Request::Symlink { first: target, second: link } => {
@@ -117,7 +117,7 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
             Ok(Outcome::Done)
         }
         (Open::File { file, .. }, Request::Fstat { .. }) => {
-            Ok(Outcome::Packet(Answer::attributes(&Attributes::of(&file.stat().await?))))
+            Ok(Outcome::Packet(SftpReply::attributes(&SftpAttributes::of(&file.stat().await?))))
         }
         (Open::File { file, .. }, Request::FsetStat { attributes, .. }) => {
             let wanted = wanted(&session.backend, &attributes)?;
@@ -151,14 +151,14 @@ fn misplaced(request: &Request) -> Refusal {
     Refusal::new(FAILURE, format!("cannot be done: {request:?}"))
 }
 
-async fn open(session: &Session, path: &str, flags: u32, attributes: &Attributes) -> Done {
+async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttributes) -> Done {
     let share = session.allowance.handle()?;
     let appends = flags & flags::APPEND != 0;
     let writes = appends || flags & flags::WRITE != 0;
     let access = match (flags & flags::READ != 0, writes) {
-        (true, true) => Access::ReadWrite,
-        (false, true) => Access::Write,
-        (_, false) => Access::Read,
+        (true, true) => FileAccess::ReadWrite,
+        (false, true) => FileAccess::Write,
+        (_, false) => FileAccess::Read,
     };
     let create = match (flags & flags::CREATE != 0, flags & flags::EXCLUSIVE != 0) {
         (false, _) => Creation::Never,
@@ -174,12 +174,12 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &Attributes
     let file = session.backend.open(path, options).await?;
     let open = Open::File { file, appends };
     let number = session.handles.add(Handle { path: resolved, open, _share: share });
-    Ok(Outcome::Packet(Answer::handle(number)))
+    Ok(Outcome::Packet(SftpReply::handle(number)))
 }
 
 async fn stat(backend: &Backend, path: &str, links: Links) -> Done {
     let stat = backend.stat_with(path, StatOptions { links }).await?;
-    Ok(Outcome::Packet(Answer::attributes(&Attributes::of(&stat))))
+    Ok(Outcome::Packet(SftpReply::attributes(&SftpAttributes::of(&stat))))
 }
 
 async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> {
@@ -187,7 +187,7 @@ async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> 
 }
 
 /// What is to be changed beside the size, if anything is.
-fn wanted(backend: &Backend, attributes: &Attributes) -> Result<Option<Wanted>, Refusal> {
+fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wanted>, Refusal> {
     if attributes.owner.is_some() {
         return Err(Refusal::new(PERMISSION_DENIED, "owners cannot be changed here"));
     }
@@ -202,7 +202,7 @@ fn wanted(backend: &Backend, attributes: &Attributes) -> Result<Option<Wanted>, 
     Ok((wanted != Wanted::default()).then_some(wanted))
 }
 
-async fn make_dir(session: &Session, path: &str, attributes: &Attributes) -> Done {
+async fn make_dir(session: &Session, path: &str, attributes: &SftpAttributes) -> Done {
     let backend = &session.backend;
     let turn = session.making.lock().await;
     match backend.stat_with(path, StatOptions { links: Links::Keep }).await {
@@ -230,7 +230,7 @@ async fn open_dir(session: &Session, path: &str) -> Done {
     }
     let open = Open::Directory(AsyncMutex::new(Directory::Unread));
     let number = session.handles.add(Handle { path: resolved, open, _share: share });
-    Ok(Outcome::Packet(Answer::handle(number)))
+    Ok(Outcome::Packet(SftpReply::handle(number)))
 }
 
 async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Directory>) -> Done {
@@ -248,7 +248,7 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
     let Directory::Reading { entries, strangers, cut, .. } = &mut *directory else {
         return Err(Refusal::end());
     };
-    let mut answer = Answer::names(0);
+    let mut answer = SftpReply::names(0);
     let mut count = 0;
     let now = seconds(SystemTime::now());
     while answer.len() < NAMES_SIZE - 1024 {
@@ -276,7 +276,7 @@ async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Direc
 }
 
 /// The names that are no text, as near as text can be.
-fn strangers(problems: &[Problem]) -> Vec<String> {
+fn strangers(problems: &[WalkProblem]) -> Vec<String> {
     let unnamed = problems.iter().filter(|problem| problem.error.kind() == Kind::InvalidPath);
     let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     unnamed.map(|problem| name(&problem.path)).collect()
@@ -284,18 +284,18 @@ fn strangers(problems: &[Problem]) -> Vec<String> {
 
 /// Whoever copies a directory is to try to open this, and to be told that it cannot be done: what is
 /// not listed would be missing without a word. So it is shown as a file.
-fn add_stranger(answer: &mut Answer, name: &str) {
-    let attributes = Attributes { mode: Some(STRANGER), ..Attributes::default() };
+fn add_stranger(answer: &mut SftpReply, name: &str) {
+    let attributes = SftpAttributes { mode: Some(STRANGER), ..SftpAttributes::default() };
     let times = Times { modified: 0, now: 0 };
     answer.name(name, &long_name(name, FileKind::File, 0, 0, times), &attributes);
 }
 
-fn add_name(answer: &mut Answer, entry: &Entry, now: u32) -> bool {
+fn add_name(answer: &mut SftpReply, entry: &Entry, now: u32) -> bool {
     let Some(name) = entry.path.name() else { return false };
     // What went away while it was listed has no attributes, but it had a name.
     let attributes = match &entry.stat {
-        Some(stat) => Attributes::of(stat),
-        None => Attributes::default(),
+        Some(stat) => SftpAttributes::of(stat),
+        None => SftpAttributes::default(),
     };
     let (mode, size) = (attributes.mode.unwrap_or_default(), attributes.size.unwrap_or_default());
     let modified = attributes.times.map_or(0, |times| times.1);
@@ -311,23 +311,23 @@ mod tests {
 
     #[test]
     fn a_kind_of_file_is_told_by_its_line() {
-        let mut answer = Answer::names(0);
+        let mut answer = SftpReply::names(0);
         let backend = Backend::new(ab_core::Memory::new());
         let path = backend.resolve("d/x").unwrap();
         assert!(add_name(&mut answer, &Entry { path, kind: FileKind::Dir, stat: None }, 0));
         let bytes = answer.finish(7);
         assert!(bytes.windows(10).any(|window| window == b"d---------"));
         let root = Entry { path: WsPath::root(), kind: FileKind::Dir, stat: None };
-        assert!(!add_name(&mut Answer::names(0), &root, 0));
+        assert!(!add_name(&mut SftpReply::names(0), &root, 0));
     }
 
     #[test]
     fn asking_for_nothing_changes_nothing() {
         let backend = Backend::new(ab_core::Memory::new());
-        assert_eq!(wanted(&backend, &Attributes::default()).unwrap(), None);
-        let mode = Attributes { mode: Some(0o107_644), ..Attributes::default() };
+        assert_eq!(wanted(&backend, &SftpAttributes::default()).unwrap(), None);
+        let mode = SftpAttributes { mode: Some(0o107_644), ..SftpAttributes::default() };
         assert_eq!(wanted(&backend, &mode).unwrap().unwrap().mode, Some(0o644));
-        let owner = Attributes { owner: Some((0, 0)), ..Attributes::default() };
+        let owner = SftpAttributes { owner: Some((0, 0)), ..SftpAttributes::default() };
         assert_eq!(wanted(&backend, &owner).unwrap_err().code, PERMISSION_DENIED);
     }
 }

@@ -6,7 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::attributes::Attributes;
+use super::attributes::SftpAttributes;
 
 /// The one version that is spoken.
 pub const VERSION: u32 = 3;
@@ -78,7 +78,7 @@ pub enum Request {
     Open {
         path: Bytes,
         flags: u32,
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     Close {
         handle: Bytes,
@@ -101,11 +101,11 @@ pub enum Request {
     },
     SetStat {
         path: Bytes,
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     FsetStat {
         handle: Bytes,
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     OpenDir {
         path: Bytes,
@@ -118,7 +118,7 @@ pub enum Request {
     },
     MakeDir {
         path: Bytes,
-        attributes: Attributes,
+        attributes: SftpAttributes,
     },
     RemoveDir {
         path: Bytes,
@@ -208,7 +208,7 @@ impl Request {
 
     /// The packet with its length, as a server takes it.
     pub fn encode(&self, id: Id) -> Bytes {
-        let mut out = Answer::new(self.kind());
+        let mut out = SftpReply::new(self.kind());
         match self {
             Request::Open { path, flags, attributes } => {
                 attributes.encode(out.string(path).u32(*flags));
@@ -275,12 +275,12 @@ impl Request {
 
 /// The first packet of a client.
 pub fn init() -> Bytes {
-    Answer::new(kind::INIT).finish(VERSION)
+    SftpReply::new(kind::INIT).finish(VERSION)
 }
 
 /// An extended request whose body is one value.
 pub(crate) fn extended(id: Id, name: &str, body: &impl crate::wire::Wire) -> Bytes {
-    let mut out = Answer::new(kind::EXTENDED);
+    let mut out = SftpReply::new(kind::EXTENDED);
     out.string(name.as_bytes());
     body.put(&mut out.packet);
     out.finish(id)
@@ -316,7 +316,7 @@ fn request(kind: u8, fields: &mut Fields) -> Result<Request, Short> {
         kind::OPEN => Request::Open {
             path: fields.string()?,
             flags: fields.u32()?,
-            attributes: Attributes::decode(fields)?,
+            attributes: SftpAttributes::decode(fields)?,
         },
         kind::CLOSE => Request::Close { handle: fields.string()? },
         kind::READ => {
@@ -330,16 +330,17 @@ fn request(kind: u8, fields: &mut Fields) -> Result<Request, Short> {
         kind::LSTAT => Request::Lstat { path: fields.string()? },
         kind::FSTAT => Request::Fstat { handle: fields.string()? },
         kind::SETSTAT => {
-            Request::SetStat { path: fields.string()?, attributes: Attributes::decode(fields)? }
+            Request::SetStat { path: fields.string()?, attributes: SftpAttributes::decode(fields)? }
         }
-        kind::FSETSTAT => {
-            Request::FsetStat { handle: fields.string()?, attributes: Attributes::decode(fields)? }
-        }
+        kind::FSETSTAT => Request::FsetStat {
+            handle: fields.string()?,
+            attributes: SftpAttributes::decode(fields)?,
+        },
         kind::OPENDIR => Request::OpenDir { path: fields.string()? },
         kind::READDIR => Request::ReadDir { handle: fields.string()? },
         kind::REMOVE => Request::Remove { path: fields.string()? },
         kind::MKDIR => {
-            Request::MakeDir { path: fields.string()?, attributes: Attributes::decode(fields)? }
+            Request::MakeDir { path: fields.string()?, attributes: SftpAttributes::decode(fields)? }
         }
         kind::RMDIR => Request::RemoveDir { path: fields.string()? },
         kind::REALPATH => Request::RealPath { path: fields.string()? },
@@ -409,11 +410,11 @@ impl Fields {
 
 /// A packet that is being put together.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct SftpReply {
     packet: BytesMut,
 }
 
-impl Answer {
+impl SftpReply {
     fn new(kind: u8) -> Self {
         let mut answer = Self { packet: BytesMut::with_capacity(64) };
         answer.packet.put_bytes(0, 4);
@@ -439,7 +440,7 @@ impl Answer {
         answer
     }
 
-    pub(super) fn attributes(attributes: &Attributes) -> Self {
+    pub(super) fn attributes(attributes: &SftpAttributes) -> Self {
         let mut answer = Self::new(kind::ATTRS);
         attributes.encode(&mut answer);
         answer
@@ -452,7 +453,12 @@ impl Answer {
         answer
     }
 
-    pub(super) fn name(&mut self, name: &str, long: &str, attributes: &Attributes) -> &mut Self {
+    pub(super) fn name(
+        &mut self,
+        name: &str,
+        long: &str,
+        attributes: &SftpAttributes,
+    ) -> &mut Self {
         self.string(name.as_bytes()).string(long.as_bytes());
         attributes.encode(self);
         self

@@ -6,21 +6,21 @@ use ab_core::WsPath;
 use ab_core::options::Reach;
 use bytes::Bytes;
 
-use super::extended::{Extended, Misread, NAMES};
+use super::extended::{Extended, MalformedPacket, NAMES};
 use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
-use super::packet::{Answer, MAX_DATA, Request};
+use super::packet::{MAX_DATA, Request, SftpReply};
 use super::paths::text;
 use super::status::{BAD_MESSAGE, FAILURE, Refusal, UNSUPPORTED};
 use super::{LinkOrder, Outcome, Session, beyond, files};
-use crate::wire::call::Call;
+use crate::wire::call::WireCall;
 
 /// A packet of names is not filled beyond this.
 pub(super) const NAMES_SIZE: usize = 64 * 1024;
 
 /// The first packet: the version, and what there is beside it.
-pub(super) fn greeting() -> Answer {
-    let mut answer = Answer::version();
+pub(super) fn greeting() -> SftpReply {
+    let mut answer = SftpReply::version();
     for (name, version) in NAMES {
         answer.string(name.as_bytes()).string(version.as_bytes());
     }
@@ -66,7 +66,7 @@ impl Job {
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(Extended::Call(call)) => match **call {
-                Call::Remove { options, .. } => options.reach == Reach::One,
+                WireCall::Remove { options, .. } => options.reach == Reach::One,
                 _ => true,
             },
             _ => true,
@@ -205,11 +205,13 @@ impl Job {
     }
 }
 
-fn misread(misread: Misread) -> Refusal {
+fn misread(misread: MalformedPacket) -> Refusal {
     match misread {
-        Misread::UnknownName => Refusal::new(UNSUPPORTED, "no extension has this name here"),
-        Misread::Short => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
-        Misread::Senseless => {
+        MalformedPacket::UnknownName => {
+            Refusal::new(UNSUPPORTED, "no extension has this name here")
+        }
+        MalformedPacket::Short => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
+        MalformedPacket::Senseless => {
             Refusal::new(BAD_MESSAGE, "a field of the extended request means nothing")
         }
     }

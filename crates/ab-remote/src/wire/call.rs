@@ -2,7 +2,7 @@
 //! one round trip, with exact answers.
 //!
 //! Calls are extended requests named [`NAME`]; the answer to one is an extended reply, or a status
-//! that refuses. After a [`Call::Hello`] such a status goes on after its language tag with a string
+//! that refuses. After a [`WireCall::Hello`] such a status goes on after its language tag with a string
 //! that holds the whole error, for SFTP's own requests too.
 
 use ab_core::driver::Info;
@@ -32,7 +32,7 @@ const MAX_ENTRY: usize = MAX_PATH_BYTES + 1024;
 const BESIDE: usize = 8 * 1024 * 1024;
 
 /// A number that an SFTP handle is.
-pub type Handle = u32;
+pub type WireHandle = u32;
 
 /// A call that changes something, so that it can be asked about after its connection is gone: who
 /// made the connection, and the number of the request on it.
@@ -67,7 +67,7 @@ impl Wire for CallNumber {
 }
 
 #[derive(Clone, Debug)]
-pub enum Call {
+pub enum WireCall {
     /// Who makes this connection; the answer is a [`Welcome`].
     Hello {
         connection: u128,
@@ -85,9 +85,9 @@ pub enum Call {
     Search(Box<Query>),
     /// The next part of an answer.
     More {
-        handle: Handle,
+        handle: WireHandle,
     },
-    /// The answer is [`Content`].
+    /// The answer is [`WireContent`].
     Read {
         path: WsPath,
         options: ReadOptions,
@@ -98,7 +98,7 @@ pub enum Call {
     },
     Write {
         path: WsPath,
-        body: Body,
+        body: WireBody,
         options: WriteOptions,
     },
     /// The answer is a handle.
@@ -108,10 +108,10 @@ pub enum Call {
     },
     /// Describes what a handle is of.
     Describe {
-        handle: Handle,
+        handle: WireHandle,
     },
     Dress {
-        handle: Handle,
+        handle: WireHandle,
         attributes: Attributes,
     },
     SetAttributes {
@@ -152,13 +152,13 @@ pub enum Call {
 
 /// What a file is written with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum WireBody {
     Here(Bytes),
-    /// What a [`Call::Stage`] made room for; the handle is used up.
-    Staged(Handle),
+    /// What a [`WireCall::Stage`] made room for; the handle is used up.
+    Staged(WireHandle),
 }
 
-/// The answer to [`Call::Hello`].
+/// The answer to [`WireCall::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The server from its start to its end: another one knows nothing of earlier calls.
@@ -166,28 +166,28 @@ pub struct Welcome {
     pub info: Info,
 }
 
-/// The answer to [`Call::Read`].
+/// The answer to [`WireCall::Read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum WireContent {
     /// All of it follows.
     Here(Stat),
     /// It is too long for one packet and to be read by READ.
-    Open(Stat, Handle),
+    Open(Stat, WireHandle),
 }
 
 /// A piece of an answer that may be longer than one packet. Put together, the pieces are it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// What to ask for the next piece by.
-    pub more: Option<Handle>,
+    pub more: Option<WireHandle>,
     pub bytes: Bytes,
 }
 
-impl Call {
+impl WireCall {
     /// Bytes of the longest answer in [parts](Part) that this can have.
     pub fn longest_answer(&self) -> usize {
         match self {
-            Call::List { options, .. } => {
+            WireCall::List { options, .. } => {
                 let entries = options.limit.saturating_mul(MAX_ENTRY);
                 entries.saturating_add(BESIDE).min(MAX_ANSWER)
             }
@@ -198,165 +198,166 @@ impl Call {
     /// Whether the workspace may be another one afterwards.
     pub fn modifies(&self) -> bool {
         match self {
-            Call::Write { .. }
-            | Call::Dress { .. }
-            | Call::SetAttributes { .. }
-            | Call::Symlink { .. }
-            | Call::MakeDir { .. }
-            | Call::Remove { .. }
-            | Call::Rename { .. } => true,
-            Call::Open { options, .. } => {
+            WireCall::Write { .. }
+            | WireCall::Dress { .. }
+            | WireCall::SetAttributes { .. }
+            | WireCall::Symlink { .. }
+            | WireCall::MakeDir { .. }
+            | WireCall::Remove { .. }
+            | WireCall::Rename { .. } => true,
+            WireCall::Open { options, .. } => {
                 options.create != ab_core::options::Creation::Never
                     || options.existing == ab_core::options::Existing::Truncate
             }
-            Call::Hello { .. }
-            | Call::Stat { .. }
-            | Call::List { .. }
-            | Call::Search(_)
-            | Call::More { .. }
-            | Call::Read { .. }
-            | Call::Stage { .. }
-            | Call::Describe { .. }
-            | Call::ReadLink { .. }
-            | Call::Space
-            | Call::Processes
-            | Call::Policy
-            | Call::Cancel { .. }
-            | Call::Outcome(_) => false,
+            WireCall::Hello { .. }
+            | WireCall::Stat { .. }
+            | WireCall::List { .. }
+            | WireCall::Search(_)
+            | WireCall::More { .. }
+            | WireCall::Read { .. }
+            | WireCall::Stage { .. }
+            | WireCall::Describe { .. }
+            | WireCall::ReadLink { .. }
+            | WireCall::Space
+            | WireCall::Processes
+            | WireCall::Policy
+            | WireCall::Cancel { .. }
+            | WireCall::Outcome(_) => false,
         }
     }
 
     fn number(&self) -> u8 {
         match self {
-            Call::Hello { .. } => 0,
-            Call::Stat { .. } => 1,
-            Call::List { .. } => 2,
-            Call::Search(_) => 3,
-            Call::More { .. } => 4,
-            Call::Read { .. } => 5,
-            Call::Stage { .. } => 6,
-            Call::Write { .. } => 7,
-            Call::Open { .. } => 8,
-            Call::Describe { .. } => 9,
-            Call::Dress { .. } => 10,
-            Call::SetAttributes { .. } => 11,
-            Call::ReadLink { .. } => 12,
-            Call::Symlink { .. } => 13,
-            Call::MakeDir { .. } => 14,
-            Call::Remove { .. } => 15,
-            Call::Rename { .. } => 16,
-            Call::Space => 17,
-            Call::Processes => 18,
-            Call::Policy => 19,
-            Call::Cancel { .. } => 20,
-            Call::Outcome(_) => 21,
+            WireCall::Hello { .. } => 0,
+            WireCall::Stat { .. } => 1,
+            WireCall::List { .. } => 2,
+            WireCall::Search(_) => 3,
+            WireCall::More { .. } => 4,
+            WireCall::Read { .. } => 5,
+            WireCall::Stage { .. } => 6,
+            WireCall::Write { .. } => 7,
+            WireCall::Open { .. } => 8,
+            WireCall::Describe { .. } => 9,
+            WireCall::Dress { .. } => 10,
+            WireCall::SetAttributes { .. } => 11,
+            WireCall::ReadLink { .. } => 12,
+            WireCall::Symlink { .. } => 13,
+            WireCall::MakeDir { .. } => 14,
+            WireCall::Remove { .. } => 15,
+            WireCall::Rename { .. } => 16,
+            WireCall::Space => 17,
+            WireCall::Processes => 18,
+            WireCall::Policy => 19,
+            WireCall::Cancel { .. } => 20,
+            WireCall::Outcome(_) => 21,
         }
     }
 }
 
-impl Wire for Call {
+impl Wire for WireCall {
     fn put(&self, out: &mut BytesMut) {
         out.put_u8(self.number());
         match self {
-            Call::Hello { connection } => connection.put(out),
-            Call::Stat { path, options } => {
+            WireCall::Hello { connection } => connection.put(out),
+            WireCall::Stat { path, options } => {
                 path.put(out);
                 options.put(out);
             }
-            Call::List { path, options } => {
+            WireCall::List { path, options } => {
                 path.put(out);
                 options.put(out);
             }
-            Call::Search(query) => query.put(out),
-            Call::More { handle } | Call::Describe { handle } => handle.put(out),
-            Call::Read { path, options } => {
+            WireCall::Search(query) => query.put(out),
+            WireCall::More { handle } | WireCall::Describe { handle } => handle.put(out),
+            WireCall::Read { path, options } => {
                 path.put(out);
                 options.put(out);
             }
-            Call::Stage { size } => size.put(out),
-            Call::Write { path, body, options } => {
+            WireCall::Stage { size } => size.put(out),
+            WireCall::Write { path, body, options } => {
                 path.put(out);
                 options.put(out);
                 body.put(out);
             }
-            Call::Open { path, options } => {
+            WireCall::Open { path, options } => {
                 path.put(out);
                 options.put(out);
             }
-            Call::Dress { handle, attributes } => {
+            WireCall::Dress { handle, attributes } => {
                 handle.put(out);
                 attributes.put(out);
             }
-            Call::SetAttributes { path, attributes } => {
+            WireCall::SetAttributes { path, attributes } => {
                 path.put(out);
                 attributes.put(out);
             }
-            Call::ReadLink { path } | Call::MakeDir { path } => path.put(out),
-            Call::Symlink { path, target } => {
+            WireCall::ReadLink { path } | WireCall::MakeDir { path } => path.put(out),
+            WireCall::Symlink { path, target } => {
                 path.put(out);
                 target.put(out);
             }
-            Call::Remove { path, options } => {
+            WireCall::Remove { path, options } => {
                 path.put(out);
                 options.put(out);
             }
-            Call::Rename { from, to, options } => {
+            WireCall::Rename { from, to, options } => {
                 from.put(out);
                 to.put(out);
                 options.put(out);
             }
-            Call::Space | Call::Processes | Call::Policy => {}
-            Call::Cancel { request } => request.put(out),
-            Call::Outcome(call) => call.put(out),
+            WireCall::Space | WireCall::Processes | WireCall::Policy => {}
+            WireCall::Cancel { request } => request.put(out),
+            WireCall::Outcome(call) => call.put(out),
         }
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Call::Hello { connection: Wire::read(fields)? },
-            1 => Call::Stat { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            2 => Call::List { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            3 => Call::Search(Box::new(Wire::read(fields)?)),
-            4 => Call::More { handle: Wire::read(fields)? },
-            5 => Call::Read { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            6 => Call::Stage { size: Wire::read(fields)? },
+            0 => WireCall::Hello { connection: Wire::read(fields)? },
+            1 => WireCall::Stat { path: Wire::read(fields)?, options: Wire::read(fields)? },
+            2 => WireCall::List { path: Wire::read(fields)?, options: Wire::read(fields)? },
+            3 => WireCall::Search(Box::new(Wire::read(fields)?)),
+            4 => WireCall::More { handle: Wire::read(fields)? },
+            5 => WireCall::Read { path: Wire::read(fields)?, options: Wire::read(fields)? },
+            6 => WireCall::Stage { size: Wire::read(fields)? },
             7 => {
                 let (path, options) = Wire::read(fields)?;
-                Call::Write { path, body: Wire::read(fields)?, options }
+                WireCall::Write { path, body: Wire::read(fields)?, options }
             }
-            8 => Call::Open { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            9 => Call::Describe { handle: Wire::read(fields)? },
-            10 => Call::Dress { handle: Wire::read(fields)?, attributes: Wire::read(fields)? },
-            11 => {
-                Call::SetAttributes { path: Wire::read(fields)?, attributes: Wire::read(fields)? }
-            }
-            12 => Call::ReadLink { path: Wire::read(fields)? },
-            13 => Call::Symlink { path: Wire::read(fields)?, target: Wire::read(fields)? },
-            14 => Call::MakeDir { path: Wire::read(fields)? },
-            15 => Call::Remove { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            16 => Call::Rename {
+            8 => WireCall::Open { path: Wire::read(fields)?, options: Wire::read(fields)? },
+            9 => WireCall::Describe { handle: Wire::read(fields)? },
+            10 => WireCall::Dress { handle: Wire::read(fields)?, attributes: Wire::read(fields)? },
+            11 => WireCall::SetAttributes {
+                path: Wire::read(fields)?,
+                attributes: Wire::read(fields)?,
+            },
+            12 => WireCall::ReadLink { path: Wire::read(fields)? },
+            13 => WireCall::Symlink { path: Wire::read(fields)?, target: Wire::read(fields)? },
+            14 => WireCall::MakeDir { path: Wire::read(fields)? },
+            15 => WireCall::Remove { path: Wire::read(fields)?, options: Wire::read(fields)? },
+            16 => WireCall::Rename {
                 from: Wire::read(fields)?,
                 to: Wire::read(fields)?,
                 options: Wire::read(fields)?,
             },
-            17 => Call::Space,
-            18 => Call::Processes,
-            19 => Call::Policy,
-            20 => Call::Cancel { request: Wire::read(fields)? },
-            21 => Call::Outcome(Wire::read(fields)?),
+            17 => WireCall::Space,
+            18 => WireCall::Processes,
+            19 => WireCall::Policy,
+            20 => WireCall::Cancel { request: Wire::read(fields)? },
+            21 => WireCall::Outcome(Wire::read(fields)?),
             _ => return Err(Misread::Senseless),
         })
     }
 }
 
-impl Wire for Body {
+impl Wire for WireBody {
     fn put(&self, out: &mut BytesMut) {
         match self {
-            Body::Here(bytes) => {
+            WireBody::Here(bytes) => {
                 out.put_u8(0);
                 bytes.put(out);
             }
-            Body::Staged(handle) => {
+            WireBody::Staged(handle) => {
                 out.put_u8(1);
                 handle.put(out);
             }
@@ -365,8 +366,8 @@ impl Wire for Body {
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Body::Here(Wire::read(fields)?),
-            1 => Body::Staged(Wire::read(fields)?),
+            0 => WireBody::Here(Wire::read(fields)?),
+            1 => WireBody::Staged(Wire::read(fields)?),
             _ => return Err(Misread::Senseless),
         })
     }
@@ -383,15 +384,15 @@ impl Wire for Welcome {
     }
 }
 
-impl Wire for Content {
+impl Wire for WireContent {
     /// The bytes themselves, if they are here, follow.
     fn put(&self, out: &mut BytesMut) {
         match self {
-            Content::Here(stat) => {
+            WireContent::Here(stat) => {
                 out.put_u8(0);
                 stat.put(out);
             }
-            Content::Open(stat, handle) => {
+            WireContent::Open(stat, handle) => {
                 out.put_u8(1);
                 stat.put(out);
                 handle.put(out);
@@ -401,8 +402,8 @@ impl Wire for Content {
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Content::Here(Wire::read(fields)?),
-            1 => Content::Open(Wire::read(fields)?, Wire::read(fields)?),
+            0 => WireContent::Here(Wire::read(fields)?),
+            1 => WireContent::Open(Wire::read(fields)?, Wire::read(fields)?),
             _ => return Err(Misread::Senseless),
         })
     }

@@ -1,6 +1,6 @@
 //! Failures on the wire, exactly: the same failure has the same kind on both sides.
 
-use ab_core::{ApprovalId, Code, Effect, Error, Kind, Verb};
+use ab_core::{ApprovalId, CallEffect, Code, Error, Kind, Verb};
 use bytes::BytesMut;
 
 use super::{Read, Wire, put_choice, take_choice};
@@ -16,13 +16,13 @@ impl Wire for Verb {
     }
 }
 
-impl Wire for Effect {
+impl Wire for CallEffect {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &Effect::ALL, self);
+        put_choice(out, &CallEffect::ALL, self);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        take_choice(fields, &Effect::ALL)
+        take_choice(fields, &CallEffect::ALL)
     }
 }
 

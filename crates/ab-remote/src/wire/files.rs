@@ -1,9 +1,9 @@
 //! Files on the wire: how they are asked for, and what is said of them.
 
 use ab_core::driver::{BackendKind, Capabilities, Info};
-use ab_core::metadata::{Entry, FileKind, Listing, Problem, Space, Stat, Truncated, Version};
+use ab_core::metadata::{Entry, FileKind, Listing, Space, Stat, Truncated, Version, WalkProblem};
 use ab_core::options::{
-    Access, Attributes, ByteRange, Creation, Detail, Durability, Existing, Links, ListOptions,
+    Attributes, ByteRange, Creation, Detail, Durability, Existing, FileAccess, Links, ListOptions,
     Missing, OpenOptions, Overwrite, Placement, Reach, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteMode, WriteOptions,
 };
@@ -21,7 +21,7 @@ const MODES: [WriteMode; 4] = [
     WriteMode::CreateIfMissing,
 ];
 const DURABILITIES: [Durability; 2] = [Durability::Process, Durability::Power];
-const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::ReadWrite];
+const ACCESSES: [FileAccess; 3] = [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite];
 const CREATIONS: [Creation; 3] = [Creation::Never, Creation::IfMissing, Creation::Always];
 const EXISTINGS: [Existing; 2] = [Existing::Keep, Existing::Truncate];
 const PLACEMENTS: [Placement; 2] = [Placement::AsGiven, Placement::End];
@@ -199,7 +199,7 @@ impl Wire for Truncated {
     }
 }
 
-impl Wire for Problem {
+impl Wire for WalkProblem {
     fn put(&self, out: &mut BytesMut) {
         self.path.put(out);
         self.error.put(out);

@@ -8,7 +8,7 @@
 //! the channel lets go of the process: one that is owned ends.
 
 use ab_core::Error;
-use ab_core::process::{Control, ExecRequest, Exit, Output, ProcessId};
+use ab_core::process::{ExecRequest, Exit, Output, ProcessControl, ProcessId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::call::CallNumber;
@@ -38,7 +38,7 @@ pub enum ToProcess {
     Input(Bytes),
     /// Nobody will say more on standard input.
     InputDropped,
-    Control(Control),
+    Control(ProcessControl),
     /// There is room for so many bytes more.
     Room(u64),
     /// The last frame: nobody holds the process any more. What was said before still counts.

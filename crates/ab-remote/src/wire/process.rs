@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use ab_core::effective::{self, EffectivePolicy, Isolation, Strength, Subject};
 use ab_core::process::{
-    Access, Cause, Channel, Command, Control, ExecLimits, ExecRequest, Exit, HostDirectory, Layout,
-    Leftovers, Lifetime, Output, ProcessId, ProcessInfo, Restrictions, Stdin, TerminalSize,
+    BindAccess, Cause, Channel, Command, ExecLimits, ExecRequest, Exit, HostDirectory, Layout,
+    Leftovers, Lifetime, Output, ProcessControl, ProcessId, ProcessInfo, Restrictions, Stdin,
+    TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 
@@ -14,7 +15,7 @@ use crate::sftp::packet::Fields;
 
 const STDINS: [Stdin; 2] = [Stdin::Closed, Stdin::Piped];
 const LIFETIMES: [Lifetime; 2] = [Lifetime::Owned, Lifetime::Detached];
-const ACCESSES: [Access; 2] = [Access::ReadOnly, Access::ReadWrite];
+const ACCESSES: [BindAccess; 2] = [BindAccess::ReadOnly, BindAccess::ReadWrite];
 const LEFTOVERS: [Leftovers; 2] = [Leftovers::None, Leftovers::Ended];
 const CAUSES: [Cause; 4] = [Cause::Itself, Cause::Timeout, Cause::Memory, Cause::Dropped];
 const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
@@ -202,32 +203,32 @@ impl Wire for Output {
     }
 }
 
-impl Wire for Control {
+impl Wire for ProcessControl {
     fn put(&self, out: &mut BytesMut) {
         match self {
-            Control::Signal(number) => {
+            ProcessControl::Signal(number) => {
                 out.put_u8(0);
                 number.put(out);
             }
-            Control::Resize(size) => {
+            ProcessControl::Resize(size) => {
                 out.put_u8(1);
                 size.put(out);
             }
-            Control::EndInput => out.put_u8(2),
+            ProcessControl::EndInput => out.put_u8(2),
         }
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Control::Signal(Wire::read(fields)?),
-            1 => Control::Resize(Wire::read(fields)?),
-            2 => Control::EndInput,
+            0 => ProcessControl::Signal(Wire::read(fields)?),
+            1 => ProcessControl::Resize(Wire::read(fields)?),
+            2 => ProcessControl::EndInput,
             _ => return Err(Misread::Senseless),
         })
     }
 }
 
-impl Wire for effective::Control {
+impl Wire for effective::EffectiveControl {
     fn put(&self, out: &mut BytesMut) {
         put_choice(out, &Subject::ALL, &self.subject);
         self.asked.put(out);

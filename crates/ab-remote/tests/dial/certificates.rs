@@ -1,6 +1,6 @@
 //! Certificates that prove something, and those that do not.
 
-use ab_remote::client::{Endpoint, Roots, Settings, WebSocket};
+use ab_remote::client::{ClientSettings, Endpoint, Roots, WebSocket};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, DnType, IsCa, KeyPair,
     date_time_ymd,
@@ -29,10 +29,10 @@ fn certificate(
     CertifiedKey { cert, signing_key }
 }
 
-fn at(daemon: &Daemon, roots: Roots) -> Settings {
+fn at(daemon: &Daemon, roots: Roots) -> ClientSettings {
     let mut socket = WebSocket::new(&format!("wss://{}/ssh", daemon.address)).unwrap();
     socket.roots = roots;
-    Settings::new(Endpoint::WebSocket(socket))
+    ClientSettings::new(Endpoint::WebSocket(socket))
 }
 
 #[tokio::test]
@@ -90,6 +90,6 @@ async fn roots_that_are_none_and_servers_without_tls() {
     let plain = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
     let mut socket = WebSocket::new(&format!("wss://{plain}/ssh")).unwrap();
     socket.roots = Roots::Only(issuer("one").pem());
-    let said = lost(&Settings::new(Endpoint::WebSocket(socket))).await;
+    let said = lost(&ClientSettings::new(Endpoint::WebSocket(socket))).await;
     assert!(said.contains("it does not speak TLS"), "{said}");
 }

@@ -2,19 +2,21 @@
 
 use std::fs;
 
-use ab_remote::client::{Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Settings, Ssh};
-use ab_remote::{Access, HostKey, Listening, Server, Users, listen};
+use ab_remote::client::{
+    ClientSettings, Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Ssh,
+};
+use ab_remote::{HostKey, Listening, Server, SshAccess, Users, listen};
 use tokio::net::TcpListener;
 
 use super::{denied, reached};
 use crate::stage::{Stage, within};
 
-fn at(stage: &Stage, check: HostKeyCheck) -> Settings {
+fn at(stage: &Stage, check: HostKeyCheck) -> ClientSettings {
     let mut ssh = Ssh::new("agent", "127.0.0.1");
     ssh.host = Host::new("127.0.0.1", stage.address.port());
     ssh.credentials = vec![Credential::Password("correct horse".into())];
     ssh.host_key = check;
-    Settings::new(Endpoint::Ssh(ssh))
+    ClientSettings::new(Endpoint::Ssh(ssh))
 }
 
 fn pin(key: &HostKey) -> HostKeyCheck {
@@ -82,7 +84,7 @@ async fn a_key_that_changes_after_the_first_use() {
     let mut users = Users::new();
     users.password("agent", "correct horse").unwrap();
     let key = HostKey::ephemeral("another").unwrap();
-    let options = ab_remote::Settings::new(key, Access::Users(users));
+    let options = ab_remote::ServerSettings::new(key, SshAccess::Users(users));
     let server = Server::new(agent_backend::memory(), options);
     let listener = TcpListener::bind(address).await.unwrap();
     let listening = tokio::spawn(listen(listener, server.clone(), Listening::default()));

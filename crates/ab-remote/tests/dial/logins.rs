@@ -4,17 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use ab_remote::client::{Credential, Endpoint, Host, HostKeyCheck, Secret, Settings, Ssh};
+use ab_remote::client::{ClientSettings, Credential, Endpoint, Host, HostKeyCheck, Secret, Ssh};
 
 use super::{denied, invalid, lost, reached};
 use crate::stage::{Stage, has, within};
 
-fn at(stage: &Stage, credentials: Vec<Credential>) -> Settings {
+fn at(stage: &Stage, credentials: Vec<Credential>) -> ClientSettings {
     let mut ssh = Ssh::new("agent", "127.0.0.1");
     ssh.host = Host::new("127.0.0.1", stage.address.port());
     ssh.credentials = credentials;
     ssh.host_key = HostKeyCheck::Unchecked;
-    Settings::new(Endpoint::Ssh(ssh))
+    ClientSettings::new(Endpoint::Ssh(ssh))
 }
 
 fn password(text: &str) -> Credential {
@@ -99,7 +99,7 @@ async fn keys_that_sign_with_rsa() {
         |settings| {
             let mut users = ab_remote::Users::new();
             users.authorized_keys("agent", &public).unwrap();
-            settings.access = ab_remote::Access::Users(users);
+            settings.access = ab_remote::SshAccess::Users(users);
         },
     )
     .await;

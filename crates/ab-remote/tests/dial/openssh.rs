@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ab_remote::client::{
-    Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Secret, Settings, Ssh,
+    ClientSettings, Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Secret, Ssh,
 };
 use ab_testkit::host::{cannot_run, sshd};
 use tempfile::TempDir;
@@ -71,13 +71,13 @@ impl Sshd {
         self.directory.path().join(name)
     }
 
-    fn settings(&self, key: &str, host_key: HostKeyCheck) -> Settings {
+    fn settings(&self, key: &str, host_key: HostKeyCheck) -> ClientSettings {
         let mut ssh = Ssh::new(&self.user, "127.0.0.1");
         ssh.host = Host::new("127.0.0.1", self.port);
         let text = Secret::from(fs::read_to_string(self.path(key)).unwrap());
         ssh.credentials = vec![Credential::Key { text, passphrase: None }];
         ssh.host_key = host_key;
-        Settings::new(Endpoint::Ssh(ssh))
+        ClientSettings::new(Endpoint::Ssh(ssh))
     }
 
     /// A known host by one of its keys.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ab_core::{Code, Kind};
-use ab_remote::client::{Endpoint, Host, HostKeyCheck, Settings, Ssh, WebSocket};
+use ab_remote::client::{ClientSettings, Endpoint, Host, HostKeyCheck, Ssh, WebSocket};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -24,16 +24,16 @@ async fn saying(words: Vec<u8>) -> SocketAddr {
     address
 }
 
-fn ssh(address: SocketAddr) -> Settings {
+fn ssh(address: SocketAddr) -> ClientSettings {
     let mut ssh = Ssh::new("ada", "127.0.0.1");
     ssh.host = Host::new("127.0.0.1", address.port());
     ssh.host_key = HostKeyCheck::Unchecked;
-    Settings::new(Endpoint::Ssh(ssh))
+    ClientSettings::new(Endpoint::Ssh(ssh))
 }
 
-fn websocket(scheme: &str, address: SocketAddr) -> Settings {
+fn websocket(scheme: &str, address: SocketAddr) -> ClientSettings {
     let socket = WebSocket::new(&format!("{scheme}://{address}/ssh")).unwrap();
-    Settings::new(Endpoint::WebSocket(socket))
+    ClientSettings::new(Endpoint::WebSocket(socket))
 }
 
 #[tokio::test]

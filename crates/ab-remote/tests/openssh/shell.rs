@@ -145,8 +145,9 @@ async fn a_shell_reads_what_is_typed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_ends_may_ask_whether_the_other_is_there() {
-    let often =
-        |settings: &mut ab_remote::Settings| settings.keepalive = Some(Duration::from_millis(200));
+    let often = |settings: &mut ab_remote::ServerSettings| {
+        settings.keepalive = Some(Duration::from_millis(200))
+    };
     let stage = Stage::with(|_| {}, often).await;
     let mut command = stage.program("ssh");
     command.args(["-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1"]);
@@ -298,7 +299,7 @@ async fn rsa_keys_of_users_are_taken() {
         |settings| {
             let mut users = ab_remote::Users::new();
             users.authorized_keys("ada", &public).unwrap();
-            settings.access = ab_remote::Access::Users(users);
+            settings.access = ab_remote::SshAccess::Users(users);
         },
     )
     .await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{Backend, Kind, Status};
-use ab_remote::client::{Endpoint, Keepalive, Reconnection, Remote, Settings};
+use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};
 use tokio::time::Instant;
 
 use super::relay::{Relay, Weather};
@@ -16,9 +16,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A workspace in memory behind a relay, and a backend that is connected to it.
-async fn ground(adjust: impl FnOnce(&mut Settings)) -> (Arc<Relay>, Backend) {
+async fn ground(adjust: impl FnOnce(&mut ClientSettings)) -> (Arc<Relay>, Backend) {
     let relay = Arc::new(Relay::new(server(agent_backend::memory())));
-    let mut settings = Settings::new(Endpoint::Stream(relay.clone()));
+    let mut settings = ClientSettings::new(Endpoint::Stream(relay.clone()));
     settings.operation_timeout = PATIENCE;
     settings.keepalive = Keepalive { interval: HOUR, missed: 3 };
     settings.reconnection =
@@ -67,7 +67,7 @@ async fn a_call_has_one_deadline_for_its_turn_and_the_answer() {
         assert_eq!((took, answer.unwrap_err().kind()), (PATIENCE.as_secs(), Kind::Timeout));
     }
     let (took, process) = seconds(backend.outcome(&ab_core::Ticket::new("no ticket"))).await;
-    assert_eq!((took, process.unwrap()), (0, ab_core::Effect::Unknown));
+    assert_eq!((took, process.unwrap()), (0, ab_core::CallEffect::Unknown));
     backend.destroy().await.unwrap();
 }
 

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ab_core::options::{Access, Creation, OpenOptions, Placement};
+use ab_core::options::{Creation, FileAccess, OpenOptions, Placement};
 use ab_core::process::{Command, Process};
-use ab_core::{Backend, Effect, Error, ExecOptions, Kind, Result, Status};
-use ab_remote::client::{Endpoint, Keepalive, Reconnection, Remote, Settings};
+use ab_core::{Backend, CallEffect, Error, ExecOptions, Kind, Result, Status};
+use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};
 use ab_testkit::Heard;
 use agent_backend::LocalConfig;
 use tokio::time::{sleep, timeout};
@@ -139,23 +139,23 @@ impl Ship {
     }
 
     /// What became of a call that changes something.
-    async fn effect<T>(&self, answer: &Result<T>) -> Effect {
+    async fn effect<T>(&self, answer: &Result<T>) -> CallEffect {
         let effect = match answer {
-            Ok(_) => Effect::Applied,
+            Ok(_) => CallEffect::Applied,
             Err(error) => self.asked(error).await,
         };
         count(match effect {
-            Effect::Applied => &self.counters.applied,
-            Effect::NotApplied => &self.counters.not_applied,
-            Effect::Unknown => &self.counters.unknown,
+            CallEffect::Applied => &self.counters.applied,
+            CallEffect::NotApplied => &self.counters.not_applied,
+            CallEffect::Unknown => &self.counters.unknown,
         });
         effect
     }
 
-    async fn asked(&self, error: &Error) -> Effect {
+    async fn asked(&self, error: &Error) -> CallEffect {
         let Some(ticket) = error.ticket() else {
             // It did not get as far as being sent.
-            return error.effect().unwrap_or(Effect::NotApplied);
+            return error.effect().unwrap_or(CallEffect::NotApplied);
         };
         loop {
             match self.call(self.backend.outcome(ticket)).await {
@@ -187,7 +187,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
     let keep = tempfile::tempdir().unwrap();
     let mut local = workspace(keep.path());
     let relay = Arc::new(Relay::new(server(local.clone())));
-    let settings = Settings {
+    let settings = ClientSettings {
         reconnection: Reconnection {
             max_retries: 0,
             initial: Duration::from_millis(5),
@@ -197,7 +197,7 @@ async fn storm(seed: u64, length: Duration, drops: u64) -> Tally {
         keepalive: Keepalive { interval: Duration::from_millis(100), missed: 3 },
         operation_timeout: Duration::from_secs(20),
         connect_timeout: CONNECTING,
-        ..Settings::new(Endpoint::Stream(relay.clone()))
+        ..ClientSettings::new(Endpoint::Stream(relay.clone()))
     };
     let backend = Backend::new(Remote::new(settings).unwrap());
     let heard = Heard::of(&backend);
@@ -370,7 +370,7 @@ fn open_below(directory: &Path) -> Vec<String> {
 async fn append(ship: Ship, number: u64) {
     let name = format!("log{number}");
     let options = OpenOptions {
-        access: Access::Write,
+        access: FileAccess::Write,
         create: Creation::IfMissing,
         placement: Placement::End,
         ..OpenOptions::default()
@@ -384,9 +384,9 @@ async fn append(ship: Ship, number: u64) {
             let line = format!("{next}\n");
             let written = ship.call(file.write_at(0, line.into())).await;
             match ship.effect(&written).await {
-                Effect::Applied => sure.push(next),
-                Effect::NotApplied => {}
-                Effect::Unknown => {
+                CallEffect::Applied => sure.push(next),
+                CallEffect::NotApplied => {}
+                CallEffect::Unknown => {
                     possible.insert(next);
                 }
             }
@@ -427,9 +427,9 @@ async fn write_and_read(ship: Ship, number: u64) {
         next += 1;
         let written = ship.call(ship.backend.write(&name, content(next))).await;
         match ship.effect(&written).await {
-            Effect::Applied => candidates = vec![Some(next)],
-            Effect::NotApplied => {}
-            Effect::Unknown => candidates.push(Some(next)),
+            CallEffect::Applied => candidates = vec![Some(next)],
+            CallEffect::NotApplied => {}
+            CallEffect::Unknown => candidates.push(Some(next)),
         }
         if dice.roll(2) == 0 {
             continue;
@@ -457,9 +457,9 @@ async fn rename(ship: Ship, number: u64) {
     while !ship.is_over() {
         let moved = ship.call(ship.backend.rename(&names[at], &names[1 - at])).await;
         match ship.effect(&moved).await {
-            Effect::Applied => at = 1 - at,
-            Effect::NotApplied => {}
-            Effect::Unknown => {
+            CallEffect::Applied => at = 1 - at,
+            CallEffect::NotApplied => {}
+            CallEffect::Unknown => {
                 let there = until(|| ship.call(ship.backend.exists(&names[1 - at]))).await;
                 at = if there { 1 - at } else { at };
             }

@@ -5,7 +5,7 @@ mod shelf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ab_core::options::{Attributes, ListOptions, Overwrite, Reach, RemoveOptions, RenameOptions};
-use ab_core::{Effect, Error, Kind};
+use ab_core::{CallEffect, Error, Kind};
 use ab_remote::sftp::packet::Request;
 
 use self::shelf::{Shelf, Verdict, string};
@@ -23,7 +23,7 @@ fn cut_at(number: usize, is_meant: fn(&Request) -> bool) -> Shelf {
     })
 }
 
-fn is_lost(error: &Error, effect: Effect) {
+fn is_lost(error: &Error, effect: CallEffect) {
     assert_eq!(error.kind(), Kind::Disconnected, "{error:?}");
     assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
 }
@@ -32,21 +32,21 @@ fn is_lost(error: &Error, effect: Effect) {
 async fn a_removal_that_is_cut_between_two_directories_may_have_removed() {
     // The first directory is opened before anything is removed, the second after.
     let everything = RemoveOptions { reach: Reach::Recursive, ..RemoveOptions::default() };
-    for (number, effect) in [(1, Effect::NotApplied), (2, Effect::Unknown)] {
+    for (number, effect) in [(1, CallEffect::NotApplied), (2, CallEffect::Unknown)] {
         let server = cut_at(number, |request| matches!(request, Request::OpenDir { .. }))
             .with("/top", None)
             .with("/top/file", Some("x"))
             .with("/top/inner", None);
         let backend = server.backend(|_| {}).await;
         is_lost(&within(backend.rm("top", everything)).await.unwrap_err(), effect);
-        assert_eq!(server.files().is_empty(), effect == Effect::Unknown);
+        assert_eq!(server.files().is_empty(), effect == CallEffect::Unknown);
         within(backend.destroy()).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn attributes_whose_look_afterwards_is_cut_may_be_set() {
-    for (number, effect) in [(1, Effect::NotApplied), (2, Effect::Unknown)] {
+    for (number, effect) in [(1, CallEffect::NotApplied), (2, CallEffect::Unknown)] {
         let server = cut_at(number, |request| matches!(request, Request::Lstat { .. }))
             .with("/file", Some("x"));
         let backend = server.backend(|_| {}).await;
@@ -60,7 +60,7 @@ async fn attributes_whose_look_afterwards_is_cut_may_be_set() {
 #[tokio::test]
 async fn a_draft_that_is_cut_changed_nothing_but_its_parents() {
     let filling = |request: &Request| matches!(request, Request::Write { .. });
-    for (path, effect) in [("file", Effect::NotApplied), ("new/file", Effect::Unknown)] {
+    for (path, effect) in [("file", CallEffect::NotApplied), ("new/file", CallEffect::Unknown)] {
         let server = cut_at(1, filling).with("/file", Some("old"));
         let backend = server.backend(|_| {}).await;
         is_lost(&within(backend.write(path, "new")).await.unwrap_err(), effect);
@@ -131,7 +131,7 @@ async fn a_file_that_cannot_be_put_back_is_named_with_its_replacement() {
     for server in [refuses_renames(2, 9), cut] {
         let backend = server.backend(|_| {}).await;
         let error = within(backend.write("file", "newer")).await.unwrap_err();
-        assert_eq!(error.effect(), Some(Effect::Unknown), "{error:?}");
+        assert_eq!(error.effect(), Some(CallEffect::Unknown), "{error:?}");
         let files = server.files();
         assert_eq!(contents(&server), ["new", "newer", "old"], "{files:?}");
         for (path, _) in files.iter().filter(|(path, _)| path != "/other") {
@@ -159,8 +159,8 @@ async fn a_replacement_that_is_not_answered_is_kept() {
     let filling = ignores(1, |request| matches!(request, Request::Write { .. }));
     let placing = ignores(2, |request| matches!(request, Request::Rename { .. }));
     for (server, effect, left) in [
-        (filling, Effect::NotApplied, &["old"][..]),
-        (placing, Effect::Unknown, &["new", "old"][..]),
+        (filling, CallEffect::NotApplied, &["old"][..]),
+        (placing, CallEffect::Unknown, &["new", "old"][..]),
     ] {
         let backend = server.backend(|_| {}).await;
         let error = backend.write("file", "new").await.unwrap_err();

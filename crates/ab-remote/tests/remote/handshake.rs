@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::{Backend, Code, Kind, Status};
 use ab_remote::Server;
-use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
 use ab_testkit::Heard;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
@@ -45,7 +45,7 @@ impl Cutter {
     }
 
     fn backend(self: &Arc<Self>) -> Backend {
-        let mut settings = Settings::new(Endpoint::Stream(self.clone()));
+        let mut settings = ClientSettings::new(Endpoint::Stream(self.clone()));
         settings.reconnection.enabled = false;
         Backend::new(Remote::new(settings).unwrap())
     }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::options::{Access, Creation, OpenOptions, Placement};
+use ab_core::options::{Creation, FileAccess, OpenOptions, Placement};
 use ab_core::process::{
-    Command, Control, ExecRequest, HostDirectory, Process, Restrictions, Stdin,
+    Command, ExecRequest, HostDirectory, Process, ProcessControl, Restrictions, Stdin,
 };
-use ab_core::{Backend, Code, Effect, ExecOptions, Kind, Status};
-use ab_remote::client::{Endpoint, Keepalive, Reconnection, Remote, Settings};
+use ab_core::{Backend, CallEffect, Code, ExecOptions, Kind, Status};
+use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};
 use ab_testkit::Heard;
 use agent_backend::LocalConfig;
 use tempfile::TempDir;
@@ -30,7 +30,7 @@ struct Ground {
 }
 
 /// Short waits, so that a test does not take long.
-fn brisk(settings: &mut Settings) {
+fn brisk(settings: &mut ClientSettings) {
     settings.reconnection = Reconnection {
         initial: Duration::from_millis(20),
         max: Duration::from_millis(40),
@@ -41,12 +41,12 @@ fn brisk(settings: &mut Settings) {
 }
 
 impl Ground {
-    fn new(adjust: impl FnOnce(&mut Settings)) -> Self {
+    fn new(adjust: impl FnOnce(&mut ClientSettings)) -> Self {
         let keep = tempfile::tempdir().unwrap();
         let config = LocalConfig::new(keep.path()).prevent_dangerous(false);
         let local = agent_backend::local_with(config).unwrap();
         let relay = Arc::new(Relay::new(server(local.clone())));
-        let mut settings = Settings::new(Endpoint::Stream(relay.clone()));
+        let mut settings = ClientSettings::new(Endpoint::Stream(relay.clone()));
         brisk(&mut settings);
         adjust(&mut settings);
         let backend = Backend::new(Remote::new(settings).unwrap());
@@ -266,16 +266,16 @@ async fn a_call_that_takes_too_long_says_so_and_leaves_the_link() {
     ground.relay.set(Weather::Stalled);
     let error = within(ground.backend.write("file", "x")).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
-    assert_eq!(error.effect(), Some(Effect::Unknown));
+    assert_eq!(error.effect(), Some(CallEffect::Unknown));
     assert_eq!(ground.backend.status(), Connected);
     ground.relay.set(Weather::Slow(Duration::ZERO));
     let effect = within(ground.backend.outcome(error.ticket().unwrap())).await.unwrap();
     let there = within(ground.backend.exists("file")).await.unwrap();
     match effect {
-        Effect::Applied => assert!(there),
-        Effect::NotApplied => assert!(!there),
+        CallEffect::Applied => assert!(there),
+        CallEffect::NotApplied => assert!(!there),
         // It was called off while it ran.
-        Effect::Unknown => {}
+        CallEffect::Unknown => {}
     }
     ground.relay.set(Weather::Cut);
     ground.end().await;
@@ -298,9 +298,9 @@ async fn a_lost_answer_can_be_asked_for() {
             Some(ticket) => within(ground.backend.outcome(ticket)).await.unwrap(),
             None => error.effect().unwrap(),
         };
-        assert_ne!(effect, Effect::Unknown, "{error:?}");
+        assert_ne!(effect, CallEffect::Unknown, "{error:?}");
         let there = within(ground.backend.exists(&name)).await.unwrap();
-        assert_eq!(there, effect == Effect::Applied, "{round}");
+        assert_eq!(there, effect == CallEffect::Applied, "{round}");
     }
     ground.end().await;
 }
@@ -319,7 +319,7 @@ async fn another_server_knows_nothing_of_earlier_calls() {
     within(old.shut_down()).await;
     ground.relay.set(Weather::Fair);
     if let Some(ticket) = error.ticket() {
-        assert_eq!(within(ground.backend.outcome(ticket)).await.unwrap(), Effect::Unknown);
+        assert_eq!(within(ground.backend.outcome(ticket)).await.unwrap(), CallEffect::Unknown);
     }
     ground.end().await;
 }
@@ -328,7 +328,7 @@ async fn another_server_knows_nothing_of_earlier_calls() {
 async fn files_end_with_their_connection() {
     let ground = Ground::new(|_| {});
     let options = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..Default::default()
     };
@@ -339,7 +339,7 @@ async fn files_end_with_their_connection() {
     let error = within(file.read_at(0, 3)).await.unwrap_err();
     assert_eq!((error.kind(), error.path()), (Kind::Disconnected, Some("file")));
     let error = within(file.write_at(0, "x".into())).await.unwrap_err();
-    assert_eq!(error.effect(), Some(Effect::NotApplied));
+    assert_eq!(error.effect(), Some(CallEffect::NotApplied));
     assert_eq!(within(ground.backend.read("file")).await.unwrap(), "abc");
     ground.end().await;
 }
@@ -390,7 +390,7 @@ async fn a_detached_process_goes_on_through_drops() {
         stdin.send(format!("word{round}\n").into()).await.unwrap();
         until_said(&mut process, &mut said, &format!("got word{round}\n")).await;
     }
-    process.control.send(Control::EndInput).await.unwrap();
+    process.control.send(ProcessControl::EndInput).await.unwrap();
     until_said(&mut process, &mut said, "end\n").await;
     assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
     ground.end().await;
@@ -406,7 +406,7 @@ async fn an_end_of_input_that_was_lost_on_its_way_is_told_again() {
     // Behind this, nothing else is on its way.
     within(ground.backend.exists(".")).await.unwrap();
     ground.relay.set(Weather::CutAfter(1));
-    process.control.send(Control::EndInput).await.unwrap();
+    process.control.send(ProcessControl::EndInput).await.unwrap();
     ground.until(Reconnecting).await;
     assert_eq!(process.control.capacity(), process.control.max_capacity(), "nobody took it");
     ground.relay.set(Weather::Fair);
@@ -430,7 +430,7 @@ async fn input_that_waits_for_room_outlives_a_loss() {
     ground.relay.cut();
     ground.until(Disconnected).await;
     ground.until(Connected).await;
-    process.control.send(Control::EndInput).await.unwrap();
+    process.control.send(ProcessControl::EndInput).await.unwrap();
     within(ground.local.write("go", "")).await.unwrap();
     until_said(&mut process, &mut said, "last\n").await;
     assert_eq!(within(process.wait()).await.unwrap().code, Some(3));
@@ -446,7 +446,7 @@ async fn an_owned_process_ends_with_its_connection() {
     ground.relay.cut();
     assert_eq!(within(process.wait()).await, None);
     let why = process.ending().why_lost().unwrap();
-    assert_eq!((why.code(), why.effect()), (Code::ConnectionClosed, Some(Effect::Unknown)));
+    assert_eq!((why.code(), why.effect()), (Code::ConnectionClosed, Some(CallEffect::Unknown)));
     // Whoever only waits for a command is told the same.
     let backend = ground.backend.clone();
     let running = tokio::spawn(async move { backend.exec("echo > here; sleep 1000").await });
@@ -458,7 +458,7 @@ async fn an_owned_process_ends_with_its_connection() {
     .await;
     ground.relay.cut();
     let error = within(running).await.unwrap().unwrap_err();
-    assert_eq!((error.code(), error.effect()), (Code::ConnectionClosed, Some(Effect::Unknown)));
+    assert_eq!((error.code(), error.effect()), (Code::ConnectionClosed, Some(CallEffect::Unknown)));
     within(async {
         while ground.relay.server().connections() > 1 {
             tokio::task::yield_now().await;
@@ -501,7 +501,7 @@ async fn directories_of_the_server_cannot_be_bound_from_elsewhere() {
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("secret"), "s").unwrap();
     let path = outside.path().to_str().unwrap().to_owned();
-    let bind = HostDirectory { path, access: ab_core::process::Access::ReadOnly };
+    let bind = HostDirectory { path, access: ab_core::process::BindAccess::ReadOnly };
     let binds = Restrictions { binds: vec![bind], ..Restrictions::default() };
     let bound = ground.backend.restrict(binds).unwrap();
     let line = format!("cat {}/secret", outside.path().display());
@@ -519,7 +519,7 @@ async fn directories_of_the_server_cannot_be_bound_from_elsewhere() {
 async fn appends_are_applied_once() {
     let ground = Ground::new(|_| {});
     let options = OpenOptions {
-        access: Access::Write,
+        access: FileAccess::Write,
         create: Creation::IfMissing,
         placement: Placement::End,
         ..OpenOptions::default()
@@ -542,10 +542,10 @@ async fn appends_are_applied_once() {
             Err(error) => match error.ticket() {
                 Some(ticket) => {
                     let effect = within(ground.backend.outcome(ticket)).await.unwrap();
-                    assert_ne!(effect, Effect::Unknown);
-                    effect == Effect::Applied
+                    assert_ne!(effect, CallEffect::Unknown);
+                    effect == CallEffect::Applied
                 }
-                None => error.effect() == Some(Effect::Applied),
+                None => error.effect() == Some(CallEffect::Applied),
             },
         };
         if applied {

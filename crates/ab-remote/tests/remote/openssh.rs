@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ab_core::options::{ListOptions, OpenOptions, RemoveOptions};
 use ab_core::process::ExecRequest;
-use ab_core::{Backend, Code, Effect, FileKind, Kind};
+use ab_core::{Backend, CallEffect, Code, FileKind, Kind};
 use ab_testkit::{World, behaviour_suite, model};
 use bytes::Bytes;
 
@@ -139,7 +139,7 @@ async fn the_root_must_be_a_directory() {
     let root = sshd.workspace.path().to_str().unwrap();
     for wrong in [format!("{root}/nowhere"), format!("{root}/nowhere/deep"), format!("{root}/file")]
     {
-        let settings = ab_remote::client::Settings { root: Some(wrong), ..sshd.settings() };
+        let settings = ab_remote::client::ClientSettings { root: Some(wrong), ..sshd.settings() };
         let backend = Backend::new(ab_remote::client::Remote::new(settings).unwrap());
         let error = backend.connect().await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidConfiguration, "{error}");
@@ -173,7 +173,7 @@ async fn calls_of_a_lost_connection_say_what_is_known() {
     let (written, ()) = tokio::join!(writing, cutting);
     let error = written.unwrap_err();
     assert_eq!(error.kind(), Kind::Disconnected, "{error}");
-    assert_eq!(error.effect(), Some(Effect::NotApplied), "{error:?}");
+    assert_eq!(error.effect(), Some(CallEffect::NotApplied), "{error:?}");
     assert!(!sshd.workspace.path().join("file").exists());
 }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ab_core::{Backend, Code, Effect, Error, Kind};
-use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
+use ab_core::{Backend, CallEffect, Code, Error, Kind};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
 use ab_remote::sftp::packet::Fields;
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -188,7 +188,7 @@ impl Plain {
     }
 
     async fn backend(&self) -> Backend {
-        let mut settings = Settings::new(Endpoint::Stream(Arc::new(self.clone())));
+        let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
         let backend = Backend::new(Remote::new(settings).unwrap());
         within(backend.connect()).await.unwrap();
@@ -259,21 +259,21 @@ impl Connector for Far {
 #[tokio::test(start_paused = true)]
 async fn a_command_has_one_deadline_for_the_link_and_the_answer() {
     let server = Arc::new(Far(Plain::new(Conduct::Mute)));
-    let mut settings = Settings::new(Endpoint::Stream(server));
+    let mut settings = ClientSettings::new(Endpoint::Stream(server));
     settings.operation_timeout = Duration::from_secs(100);
     settings.connect_timeout = Duration::from_secs(90);
     settings.keepalive.interval = Duration::from_secs(3600);
     let backend = Backend::new(Remote::new(settings).unwrap());
     let before = Instant::now();
     let error = backend.exec("true").await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (Kind::Timeout, Some(Effect::NotApplied)));
+    assert_eq!((error.kind(), error.effect()), (Kind::Timeout, Some(CallEffect::NotApplied)));
     assert_eq!(before.elapsed().as_secs(), 100, "{error}");
     backend.destroy().await.unwrap();
 }
 
 /// What a command is told whose connection ends once the server was asked for so many channels and
 /// lines.
-async fn cut(conduct: Conduct, asked: (usize, usize), effect: Effect) {
+async fn cut(conduct: Conduct, asked: (usize, usize), effect: CallEffect) {
     let server = Plain::new(conduct);
     let backend = server.backend().await;
     let running = backend.exec("true");
@@ -282,7 +282,7 @@ async fn cut(conduct: Conduct, asked: (usize, usize), effect: Effect) {
     within(backend.destroy()).await.unwrap();
 }
 
-fn is_lost(error: &Error, effect: Effect) {
+fn is_lost(error: &Error, effect: CallEffect) {
     assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
     assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
     assert_eq!(error.command(), Some("true"));
@@ -295,16 +295,16 @@ const TIMES: usize = 20;
 async fn a_command_that_was_never_sent_did_nothing() {
     for _ in 0..TIMES {
         // Our own question was not, then it was not answered, then the command was not.
-        cut(Conduct::Opens(1), (2, 0), Effect::NotApplied).await;
-        cut(Conduct::Mute, (2, 1), Effect::NotApplied).await;
-        cut(Conduct::Opens(2), (3, 1), Effect::NotApplied).await;
+        cut(Conduct::Opens(1), (2, 0), CallEffect::NotApplied).await;
+        cut(Conduct::Mute, (2, 1), CallEffect::NotApplied).await;
+        cut(Conduct::Opens(2), (3, 1), CallEffect::NotApplied).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_was_sent_may_have_run() {
     for _ in 0..TIMES {
-        cut(Conduct::Dumb, (3, 2), Effect::Unknown).await;
+        cut(Conduct::Dumb, (3, 2), CallEffect::Unknown).await;
     }
 }
 
@@ -312,6 +312,6 @@ async fn a_command_that_was_sent_may_have_run() {
 async fn a_connection_without_its_files_is_over_for_commands_too() {
     let server = Plain::new(Conduct::Leaves);
     let backend = server.backend().await;
-    is_lost(&within(backend.exec("true")).await.unwrap_err(), Effect::Unknown);
+    is_lost(&within(backend.exec("true")).await.unwrap_err(), CallEffect::Unknown);
     within(backend.destroy()).await.unwrap();
 }

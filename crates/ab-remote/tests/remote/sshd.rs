@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
 use ab_remote::client::{
-    Credential, Endpoint, Host, HostKeyCheck, Reconnection, Secret, Settings, Ssh,
+    ClientSettings, Credential, Endpoint, Host, HostKeyCheck, Reconnection, Secret, Ssh,
 };
 use ab_testkit::host::{cannot_run, sshd};
 use tempfile::TempDir;
@@ -74,7 +74,7 @@ impl Sshd {
         Some(Self { keys, workspace, address, listening, connections })
     }
 
-    pub(crate) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> ClientSettings {
         let user = Command::new("id").arg("-un").output().unwrap();
         let user = String::from_utf8(user.stdout).unwrap();
         let mut ssh = Ssh::new(user.trim(), "127.0.0.1");
@@ -87,7 +87,7 @@ impl Sshd {
             initial: std::time::Duration::from_millis(10),
             ..Reconnection::default()
         };
-        Settings { root, reconnection, ..Settings::new(Endpoint::Ssh(ssh)) }
+        ClientSettings { root, reconnection, ..ClientSettings::new(Endpoint::Ssh(ssh)) }
     }
 
     pub(crate) async fn backend(&self) -> Backend {

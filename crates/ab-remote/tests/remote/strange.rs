@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ab_core::options::ListOptions;
 use ab_core::process::{Channel as Side, Command, Exit, Output, Process, ProcessId};
-use ab_core::{Backend, Code, Effect, ExecOptions, Kind, Status};
-use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
+use ab_core::{Backend, CallEffect, Code, ExecOptions, Kind, Status};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
 use ab_remote::sftp::packet::Fields;
-use ab_remote::wire::call::{self, Call, Part, Welcome};
+use ab_remote::wire::call::{self, Part, Welcome, WireCall};
 use ab_remote::wire::frame::{self, FromProcess, SUBSYSTEM, ToProcess};
 use ab_remote::wire::{self, Wire};
 use async_trait::async_trait;
@@ -23,7 +23,7 @@ use crate::stage::within;
 
 /// What a server does with the calls that follow the greeting, given those so far: their numbers and
 /// bodies. Answers what it sends.
-type Script = fn(&[(u32, Call)]) -> Option<Vec<u8>>;
+type Script = fn(&[(u32, WireCall)]) -> Option<Vec<u8>>;
 
 /// What a server says of a process once it was asked for one, given how many it was asked for before
 /// on the same connection, and how. It closes the channel, unless it said that all is over.
@@ -39,7 +39,7 @@ struct Strange {
     process: Option<(ChannelId, bool)>,
     asked: usize,
     unread: Arc<Mutex<BytesMut>>,
-    calls: Arc<Mutex<Vec<(u32, Call)>>>,
+    calls: Arc<Mutex<Vec<(u32, WireCall)>>>,
 }
 
 impl std::fmt::Debug for Strange {
@@ -129,8 +129,8 @@ impl Strange {
         }
         let name = fields.string().unwrap();
         assert_eq!(name, call::NAME.as_bytes());
-        let call: Call = wire::decode(fields.rest()).unwrap();
-        if let Call::Hello { .. } = call {
+        let call: WireCall = wire::decode(fields.rest()).unwrap();
+        if let WireCall::Hello { .. } = call {
             let mut info = agent_backend::memory().info();
             (info.capabilities.exec, info.capabilities.detached) = (true, true);
             return Some(reply(number, &Welcome { incarnation: 1, info }));
@@ -184,7 +184,7 @@ fn speaking(version: &'static str, script: Script, talk: Talk, patience: Duratio
     let (process, asked) = (None, 0);
     let (unread, calls) = Default::default();
     let server = Strange { script, talk, version, process, asked, unread, calls };
-    let mut settings = Settings::new(Endpoint::Stream(Arc::new(server)));
+    let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(server)));
     settings.operation_timeout = patience;
     settings.reconnection.enabled = false;
     Backend::new(Remote::new(settings).unwrap())
@@ -408,7 +408,7 @@ async fn a_process_that_is_let_go_of_before_it_began_may_run() {
         let (backend, process) = begun(|_, _| Vec::new(), detached).await;
         let error = process.unwrap_err();
         assert_eq!((error.code(), error.kind()), (Code::ExecError, Kind::Io), "{error}");
-        assert_eq!(error.effect(), Some(Effect::Unknown));
+        assert_eq!(error.effect(), Some(CallEffect::Unknown));
         assert!(error.ticket().is_some());
         assert_eq!(backend.status(), Status::Connected);
         within(backend.destroy()).await.unwrap();

@@ -1,7 +1,7 @@
 //! The behaviour suite over connections, to workspaces of several kinds.
 
 use ab_core::{Backend, ScopeOptions};
-use ab_remote::client::{Credential, Endpoint, HostKeyCheck, Secret, Settings, Ssh};
+use ab_remote::client::{ClientSettings, Credential, Endpoint, HostKeyCheck, Secret, Ssh};
 use ab_remote::{Listening, Server, listen};
 use ab_testkit::model::{Layout, check_some};
 use ab_testkit::{World, behaviour_suite};
@@ -35,7 +35,7 @@ async fn by_tcp() -> World {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(listen(listener, server.clone(), Listening::default()));
-    let settings = Settings::parse(&format!("ssh://agent@{address}")).unwrap();
+    let settings = ClientSettings::parse(&format!("ssh://agent@{address}")).unwrap();
     let Endpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
     let ssh = Ssh {
         credentials: vec![Credential::Password(Secret::new("any"))],
@@ -43,7 +43,7 @@ async fn by_tcp() -> World {
         ..ssh
     };
     let root = local.info().root_aliases.first().cloned();
-    let settings = Settings { endpoint: Endpoint::Ssh(ssh), root, ..settings };
+    let settings = ClientSettings { endpoint: Endpoint::Ssh(ssh), root, ..settings };
     World::keeping(connected(settings).await, (keep, local, server, serving))
 }
 

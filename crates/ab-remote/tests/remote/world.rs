@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
-use ab_remote::{Access, HostKey, Server};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
+use ab_remote::{HostKey, Server, SshAccess};
 use async_trait::async_trait;
 
 /// Reaches a server through memory: every connection is served by a task of its own.
@@ -24,18 +24,18 @@ impl Connector for Memory {
 
 pub(crate) fn server(backend: Backend) -> Server {
     let host_key = HostKey::ephemeral("a test").unwrap();
-    Server::new(backend, ab_remote::Settings::new(host_key, Access::Any))
+    Server::new(backend, ab_remote::ServerSettings::new(host_key, SshAccess::Any))
 }
 
 /// Settings that reach a server through memory, and say what its root is called.
-pub(crate) fn settings(server: &Server) -> Settings {
+pub(crate) fn settings(server: &Server) -> ClientSettings {
     let endpoint = Endpoint::Stream(Arc::new(Memory(server.clone())));
     let root = server.backend().info().root_aliases.first().cloned();
-    Settings { root, ..Settings::new(endpoint) }
+    ClientSettings { root, ..ClientSettings::new(endpoint) }
 }
 
 /// A remote backend that is connected.
-pub(crate) async fn connected(settings: Settings) -> Backend {
+pub(crate) async fn connected(settings: ClientSettings) -> Backend {
     let backend = Backend::new(Remote::new(settings).unwrap());
     backend.connect().await.unwrap();
     backend

@@ -1,6 +1,6 @@
 //! The end of a backend: once, final, and clear to everyone who comes later.
 
-use ab_core::options::{Access, OpenOptions};
+use ab_core::options::{FileAccess, OpenOptions};
 use ab_core::{Backend, Code, Kind, Status};
 use bytes::Bytes;
 
@@ -73,7 +73,7 @@ pub async fn nothing_leads_back(backend: &Backend) {
 /// An open file ends with its backend.
 pub async fn ends_open_files(backend: &Backend) {
     backend.write("file", "content").await.unwrap();
-    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
+    let options = OpenOptions { access: FileAccess::ReadWrite, ..OpenOptions::default() };
     let file = backend.open("file", options).await.unwrap();
     let mut chunks = backend.chunks("file").await.unwrap();
     backend.destroy().await.unwrap();

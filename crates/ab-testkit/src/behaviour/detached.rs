@@ -2,7 +2,7 @@
 //!
 //! Where none can stay, each case checks that the backend says so.
 
-use ab_core::process::{Cause, Control, ExecRequest, Output, ProcessId};
+use ab_core::process::{Cause, ExecRequest, Output, ProcessControl, ProcessId};
 use ab_core::{Backend, BackendKind, Kind, ScopeOptions};
 
 use crate::commands::{
@@ -127,7 +127,7 @@ pub async fn they_stay_until_ended(backend: &Backend) {
     let mut process = backend.attach(&id, 0).await.unwrap();
     until(&mut process, "ready").await;
     assert!(is_held(backend).await);
-    control(&process, Control::Signal(9)).await;
+    control(&process, ProcessControl::Signal(9)).await;
     let exit = process.wait().await.unwrap();
     assert!(exit.signal == Some(9) || exit.code == Some(137), "{exit:?}");
     let_go(backend).await;
@@ -146,7 +146,7 @@ pub async fn input_is_shared(backend: &Backend) {
     say(&process, "two\n").await;
     drop(process.stdin.take());
     until(&mut process, "one\ntwo\n").await;
-    control(&process, Control::EndInput).await;
+    control(&process, ProcessControl::EndInput).await;
     until(&mut process, "end\n").await;
     assert!(process.wait().await.unwrap().success());
 }
@@ -190,7 +190,7 @@ pub async fn scopes_see_their_own(backend: &Backend) {
     say(&joined, "hello\n").await;
     until(&mut joined, "hello").await;
     for process in [&outside, &inside] {
-        control(process, Control::EndInput).await;
+        control(process, ProcessControl::EndInput).await;
     }
     assert!(joined.wait().await.unwrap().success());
 }

@@ -1,7 +1,7 @@
 //! Processes that somebody holds: fed, read, signalled, and ended with whoever held them.
 
 use ab_core::Backend;
-use ab_core::process::{Cause, Channel, Control, ExecRequest, Exit};
+use ab_core::process::{Cause, Channel, ExecRequest, Exit, ProcessControl};
 
 use crate::commands::{
     can_run, control, holding, is_held, let_go, of, on_terminal, rest, say, talking, text, until,
@@ -82,7 +82,7 @@ pub async fn input_is_fed(backend: &Backend) {
         say(&process, "o\n").await;
         until(&mut process, "<two>").await;
         if ends_by_control {
-            control(&process, Control::EndInput).await;
+            control(&process, ProcessControl::EndInput).await;
         } else {
             drop(process.stdin.take());
         }
@@ -100,7 +100,7 @@ pub async fn signals_arrive(backend: &Backend) {
         "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let mut process = backend.spawn(ExecRequest::shell(line)).await.unwrap();
     until(&mut process, "ready").await;
-    control(&process, Control::Signal(TERM)).await;
+    control(&process, ProcessControl::Signal(TERM)).await;
     let (pieces, exit) = rest(&mut process).await;
     assert_eq!((text(&pieces), exit.code), ("caught\n".into(), Some(7)));
 
@@ -108,12 +108,12 @@ pub async fn signals_arrive(backend: &Backend) {
         let mut process =
             backend.spawn(ExecRequest::shell("echo ready; sleep 1000; true")).await.unwrap();
         until(&mut process, "ready").await;
-        control(&process, Control::Signal(signal)).await;
+        control(&process, ProcessControl::Signal(signal)).await;
         let (_, exit) = rest(&mut process).await;
         assert!(ended_by(&exit, signal), "{exit:?}");
         assert_eq!(exit.cause, Cause::Itself);
         // To one that has ended it is nothing.
-        let _ = process.control.send(Control::Signal(signal)).await;
+        let _ = process.control.send(ProcessControl::Signal(signal)).await;
         assert_eq!(process.wait().await, Some(exit));
     }
 }
@@ -177,7 +177,7 @@ pub async fn terminals_have_a_size(backend: &Backend) {
     let mut process = backend.spawn(on_terminal(line)).await.unwrap();
     until(&mut process, "ready").await;
     let size = ab_core::process::TerminalSize { columns: 132, rows: 50 };
-    control(&process, Control::Resize(size)).await;
+    control(&process, ProcessControl::Resize(size)).await;
     until(&mut process, "50 132").await;
     assert_eq!(rest(&mut process).await.1.code, Some(0));
 }
@@ -203,7 +203,7 @@ pub async fn terminals_know_keys(backend: &Backend) {
     until(&mut process, "ready").await;
     say(&process, "line\n").await;
     until(&mut process, "line").await;
-    control(&process, Control::EndInput).await;
+    control(&process, ProcessControl::EndInput).await;
     until(&mut process, "end").await;
     assert_eq!(rest(&mut process).await.1.code, Some(0));
 }
@@ -217,7 +217,7 @@ pub async fn terminals_pass_signals_on(backend: &Backend) {
         "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 1000 & wait $!; done";
     let mut process = backend.spawn(on_terminal(line)).await.unwrap();
     until(&mut process, "ready").await;
-    control(&process, Control::Signal(TERM)).await;
+    control(&process, ProcessControl::Signal(TERM)).await;
     until(&mut process, "caught").await;
     assert_eq!(rest(&mut process).await.1.code, Some(7));
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::options::{
-    Access, Attributes, Creation, Existing, OpenOptions, Placement, RemoveOptions,
+    Attributes, Creation, Existing, FileAccess, OpenOptions, Placement, RemoveOptions,
 };
 use ab_core::{Backend, File, FileKind, Kind};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::crowd;
 use crate::expect::{all_different, failure, failure_on, holds, nothing, tree};
 
 const READ_WRITE: OpenOptions = OpenOptions {
-    access: Access::ReadWrite,
+    access: FileAccess::ReadWrite,
     create: Creation::IfMissing,
     existing: Existing::Keep,
     placement: Placement::AsGiven,
@@ -25,7 +25,7 @@ async fn read_all(file: &dyn File) -> Bytes {
 
 /// Without creation, nothing there is `NotFound`.
 pub async fn missing_is_not_found(backend: &Backend) {
-    for access in [Access::Read, Access::Write, Access::ReadWrite] {
+    for access in [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite] {
         let options = OpenOptions { access, ..OpenOptions::default() };
         failure_on(backend.open("missing", options).await, Kind::NotFound, "missing");
         failure_on(backend.open("no/dir", options).await, Kind::NotFound, "no/dir");
@@ -74,7 +74,7 @@ pub async fn truncates_when_asked(backend: &Backend) {
 /// A directory is `IsADirectory`.
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
-    for access in [Access::Read, Access::Write, Access::ReadWrite] {
+    for access in [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite] {
         for create in [Creation::Never, Creation::IfMissing, Creation::Always] {
             let options = OpenOptions { access, create, ..OpenOptions::default() };
             failure_on(backend.open("dir", options).await, Kind::IsADirectory, "dir");

@@ -5,7 +5,8 @@
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::options::{
-    Access, Attributes, Creation, ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions,
+    Attributes, Creation, FileAccess, ListOptions, OpenOptions, Overwrite, RemoveOptions,
+    RenameOptions,
 };
 use ab_core::process::Restrictions;
 use ab_core::search::{Kinds, Visibility};
@@ -214,11 +215,11 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
     let around =
         ground.ways(&["free", "kept", "secret"], &["here/free", "here/kept", "free/up/free"]);
     let create = OpenOptions {
-        access: Access::ReadWrite,
+        access: FileAccess::ReadWrite,
         create: Creation::IfMissing,
         ..OpenOptions::default()
     };
-    let look_or_make = OpenOptions { access: Access::Read, ..create };
+    let look_or_make = OpenOptions { access: FileAccess::Read, ..create };
     let replace = RenameOptions { overwrite: Overwrite::Replace };
     let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
     for (name, handle) in &ground.handles {

@@ -1,7 +1,7 @@
 //! Status and description: one API for every kind of backend, so that callers need not ask which.
 
 use ab_core::options::Attributes;
-use ab_core::{Backend, Effect, Kind, Status, Ticket};
+use ab_core::{Backend, CallEffect, Kind, Status, Ticket};
 
 use crate::Heard;
 use crate::every_call;
@@ -18,7 +18,7 @@ pub async fn starts_connected(backend: &Backend) {
 pub async fn tickets_of_others_are_unknown(backend: &Backend) {
     for text in ["", "nobody's", "00000000000000000000000000000000-7"] {
         let outcome = backend.outcome(&Ticket::new(text)).await.unwrap();
-        assert_eq!(outcome, Effect::Unknown, "{text}");
+        assert_eq!(outcome, CallEffect::Unknown, "{text}");
     }
 }
 

@@ -8,7 +8,7 @@ use ab_core::{Backend, Version};
 use super::answer::{Answer, Reply, State};
 use super::operation::{Operation, SLOTS};
 use super::perform::{FOREIGN, Subject};
-use super::predict::Oracle;
+use super::predict::ModelOracle;
 use super::traits::Traits;
 
 /// What a sequence came to.
@@ -35,7 +35,7 @@ pub(super) async fn run(
     traits: Traits,
     operations: &[Operation],
 ) -> Result<Tally, Box<Difference>> {
-    let mut oracle = Oracle::new(traits);
+    let mut oracle = ModelOracle::new(traits);
     given(backend, &mut oracle).await;
     let mut pair = Pair {
         oracle,
@@ -56,7 +56,7 @@ pub(super) async fn run(
 }
 
 /// Shows the model what the fixture put there: the part of a view that lies below it, say.
-async fn given(backend: &Backend, oracle: &mut Oracle) {
+async fn given(backend: &Backend, oracle: &mut ModelOracle) {
     let start = backend.list(".", EVERYTHING).await.unwrap();
     for entry in start.entries {
         let path = entry.path.to_string();
@@ -73,7 +73,7 @@ const EVERYTHING: ListOptions =
     ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Stat };
 
 struct Pair {
-    oracle: Oracle,
+    oracle: ModelOracle,
     subject: Subject,
     /// Every version that was seen, and the state that it stands for.
     versions: Vec<(Version, State)>,

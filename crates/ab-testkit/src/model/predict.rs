@@ -12,14 +12,14 @@ use super::tree::{Condition, FileId, Handle, Node, Tree, Writing};
 
 /// The model with its open files.
 #[derive(Debug)]
-pub(super) struct Oracle {
+pub(super) struct ModelOracle {
     tree: Tree,
     slots: [Option<Handle>; SLOTS],
 }
 
 type Outcome<T = Reply<State>> = Result<T, Refusal>;
 
-impl Oracle {
+impl ModelOracle {
     pub(super) fn new(traits: Traits) -> Self {
         Self { tree: Tree::new(traits), slots: [const { None }; SLOTS] }
     }

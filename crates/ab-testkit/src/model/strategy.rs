@@ -6,7 +6,7 @@ use std::fmt;
 
 use ab_core::edit::{Edit, Which};
 use ab_core::options::{
-    Access, ByteRange, Creation, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, Detail, Existing,
+    ByteRange, Creation, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, Detail, Existing, FileAccess,
     ListOptions, Missing, OpenOptions, Overwrite, Reach, ReadOptions, RemoveOptions, WriteMode,
 };
 use ab_core::search::DEFAULT_MATCH_LIMIT;
@@ -95,7 +95,7 @@ fn rename() -> impl Strategy<Value = Operation> {
 
 fn open() -> impl Strategy<Value = Operation> {
     let options = (
-        mostly(Access::ReadWrite, 2, &[Access::Read, Access::Write]),
+        mostly(FileAccess::ReadWrite, 2, &[FileAccess::Read, FileAccess::Write]),
         mostly(Creation::IfMissing, 2, &[Creation::Never, Creation::Always]),
         mostly(Existing::Keep, 2, &[Existing::Truncate]),
         permissions(),

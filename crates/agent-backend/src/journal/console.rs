@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use ab_core::error::printable;
-use ab_core::journal::{Record, Writer};
+use ab_core::journal::{JournalRecord, Writer};
 use jiff::Timestamp;
 
 use super::sink::Sink;
@@ -29,12 +29,12 @@ impl Console {
 }
 
 impl Writer for Console {
-    fn write(&self, record: &Record) {
+    fn write(&self, record: &JournalRecord) {
         self.0.line(line(record));
     }
 }
 
-fn line(record: &Record) -> String {
+fn line(record: &JournalRecord) -> String {
     let time = Timestamp::try_from(record.at)
         .map(|at| at.strftime("%H:%M:%S%.3f").to_string())
         .unwrap_or_default();

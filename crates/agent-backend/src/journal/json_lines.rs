@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::journal::{Record, Writer};
+use ab_core::journal::{JournalRecord, Writer};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -38,12 +38,12 @@ impl JsonLines {
 }
 
 impl Writer for JsonLines {
-    fn write(&self, record: &Record) {
+    fn write(&self, record: &JournalRecord) {
         self.0.line(object(record).to_string());
     }
 }
 
-fn object(record: &Record) -> Value {
+fn object(record: &JournalRecord) -> Value {
     let mut object = Map::new();
     let mut put = |key: &str, value: Option<Value>| {
         if let Some(value) = value {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ab_core::{BackendKind, Code, Error, Kind, Result, WsPath};
 use ab_mcp::{Target, carry};
-use ab_remote::client::{Address, Endpoint, McpEndpoint, Secret, Settings, Stream, WebSocket};
+use ab_remote::client::{
+    Address, ClientSettings, Endpoint, McpEndpoint, Secret, Stream, WebSocket,
+};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
@@ -39,13 +41,13 @@ struct Found {
 
 impl Place {
     /// What settings say of the MCP server, or what is wrong with them.
-    pub(crate) fn of(settings: &Settings) -> Result<Place> {
+    pub(crate) fn of(settings: &ClientSettings) -> Result<Place> {
         let found = settings.mcp.as_ref().map(|mcp| found(settings, mcp)).transpose()?;
         Ok(Place { found })
     }
 }
 
-fn found(settings: &Settings, mcp: &McpEndpoint) -> Result<Found> {
+fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     let wrong = |what: &str| {
         let message = format!("the setting mcp {what}");
         Error::new(Code::InvalidConfiguration, Kind::Invalid, message)

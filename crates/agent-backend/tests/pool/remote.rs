@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ab_remote::{Access, HostKey, Server};
+use ab_remote::{HostKey, Server, SshAccess};
 use agent_backend::pool::{Pool, PoolOptions, Request, Stats};
 use agent_backend::remote::{Connector, Endpoint, Reconnection, Stream};
 use agent_backend::{Backend, Code, Kind, RemoteConfig, Result, Status, StatusChange};
@@ -68,8 +68,10 @@ struct Config {
 impl Far {
     fn new() -> Far {
         let key = HostKey::ephemeral("a test").unwrap();
-        let server =
-            Server::new(agent_backend::memory(), ab_remote::Settings::new(key, Access::Any));
+        let server = Server::new(
+            agent_backend::memory(),
+            ab_remote::ServerSettings::new(key, SshAccess::Any),
+        );
         Far {
             server,
             reachable: Arc::new(AtomicBool::new(true)),

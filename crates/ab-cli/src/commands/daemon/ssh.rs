@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::Backend;
-use ab_remote::{Access, Ended, HostKey, Lanes, Listening, Origin, Server, Settings, Users};
+use ab_remote::{
+    Ended, HostKey, KeyOrigin, Lanes, Listening, Server, ServerSettings, SshAccess, Users,
+};
 use clap::Args;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -91,7 +93,7 @@ impl Ssh {
         }
         let users = if self.conventional_ssh { Some(self.users(host)?) } else { None };
         let key = self.host_key()?;
-        if let Origin::Ephemeral { why } = key.origin() {
+        if let KeyOrigin::Ephemeral { why } = key.origin() {
             tracing::warn!(why, "the SSH host key is gone when the daemon ends");
         }
         let fingerprint = Some(key.fingerprint());
@@ -99,11 +101,11 @@ impl Ssh {
         let lanes = Lanes::open(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         let server = |access| {
-            let settings = Settings { keepalive, ..Settings::new(key.clone(), access) };
+            let settings = ServerSettings { keepalive, ..ServerSettings::new(key.clone(), access) };
             Server::on_lanes(backend.clone(), settings, lanes.clone())
         };
         // Whoever gets as far as the upgrade has shown the token.
-        let socket = (!self.disable_ssh_ws).then(|| server(Access::Any));
+        let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::Any));
         let conventional = match users {
             None => None,
             Some(users) => {
@@ -112,7 +114,7 @@ impl Ssh {
                     Failure::input(format!("listen for SSH on {host}, port {port}"), error)
                         .with_hint("choose another with --ssh-port")
                 })?;
-                Some((server(Access::Users(users)), listener))
+                Some((server(SshAccess::Users(users)), listener))
             }
         };
         Ok(Beside { socket, conventional, fingerprint, lanes: Some(lanes) })

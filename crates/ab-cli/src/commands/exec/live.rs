@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use ab_core::Error;
-use ab_core::process::{Channel, Control, Exit as Ended, Output, Process};
+use ab_core::process::{Channel, Exit as Ended, Output, Process, ProcessControl};
 use bytes::Bytes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -82,14 +82,14 @@ pub(super) async fn follow(
         };
         // Whoever asks twice means it, and whoever asks once more does not wait for an answer.
         let control = match control {
-            Control::Signal(signal) => {
+            ProcessControl::Signal(signal) => {
                 asked += 1;
                 match asked {
-                    1 => Control::Signal(signal),
+                    1 => ProcessControl::Signal(signal),
                     2 => {
                         over.left = Some(left_by(signal));
                         patience = Some(Instant::now() + PATIENCE);
-                        Control::Signal(KILL)
+                        ProcessControl::Signal(KILL)
                     }
                     _ => return Ok(over),
                 }
@@ -170,12 +170,12 @@ impl Signals {
         }
     }
 
-    async fn next(&mut self) -> Control {
+    async fn next(&mut self) -> ProcessControl {
         tokio::select! {
-            () = one(&mut self.interrupts) => Control::Signal(INTERRUPT),
-            () = one(&mut self.terminations) => Control::Signal(TERMINATE),
-            () = one(&mut self.hang_ups) => Control::Signal(HANG_UP),
-            () = one(&mut self.sizes) => Control::Resize(raw::size()),
+            () = one(&mut self.interrupts) => ProcessControl::Signal(INTERRUPT),
+            () = one(&mut self.terminations) => ProcessControl::Signal(TERMINATE),
+            () = one(&mut self.hang_ups) => ProcessControl::Signal(HANG_UP),
+            () = one(&mut self.sizes) => ProcessControl::Resize(raw::size()),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use ab_core::metadata::{Problem, Truncated};
+use ab_core::metadata::{Truncated, WalkProblem};
 use ab_core::search::{
     DEFAULT_MATCH_LIMIT, IgnoreFiles, LeftOut, SearchLimits, USUAL_IGNORES, Visibility,
 };
@@ -108,7 +108,7 @@ pub(crate) struct Gaps<'a> {
     /// What there is of it, in words.
     pub(crate) shown: String,
     pub(crate) truncated: Option<Truncated>,
-    pub(crate) problems: &'a [Problem],
+    pub(crate) problems: &'a [WalkProblem],
 }
 
 impl Gaps<'_> {

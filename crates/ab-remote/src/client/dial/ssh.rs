@@ -20,7 +20,7 @@ use crate::client::address::Host;
 use crate::client::endpoint::Stream;
 use crate::client::host_key::HostKeyCheck;
 use crate::client::lines::Lines;
-use crate::client::settings::{Keepalive, Settings};
+use crate::client::settings::{ClientSettings, Keepalive};
 use crate::cut::Cuttable;
 
 const IDENT: &str = concat!("SSH-2.0-AgentBackend_", env!("CARGO_PKG_VERSION"));
@@ -61,7 +61,7 @@ const KEYS: &[Algorithm] = &[
 
 /// Greets whoever is at the other end. Nobody is logged in yet.
 pub(super) async fn greet(
-    settings: &Settings,
+    settings: &ClientSettings,
     who: &str,
     check: &HostKeyCheck,
     stream: impl Stream + 'static,

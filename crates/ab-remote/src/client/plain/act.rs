@@ -3,14 +3,14 @@
 
 use ab_core::error::printable;
 use ab_core::metadata::FileKind;
-use ab_core::{Effect, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
 use crate::client::reply::{Reply, Status};
 use crate::client::session::Session;
 use crate::client::steps;
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
 
@@ -68,7 +68,7 @@ impl<'a> Act<'a> {
     /// The server answered as no server should.
     pub(super) fn wrong(&self, how: &str) -> Error {
         let error = self.named(self.session.wrong(self.verb, how));
-        if steps::changed() { error.with_effect(Effect::Unknown, None) } else { error }
+        if steps::changed() { error.with_effect(CallEffect::Unknown, None) } else { error }
     }
 
     pub(super) async fn ask(&self, request: &Request) -> Result<Reply> {
@@ -102,7 +102,7 @@ impl<'a> Act<'a> {
     }
 
     /// What is at a place on the other side, if anything.
-    pub(super) async fn lstat(&self, at: String) -> Result<Option<Attributes>> {
+    pub(super) async fn lstat(&self, at: String) -> Result<Option<SftpAttributes>> {
         match self.ask(&Request::Lstat { path: at.into() }).await? {
             Reply::Attributes(attributes) => Ok(Some(attributes)),
             Reply::Status(status) if status.code == status::NO_SUCH_FILE => Ok(None),
@@ -111,7 +111,7 @@ impl<'a> Act<'a> {
         }
     }
 
-    pub(super) async fn fstat(&self, handle: &Bytes) -> Result<Attributes> {
+    pub(super) async fn fstat(&self, handle: &Bytes) -> Result<SftpAttributes> {
         match self.ask(&Request::Fstat { handle: handle.clone() }).await? {
             Reply::Attributes(attributes) => Ok(attributes),
             Reply::Status(status) => Err(self.refused(&status)),
@@ -150,7 +150,7 @@ pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
     Error::on(verb, &WsPath::root(), kind, words)
 }
 
-pub(super) fn kind(attributes: &Attributes) -> FileKind {
+pub(super) fn kind(attributes: &SftpAttributes) -> FileKind {
     match attributes.mode.unwrap_or(0o100_000) & 0o170_000 {
         0o040_000 => FileKind::Dir,
         0o120_000 => FileKind::Symlink,

@@ -28,7 +28,7 @@ impl Plain {
             return Err(act.error(Kind::SpecialFile, "not a regular file or directory"));
         }
         let wanted = wanted(&act, attributes, &found)?;
-        if wanted == sftp::Attributes::default() {
+        if wanted == sftp::SftpAttributes::default() {
             return Ok(act.described(&spot, &found));
         }
         let at = self.at(&spot.real);
@@ -112,8 +112,8 @@ fn climbs_from(mut depth: usize, target: &str) -> bool {
 pub(super) fn wanted(
     act: &Act<'_>,
     attributes: Attributes,
-    found: &sftp::Attributes,
-) -> Result<sftp::Attributes> {
+    found: &sftp::SftpAttributes,
+) -> Result<sftp::SftpAttributes> {
     if attributes.mode.is_some_and(|mode| mode > 0o777) {
         return Err(act.error(Kind::Invalid, "only permission bits up to 777 can be set"));
     }
@@ -132,5 +132,5 @@ pub(super) fn wanted(
             Some((accessed.unwrap_or(known.0), modified.unwrap_or(known.1)))
         }
     };
-    Ok(sftp::Attributes { mode: attributes.mode, times, ..sftp::Attributes::default() })
+    Ok(sftp::SftpAttributes { mode: attributes.mode, times, ..sftp::SftpAttributes::default() })
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ab_core::metadata::FileKind;
 use ab_core::process::{Channel, ExecRequest, Lifetime, Process, ProcessId, Stdin, TerminalSize};
-use ab_core::{Code, Effect, Error, Kind, Result, Verb};
+use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -58,7 +58,7 @@ impl Plain {
         let ready = self.ready(session, &request, &word).await;
         let (line, permit) = ready.map_err(|error| match error.kind() {
             // Nothing was run as long as nothing was asked for.
-            Kind::Disconnected | Kind::Timeout => error.with_effect(Effect::NotApplied, None),
+            Kind::Disconnected | Kind::Timeout => error.with_effect(CallEffect::NotApplied, None),
             _ => error,
         })?;
         let begin = Begin {
@@ -73,8 +73,9 @@ impl Plain {
         };
         let (tell, told) = oneshot::channel();
         shared.processes.spawn(run(begin, shared.processes.ended(), tell));
-        told.await
-            .unwrap_or_else(|_| Err(session.lost(Verb::Exec).with_effect(Effect::Unknown, None)))
+        told.await.unwrap_or_else(|_| {
+            Err(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None))
+        })
     }
 
     /// What to say to the server, and a place among the commands that it runs.
@@ -213,8 +214,8 @@ impl Begin {
 }
 
 /// What is known of a command whose answer is missing.
-fn effect(asked: bool) -> Effect {
-    if asked { Effect::Unknown } else { Effect::NotApplied }
+fn effect(asked: bool) -> CallEffect {
+    if asked { CallEffect::Unknown } else { CallEffect::NotApplied }
 }
 
 /// The command could not be asked for.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
-use ab_core::options::{Access, Attributes, OpenOptions};
+use ab_core::options::{Attributes, FileAccess, OpenOptions};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub(super) struct PlainFile {
     path: WsPath,
     /// Its version goes by that.
     whereabout: Arc<Whereabout>,
-    access: Access,
+    access: FileAccess,
 }
 
 impl PlainFile {
@@ -109,7 +109,7 @@ impl File for PlainFile {
 
     async fn set_len(&self, length: u64) -> Result<()> {
         let act = self.act(Verb::Write)?;
-        let attributes = crate::sftp::Attributes { size: Some(length), ..Default::default() };
+        let attributes = crate::sftp::SftpAttributes { size: Some(length), ..Default::default() };
         let request = Request::FsetStat { handle: self.file.handle().clone(), attributes };
         self.changing(act, act.done(&request)).await
     }

@@ -5,7 +5,7 @@ use ab_core::{Code, Error, Kind, Result, Verb};
 use super::{Extensions, Plain};
 use crate::client::reply::{Reply, Version};
 use crate::client::session::{Session, extended};
-use crate::client::settings::Settings;
+use crate::client::settings::ClientSettings;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{Fields, Request, Short};
 
@@ -17,7 +17,7 @@ const MOST_DATA: usize = 255 * 1024;
 impl Plain {
     pub(crate) async fn greet(
         session: &Session,
-        settings: &Settings,
+        settings: &ClientSettings,
         version: &Version,
     ) -> Result<Self> {
         if version.version < 3 {

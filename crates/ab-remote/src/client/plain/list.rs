@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ab_core::metadata::{Entry, FileKind, Listing, Problem, Truncated};
+use ab_core::metadata::{Entry, FileKind, Listing, Truncated, WalkProblem};
 use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{Error, Kind, Result, Verb, WsPath};
@@ -123,7 +123,7 @@ impl Walk<'_> {
                 Err(error) => {
                     let path = directory.path.to_string();
                     let error = error.with_path(path.clone());
-                    self.listing.problems.push(Problem { path, error });
+                    self.listing.problems.push(WalkProblem { path, error });
                 }
             }
         }
@@ -158,7 +158,7 @@ impl Walk<'_> {
                     let error =
                         Error::on(Verb::List, &directory.path, error.kind(), error.message());
                     let error = error.with_path(path.clone());
-                    self.listing.problems.push(Problem { path, error });
+                    self.listing.problems.push(WalkProblem { path, error });
                     continue;
                 }
             };

@@ -12,7 +12,7 @@ use super::act::kind;
 use super::spot::Final;
 use crate::client::reply::Reply;
 use crate::client::session::{Session, extended};
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{Fields, Short};
 
@@ -69,7 +69,7 @@ fn room(mut fields: Fields) -> Result<Space, Short> {
 }
 
 /// What the server tells of a path, as a workspace has it.
-pub(super) fn stat(plain: &Plain, real: &str, attributes: &Attributes) -> Stat {
+pub(super) fn stat(plain: &Plain, real: &str, attributes: &SftpAttributes) -> Stat {
     let time = |seconds: u32| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into());
     let kind = kind(attributes);
     let size = match kind {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ab_core::metadata::Version;
 use aws_lc_rs::digest::{Context, SHA256};
 
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 
 /// Paths that are remembered. With one more all are forgotten, and every version is another.
 const MOST: usize = 65_536;
@@ -51,7 +51,7 @@ impl Marks {
     }
 
     /// The version of what is at a path now, as the server describes it.
-    pub(super) fn version(&self, real: &str, attributes: &Attributes) -> Version {
+    pub(super) fn version(&self, real: &str, attributes: &SftpAttributes) -> Version {
         let mut context = Context::new(&SHA256);
         let mut number = |value: u64| context.update(&value.to_be_bytes());
         number(attributes.size.unwrap_or(0));
@@ -95,8 +95,8 @@ fn epoch(mark: u64) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    fn attributes(size: u64, seconds: u32) -> Attributes {
-        Attributes { size: Some(size), times: Some((0, seconds)), ..Attributes::default() }
+    fn attributes(size: u64, seconds: u32) -> SftpAttributes {
+        SftpAttributes { size: Some(size), times: Some((0, seconds)), ..SftpAttributes::default() }
     }
 
     #[test]

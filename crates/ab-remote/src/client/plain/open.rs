@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::driver::File;
-use ab_core::options::{Access, Creation, Existing, OpenOptions, Placement};
+use ab_core::options::{Creation, Existing, FileAccess, OpenOptions, Placement};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use super::spot::{Final, Spot};
 use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::Session;
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{Request, flags};
 use crate::sftp::status;
 
@@ -75,7 +75,7 @@ impl Plain {
         let request = Request::Open {
             path: self.at(&spot.real).into(),
             flags: wanted,
-            attributes: Attributes::default(),
+            attributes: SftpAttributes::default(),
         };
         if truncates {
             self.marks.change(&spot.real);
@@ -97,7 +97,7 @@ impl Plain {
         let request = Request::Open {
             path: self.at(&spot.real).into(),
             flags: bits(options) | flags::CREATE | flags::EXCLUSIVE,
-            attributes: Attributes { mode, ..Attributes::default() },
+            attributes: SftpAttributes { mode, ..SftpAttributes::default() },
         };
         let handle = match act.handle(&request).await? {
             Ok(handle) => handle,
@@ -111,7 +111,7 @@ impl Plain {
         self.marks.change(&spot.real);
         if mode.is_some() {
             // Bits that were asked for are given, whatever the umask of the server is.
-            let attributes = Attributes { mode, ..Attributes::default() };
+            let attributes = SftpAttributes { mode, ..SftpAttributes::default() };
             act.done(&Request::FsetStat { handle: handle.clone(), attributes }).await?;
         }
         Ok(Some(handle))
@@ -120,9 +120,9 @@ impl Plain {
 
 fn bits(options: OpenOptions) -> u32 {
     let access = match options.access {
-        Access::Read => flags::READ,
-        Access::Write => flags::WRITE,
-        Access::ReadWrite => flags::READ | flags::WRITE,
+        FileAccess::Read => flags::READ,
+        FileAccess::Write => flags::WRITE,
+        FileAccess::ReadWrite => flags::READ | flags::WRITE,
     };
     match options.placement {
         Placement::AsGiven => access,

@@ -1,13 +1,13 @@
 //! What is in force for commands on a plain server, put into words: hardly anything.
 
-use ab_core::effective::{Control, EffectivePolicy, Isolation, Strength, Subject};
+use ab_core::effective::{EffectiveControl, EffectivePolicy, Isolation, Strength, Subject};
 
 pub(super) fn describe() -> EffectivePolicy {
     let controls = Subject::ALL.into_iter().map(control).collect();
     EffectivePolicy { isolation: Some(Isolation::None), controls }
 }
 
-fn control(subject: Subject) -> Control {
+fn control(subject: Subject) -> EffectiveControl {
     let server = "the server's own accounts and limits, which are not known here";
     let (asked, in_force, strength, mechanism) = match subject {
         Subject::Time => (
@@ -54,7 +54,7 @@ fn control(subject: Subject) -> Control {
             ("whatever the caller asks for", "nothing of it", Strength::Open, server)
         }
     };
-    Control {
+    EffectiveControl {
         subject,
         asked: asked.to_owned(),
         in_force: in_force.to_owned(),

@@ -13,7 +13,7 @@ use super::spot::Final;
 use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::Session;
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::packet::{Request, flags};
 use crate::sftp::status;
 
@@ -55,7 +55,7 @@ impl Plain {
         let request = Request::Open {
             path: self.at(&spot.real).into(),
             flags: flags::READ,
-            attributes: Attributes::default(),
+            attributes: SftpAttributes::default(),
         };
         let handle = match act.handle(&request).await? {
             Ok(handle) => handle,
@@ -78,7 +78,7 @@ impl Plain {
 }
 
 /// Refuses what has no bytes.
-pub(super) fn regular(act: &Act<'_>, found: &Attributes) -> Result<()> {
+pub(super) fn regular(act: &Act<'_>, found: &SftpAttributes) -> Result<()> {
     match kind(found) {
         FileKind::File => Ok(()),
         FileKind::Dir => Err(act.is_a_directory()),

@@ -6,7 +6,7 @@
 use ab_core::error::printable;
 use ab_core::metadata::{FileKind, Renamed};
 use ab_core::options::{Overwrite, RenameOptions};
-use ab_core::{Effect, Error, Kind, Result, Verb, WsPath};
+use ab_core::{CallEffect, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::act::{Act, kind};
@@ -15,7 +15,7 @@ use super::write::beside;
 use super::{Plain, root_stays};
 use crate::client::reply::Status;
 use crate::client::session::{Session, extended};
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
@@ -101,7 +101,7 @@ impl Plain {
                 if status.code != status::OK {
                     let mode = place.found.as_ref().and_then(|found| found.mode);
                     let mode = mode.map(|mode| mode & 0o777);
-                    let attributes = Attributes { mode, ..Attributes::default() };
+                    let attributes = SftpAttributes { mode, ..SftpAttributes::default() };
                     act.done(&Request::MakeDir { path, attributes }).await?;
                 }
                 status
@@ -162,7 +162,7 @@ impl Act<'_> {
             printable(from)
         );
         let error = Error::new(error.code(), error.kind(), message);
-        self.named(error).with_effect(Effect::Unknown, None)
+        self.named(error).with_effect(CallEffect::Unknown, None)
     }
 
     /// Whether what is at the target may be replaced.

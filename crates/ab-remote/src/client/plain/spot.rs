@@ -14,7 +14,7 @@ use futures_util::{StreamExt, stream};
 
 use super::act::{Act, kind};
 use super::look;
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
 
@@ -36,7 +36,7 @@ pub(super) struct Spot {
     /// From the root, without a link on the way; empty for the root.
     pub(super) real: String,
     /// What is there.
-    pub(super) found: Option<Attributes>,
+    pub(super) found: Option<SftpAttributes>,
     /// The same place with the rules of the path.
     pub(super) place: WsPath,
     /// How many of the last names are not there.
@@ -98,7 +98,7 @@ impl Act<'_> {
     }
 
     /// What a spot must hold for most calls: something.
-    pub(super) async fn existing(&self, last: Final) -> Result<(Spot, Attributes)> {
+    pub(super) async fn existing(&self, last: Final) -> Result<(Spot, SftpAttributes)> {
         let spot = self.spot(last).await?;
         match spot.found.clone() {
             Some(found) => Ok((spot, found)),
@@ -118,7 +118,7 @@ impl Act<'_> {
         }
     }
 
-    pub(super) fn described(&self, spot: &Spot, found: &Attributes) -> Stat {
+    pub(super) fn described(&self, spot: &Spot, found: &SftpAttributes) -> Stat {
         look::stat(self.plain, &spot.real, found)
     }
 
@@ -146,7 +146,7 @@ impl Act<'_> {
     async fn make_directory(&self, real: &str) -> Result<()> {
         let path = self.plain.at(real);
         let request =
-            Request::MakeDir { path: path.clone().into(), attributes: Attributes::default() };
+            Request::MakeDir { path: path.clone().into(), attributes: SftpAttributes::default() };
         let status = self.status(&request).await?;
         if status.code == status::OK {
             return Ok(());
@@ -159,7 +159,7 @@ impl Act<'_> {
         }
     }
 
-    async fn root_or_parent(&self, real: &str) -> Result<Attributes> {
+    async fn root_or_parent(&self, real: &str) -> Result<SftpAttributes> {
         self.lstat(self.plain.at(real)).await?.ok_or_else(|| self.missing())
     }
 
@@ -295,7 +295,7 @@ struct Trail {
     /// Names that may not be left by `..`.
     base: usize,
     /// What is at the names; nothing where it is a directory that was not looked at.
-    found: Option<Attributes>,
+    found: Option<SftpAttributes>,
     missing: usize,
     links: usize,
     /// The text of the last link, and how many of the names ahead are its.

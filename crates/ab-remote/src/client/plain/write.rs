@@ -23,7 +23,7 @@ use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::{Later, Session, extended};
 use crate::client::steps;
-use crate::sftp::Attributes;
+use crate::sftp::SftpAttributes;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{Request, flags};
 use crate::sftp::status;
@@ -137,7 +137,7 @@ impl<'a> Draft<'a> {
         let request = Request::Open {
             path: at.clone().into(),
             flags: flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
-            attributes: Attributes { mode: at_first, ..Attributes::default() },
+            attributes: SftpAttributes { mode: at_first, ..SftpAttributes::default() },
         };
         let mut draft = Self { act, at, file: None, mode, stays: false };
         let handle = match act.handle(&request).await {
@@ -157,13 +157,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Brings the content over, and tells what the file is then.
-    async fn fill(&mut self, content: Bytes, durability: Durability) -> Result<Attributes> {
+    async fn fill(&mut self, content: Bytes, durability: Durability) -> Result<SftpAttributes> {
         let Some(file) = &self.file else { return Err(self.act.nonsense()) };
         if let Err(error) = file.fill(0, content).await {
             return Err(self.act.full_or(error).await);
         }
         if let Some(mode) = self.mode {
-            let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+            let attributes = SftpAttributes { mode: Some(mode), ..SftpAttributes::default() };
             let request = Request::FsetStat { handle: file.handle().clone(), attributes };
             self.act.done(&request).await?;
         }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
-use ab_remote::client::{Connector, Endpoint, Remote, Settings, Stream};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
 use ab_remote::sftp::packet::{Incoming, Request, decode, flags};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -95,8 +95,8 @@ impl Shelf {
         files.collect()
     }
 
-    pub(super) async fn backend(&self, adjust: impl FnOnce(&mut Settings)) -> Backend {
-        let mut settings = Settings::new(Endpoint::Stream(Arc::new(self.clone())));
+    pub(super) async fn backend(&self, adjust: impl FnOnce(&mut ClientSettings)) -> Backend {
+        let mut settings = ClientSettings::new(Endpoint::Stream(Arc::new(self.clone())));
         settings.reconnection.enabled = false;
         adjust(&mut settings);
         let backend = Backend::new(Remote::new(settings).unwrap());

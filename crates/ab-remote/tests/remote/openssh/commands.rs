@@ -7,8 +7,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::{Backend, Code, Effect, Error, Kind};
-use ab_remote::client::Settings;
+use ab_core::{Backend, CallEffect, Code, Error, Kind};
+use ab_remote::client::ClientSettings;
 use ab_testkit::host::cannot_run;
 use tempfile::TempDir;
 
@@ -87,7 +87,7 @@ impl Gated {
     }
 }
 
-fn is_lost(error: &Error, effect: Effect) {
+fn is_lost(error: &Error, effect: CallEffect) {
     assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
     // Nobody can be asked for more.
     assert_eq!((error.effect(), error.ticket()), (Some(effect), None), "{error:?}");
@@ -128,11 +128,12 @@ async fn one_question_is_enough_for_all() {
 async fn what_was_no_answer_is_asked_again() {
     let Some(gated) = Gated::start().await else { return };
     gated.shut();
-    let settings = Settings { operation_timeout: Duration::from_secs(1), ..gated.sshd.settings() };
+    let settings =
+        ClientSettings { operation_timeout: Duration::from_secs(1), ..gated.sshd.settings() };
     let backend = connected(settings).await;
     let late = backend.exec("true").await.unwrap_err();
     assert_eq!((late.code(), late.kind()), (Code::Timeout, Kind::Timeout), "{late}");
-    assert_eq!(late.effect(), Some(Effect::NotApplied), "{late:?}");
+    assert_eq!(late.effect(), Some(CallEffect::NotApplied), "{late:?}");
     assert!(backend.info().capabilities.exec, "it never said no");
     gated.open();
     // A busy machine may need more than one.
@@ -149,7 +150,7 @@ async fn a_question_that_is_cut_is_asked_again() {
     let Some(gated) = Gated::start().await else { return };
     gated.shut();
     let backend = gated.sshd.backend().await;
-    is_lost(&gated.cut_when_asked(&backend, 1).await, Effect::NotApplied);
+    is_lost(&gated.cut_when_asked(&backend, 1).await, CallEffect::NotApplied);
     gated.open();
     assert!(within(backend.exec("true")).await.unwrap().exit.success());
     assert!(!backend.exists("made").await.unwrap());
@@ -162,7 +163,7 @@ async fn a_connection_that_is_lost_as_a_command_starts() {
     backend.exec("true").await.unwrap();
     gated.shut();
     let next = gated.asked() + 1;
-    is_lost(&gated.cut_when_asked(&backend, next).await, Effect::Unknown);
+    is_lost(&gated.cut_when_asked(&backend, next).await, CallEffect::Unknown);
     gated.open();
     assert!(within(backend.exec("true")).await.unwrap().exit.success());
 }
@@ -181,7 +182,7 @@ async fn a_connection_that_is_lost_while_a_command_runs() {
     };
     let (ran, ()) = within(async { tokio::join!(backend.exec(&line), cutting) }).await;
     let error = ran.unwrap_err();
-    is_lost(&error, Effect::Unknown);
+    is_lost(&error, CallEffect::Unknown);
     assert_eq!(error.command(), Some(line.as_str()));
     assert!(within(backend.exec("true")).await.unwrap().exit.success());
 }

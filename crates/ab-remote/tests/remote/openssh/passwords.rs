@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ab_core::{Backend, Code, Kind};
-use ab_remote::client::{Credential, Endpoint, Remote, Settings};
+use ab_remote::client::{ClientSettings, Credential, Endpoint, Remote};
 use ab_testkit::host::cannot_run;
 
 use super::Sshd;
@@ -28,7 +28,7 @@ fn asking(by_question: bool) -> String {
     )
 }
 
-fn with_password(sshd: &Sshd, password: &str) -> Settings {
+fn with_password(sshd: &Sshd, password: &str) -> ClientSettings {
     let mut settings = sshd.settings();
     let Endpoint::Ssh(ssh) = &mut settings.endpoint else { panic!("not by SSH") };
     ssh.credentials = vec![Credential::Password(password.into())];

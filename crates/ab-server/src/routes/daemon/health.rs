@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::gate::Caller;
 use crate::problem::Problem;
-use crate::wire::EffectivePolicy;
+use crate::wire::EffectivePolicyBody;
 
 /// That the daemon is alive, and what it serves
 #[derive(Debug, Serialize, ToSchema)]
@@ -23,8 +23,8 @@ pub(crate) struct Health {
     /// What is in force for commands, null while that is being found out; only for callers that
     /// may use them
     #[serde(rename = "effectivePolicy", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<EffectivePolicy>)]
-    effective_policy: Option<Option<EffectivePolicy>>,
+    #[schema(value_type = Option<EffectivePolicyBody>)]
+    effective_policy: Option<Option<EffectivePolicyBody>>,
 }
 
 /// Ways to reach the workspace
@@ -62,6 +62,6 @@ pub(crate) async fn show(
             ssh: daemon.conventional_ssh,
         },
         // A daemon that has just been started says that it is alive before it knows.
-        effective_policy: trusted.then(|| daemon.in_force().map(EffectivePolicy::from)),
+        effective_policy: trusted.then(|| daemon.in_force().map(EffectivePolicyBody::from)),
     }))
 }

@@ -2,7 +2,7 @@
 
 use ab_core::Kind;
 use ab_core::options::{
-    Access, ByteRange, Creation, Existing, OpenOptions, ReadOptions, WriteMode,
+    ByteRange, Creation, Existing, FileAccess, OpenOptions, ReadOptions, WriteMode,
 };
 
 use super::super::answer::State;
@@ -24,7 +24,7 @@ pub(super) struct FileState {
 pub(in super::super) struct Handle {
     pub(in super::super) file: FileId,
     place: Place,
-    access: Access,
+    access: FileAccess,
 }
 
 /// How a write is to be done.

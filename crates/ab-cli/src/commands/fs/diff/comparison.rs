@@ -3,7 +3,7 @@
 use std::vec;
 
 use ab_core::edit::unified_diff;
-use ab_core::metadata::{Problem, Truncated};
+use ab_core::metadata::{Truncated, WalkProblem};
 use ab_core::options::{Detail, ListOptions, ReadOptions};
 use ab_core::{Backend, Entry, Error, FileKind, Kind, Overlaid, Stat, Verb, WsPath};
 
@@ -97,7 +97,7 @@ pub(super) struct Comparison<'b> {
     /// Bytes of diffs that there is still room for.
     room: usize,
     pub(super) truncated: Option<Truncated>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<WalkProblem>,
 }
 
 impl<'b> Comparison<'b> {
@@ -170,7 +170,7 @@ impl<'b> Comparison<'b> {
                 Ok(None) => {}
                 Err(error) => {
                     let path = error.path().map_or_else(|| pair.path.to_string(), str::to_owned);
-                    self.problems.push(Problem { path, error });
+                    self.problems.push(WalkProblem { path, error });
                 }
             }
         }

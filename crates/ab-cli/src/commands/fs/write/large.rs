@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{
-    Access, Creation, Links, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
+    Creation, FileAccess, Links, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
 };
-use ab_core::{Backend, Code, Effect, Error, File, Kind, Status, Subscription, Verb};
+use ab_core::{Backend, CallEffect, Code, Error, File, Kind, Status, Subscription, Verb};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -65,12 +65,12 @@ pub(super) async fn write(
     };
     let placed = match filled {
         Ok(()) => placed(command, backend, (path, &beside), signals).await,
-        Err(unfinished) => Err((unfinished, Effect::NotApplied)),
+        Err(unfinished) => Err((unfinished, CallEffect::NotApplied)),
     };
     match placed {
         Ok(()) => {
             let there = backend.stat(path).await;
-            Ok(there.map_err(|error| error.with_effect(Effect::Applied, None))?)
+            Ok(there.map_err(|error| error.with_effect(CallEffect::Applied, None))?)
         }
         Err((unfinished, effect)) => {
             let whom = (signals, terminal);
@@ -85,17 +85,17 @@ async fn placed(
     backend: &Backend,
     (path, beside): (&str, &str),
     signals: &mut Signals,
-) -> Result<(), (Unfinished, Effect)> {
+) -> Result<(), (Unfinished, CallEffect)> {
     let overwrite = if command.create_new { Overwrite::Refuse } else { Overwrite::Replace };
     tokio::select! {
         placed = backend.rename_with(beside, path, RenameOptions { overwrite }) => match placed {
             Ok(_) => Ok(()),
             Err(error) => {
-                let effect = error.effect().unwrap_or(Effect::NotApplied);
+                let effect = error.effect().unwrap_or(CallEffect::NotApplied);
                 Err((Unfinished::of(error), effect))
             }
         },
-        exit = signals.next() => Err((Unfinished::Begun(Failure::Told(exit)), Effect::Unknown)),
+        exit = signals.next() => Err((Unfinished::Begun(Failure::Told(exit)), CallEffect::Unknown)),
     }
 }
 
@@ -126,7 +126,7 @@ impl Unfinished {
         self,
         backend: &Backend,
         (path, beside): (&str, &str),
-        effect: Effect,
+        effect: CallEffect,
         (signals, terminal): (&mut Signals, &mut Terminal),
     ) -> Failure {
         let (failure, left) = match self {
@@ -135,19 +135,19 @@ impl Unfinished {
                 let cleared = cleared(backend, beside, signals).await;
                 (failure, !cleared)
             }
-            Unfinished::Lost(failure) => (failure, effect != Effect::Applied),
+            Unfinished::Lost(failure) => (failure, effect != CallEffect::Applied),
         };
         let became = match effect {
-            Effect::Applied => format!("'{path}' was written all the same"),
-            Effect::NotApplied => format!("'{path}' was not changed"),
-            Effect::Unknown => {
+            CallEffect::Applied => format!("'{path}' was written all the same"),
+            CallEffect::NotApplied => format!("'{path}' was not changed"),
+            CallEffect::Unknown => {
                 format!("'{path}' may have been replaced or not: look before trying again")
             }
         };
         let left = left.then(|| format!("'{beside}' may be left there: remove it with fs rm"));
         let Failure::Call(error) = failure else {
             // Whoever stopped it knows that it was not done.
-            if left.is_some() || effect == Effect::Unknown {
+            if left.is_some() || effect == CallEffect::Unknown {
                 let words: Vec<String> = [Some(became), left].into_iter().flatten().collect();
                 terminal.note(&words.join("; "));
             }
@@ -205,7 +205,7 @@ async fn filled(
         Err(_) => None,
     };
     let options = OpenOptions {
-        access: Access::Write,
+        access: FileAccess::Write,
         create: Creation::Always,
         permissions,
         ..OpenOptions::default()

@@ -3,8 +3,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use ab_core::process::{Cause, Channel, Control, Exit, Feed, Output, TAIL};
-use ab_core::{Effect, Verb};
+use ab_core::process::{Cause, Channel, Exit, Feed, Output, ProcessControl, TAIL};
+use ab_core::{CallEffect, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -67,7 +67,7 @@ pub(super) async fn carry(
             match heard.exit(&ear, cause) {
                 Some(exit) => ending.set(exit),
                 None if session.is_over() => {
-                    ending.lose(session.lost(Verb::Exec).with_effect(Effect::Unknown, None));
+                    ending.lose(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None));
                 }
                 // Dropped unset, the ending says that the process was lost.
                 None => drop(ending),
@@ -209,7 +209,7 @@ async fn speak(
     session: &Session,
     process: u32,
     input: Input,
-    mut control: mpsc::Receiver<Control>,
+    mut control: mpsc::Receiver<ProcessControl>,
 ) {
     let no_more = Notify::new();
     let feeding = async {
@@ -237,9 +237,9 @@ async fn speak(
     let steering = async {
         while let Some(wish) = control.recv().await {
             match wish {
-                Control::EndInput => no_more.notify_one(),
-                Control::Resize(size) => half.resize(size).await,
-                Control::Signal(signal) => errand::signal(session, process, signal).await,
+                ProcessControl::EndInput => no_more.notify_one(),
+                ProcessControl::Resize(size) => half.resize(size).await,
+                ProcessControl::Signal(signal) => errand::signal(session, process, signal).await,
             }
         }
     };
