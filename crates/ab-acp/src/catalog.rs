@@ -1,6 +1,7 @@
 //! The agents that can be started: plain data, built in or added by the operator's configuration.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,10 @@ pub struct AgentEntry {
     /// The login method to use if the agent asks for a login.
     #[serde(default)]
     pub auth_method: Option<String>,
+    /// Directories of the host that hold the program and what it needs. The sandbox shows them read-only, and their
+    /// programs come first on the path.
+    #[serde(default)]
+    pub toolchains: Vec<PathBuf>,
 }
 
 /// A program that stands for the running binary.
@@ -117,6 +122,7 @@ fn scripted() -> AgentEntry {
         env: BTreeMap::new(),
         credentials: Vec::new(),
         auth_method: None,
+        toolchains: Vec::new(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::task::{Provider, RuntimeType};
+use crate::task::{NetworkType, Provider, RuntimeType};
 
 /// A field, or a value of a field, of the task request that a later version will act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,13 @@ pub struct Offers {
     pub resource_limits: bool,
     /// Whether the caller is on the server's machine, so that `repo.url` may name a local path.
     pub local_repositories: bool,
+    /// The network of a session whose task names none.
+    pub network: NetworkType,
+    /// Whether sessions on the shared network are refused. An agent there reaches the server's port, and a server
+    /// that asks no caller for a token would take the agent for a person.
+    pub refuses_shared_network: bool,
+    /// Whether a session whose task does not say so is kept open.
+    pub keep_open: bool,
 }
 
 /// The entry for `field`, if the whole field or this `value` of it is unavailable.

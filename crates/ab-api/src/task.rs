@@ -41,9 +41,10 @@ pub struct NewTask {
     /// Free labels of the session.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Whether the session waits for further prompts after a turn instead of ending.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub keep_open: bool,
+    /// Whether the session waits for further prompts after a turn instead of ending. The server's configuration
+    /// decides by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_open: Option<bool>,
     /// URLs to call at the end. Not available yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<Webhook>,
@@ -117,8 +118,22 @@ pub struct RuntimeChoice {
     /// The devcontainer file in the repository. Not available yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devcontainer_path: Option<String>,
+    /// What the agent reaches over the network. The server's configuration decides by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
+}
+
+/// The network of a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkType {
+    /// The network of the executor's machine.
+    #[default]
+    Shared,
+    /// No network at all.
+    None,
 }
 
 /// The kind of isolation around an agent.

@@ -7,8 +7,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
 use crate::commands::{
-    agent, completions, daemon, doctor, exec, fs, mcp, policy, serve, session, ssh_proxy, task,
-    version, wait,
+    agent, completions, config, daemon, doctor, exec, fs, mcp, policy, serve, session, ssh_proxy,
+    task, version, wait,
 };
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -101,6 +101,7 @@ pub(crate) enum Command {
     Task(Box<task::TaskCommand>),
     Session(Box<session::SessionCommand>),
     Wait(wait::Wait),
+    Config(config::ConfigCommand),
     Agent(agent::Agent),
     SshProxy(ssh_proxy::SshProxy),
     Doctor(Box<doctor::Doctor>),
@@ -117,6 +118,7 @@ impl Command {
             Command::Task(task) => Format::from_flag(task.json),
             Command::Session(session) => Format::from_flag(session.json),
             Command::Wait(wait) => Format::from_flag(wait.json),
+            Command::Config(config) => Format::from_flag(config.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
             Command::Version(version) => Format::from_flag(version.json),
             Command::Mcp(_)
@@ -144,6 +146,7 @@ impl Command {
             Command::Session(session) => session.is_following(),
             Command::Policy(_)
             | Command::Wait(_)
+            | Command::Config(_)
             | Command::Doctor(_)
             | Command::Version(_)
             | Command::Completions(_) => false,

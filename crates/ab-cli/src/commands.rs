@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod exec;
@@ -40,6 +41,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
         Command::Agent(command) => Box::pin(agent::run(command)),
         Command::SshProxy(command) => Box::pin(ssh_proxy::run(command)),
         Command::Doctor(command) => Box::pin(doctor::run(*command, terminal)),
+        Command::Config(command) => return config::run(command, terminal),
         Command::Version(command) => return version::run(&command, terminal),
         Command::Completions(command) => return completions::run(&command, terminal),
     };

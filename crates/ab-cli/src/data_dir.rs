@@ -17,16 +17,22 @@ const ADDRESS: &str = "server.json";
 const PRIVATE_FILE: u32 = 0o600;
 const TOKEN_BYTES: usize = 32;
 
-/// The directory that was named, or the one below the XDG state directory.
+/// A directory that was named, as an absolute path.
 ///
 /// # Errors
 ///
-/// Usage, if none is named and there is no home either.
-pub(crate) fn path(named: Option<&Path>) -> Result<PathBuf, Failure> {
-    if let Some(named) = named {
-        return std::path::absolute(named)
-            .map_err(|error| Failure::input(format!("find {}", named.display()), error));
-    }
+/// The path is empty, or there is no current directory.
+pub(crate) fn absolute(named: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(named)
+        .map_err(|error| Failure::input(format!("find {}", named.display()), error))
+}
+
+/// The directory below the XDG state directory.
+///
+/// # Errors
+///
+/// Usage, if there is no home.
+pub(crate) fn default() -> Result<PathBuf, Failure> {
     let state = variable("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")));
     match state {

@@ -6,6 +6,7 @@
 mod approver;
 mod arguments;
 mod commands;
+mod config;
 mod count;
 mod data_dir;
 mod exit;

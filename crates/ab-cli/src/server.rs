@@ -8,9 +8,9 @@ use agent_backend::remote::TokenInClear;
 use agent_backend::{ServeClient, ServeSettings};
 use clap::Args;
 
-use crate::data_dir;
 use crate::failure::Failure;
 use crate::token;
+use crate::{config, data_dir};
 
 /// Names the server where no flag does.
 const VARIABLE: &str = "AGENT_BACKEND_SERVER";
@@ -23,7 +23,8 @@ pub(crate) struct ServerFlags {
     #[arg(long, value_name = "URL", global = true)]
     server: Option<String>,
 
-    /// The data directory of the server on this machine [default: agent-backend in the XDG state directory]
+    /// The data directory of the server on this machine [default: the configured one, else agent-backend in the
+    /// XDG state directory] [env: AGENT_BACKEND_DATA_DIR]
     #[arg(long, value_name = "DIR", global = true)]
     data_dir: Option<PathBuf>,
 
@@ -44,7 +45,7 @@ impl ServerFlags {
     ///
     /// [`Kind::Unavailable`] if no server is named and none runs here.
     pub(crate) fn client(&self) -> Result<ServeClient, Failure> {
-        let directory = data_dir::path(self.data_dir.as_deref());
+        let directory = || config::data_dir(self.data_dir.as_deref());
         let named = self.server.clone().or_else(from_environment);
         let mut token = match &self.token_file {
             Some(path) => Some(token::in_file(path)?),
@@ -53,7 +54,7 @@ impl ServerFlags {
         let url = match named {
             Some(url) => url,
             None => {
-                let directory = directory?;
+                let directory = directory()?;
                 let Some(url) = data_dir::running_server(&directory) else {
                     let message =
                         format!("no server runs with the data in {}", directory.display());

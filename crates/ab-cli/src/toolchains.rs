@@ -33,26 +33,34 @@ impl ToolchainFlags {
 
     /// What commands may use: the directories that were named, then those that were found.
     pub(crate) fn chosen(&self) -> Result<Vec<Toolchain>, Failure> {
-        let is = |word: &str| self.toolchain.iter().any(|given| given == word);
-        if is(AUTO) && is(NONE) {
-            return Err(Failure::usage("--toolchain is both auto and none"));
-        }
-        let named = self.toolchain.iter().filter(|given| *given != AUTO && *given != NONE);
-        let mut chosen: Vec<Toolchain> = named.map(in_directory).collect::<Result<_, _>>()?;
-        if !is(NONE) {
-            let found = find(&Surroundings::of_process());
-            chosen.extend(found.into_iter().map(|found| found.toolchain));
-        }
-        Ok(chosen)
+        chosen(&self.toolchain).map_err(|why| {
+            Failure::usage(format!("cannot use --toolchain: {why}"))
+                .with_hint("name a directory that exists; auto and none are words of their own")
+        })
     }
 }
 
-fn in_directory(given: &OsString) -> Result<Toolchain, Failure> {
-    let refused = |cause: String| {
-        let given = Path::new(given).display();
-        Failure::usage(format!("cannot use --toolchain {given}: {cause}"))
-            .with_hint("name a directory that exists; auto and none are words of their own")
-    };
+/// The directories among the words, then those that are found on this machine, unless `none` is a word.
+///
+/// # Errors
+///
+/// The cause, if a word is no directory.
+pub(crate) fn chosen(words: &[OsString]) -> Result<Vec<Toolchain>, String> {
+    let is = |word: &str| words.iter().any(|given| given == word);
+    if is(AUTO) && is(NONE) {
+        return Err("it is both auto and none".to_owned());
+    }
+    let named = words.iter().filter(|given| *given != AUTO && *given != NONE);
+    let mut chosen: Vec<Toolchain> = named.map(in_directory).collect::<Result<_, _>>()?;
+    if !is(NONE) {
+        let found = find(&Surroundings::of_process());
+        chosen.extend(found.into_iter().map(|found| found.toolchain));
+    }
+    Ok(chosen)
+}
+
+fn in_directory(given: &OsString) -> Result<Toolchain, String> {
+    let refused = |cause: String| format!("{}: {cause}", Path::new(given).display());
     let directory = std::path::absolute(given).map_err(|error| refused(error.to_string()))?;
     let found = directory.metadata().map_err(|error| refused(error.to_string()))?;
     if found.is_dir() {

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ab_api::AgentListing;
-use ab_control::{Control, Settings};
-use ab_core::{Code, Error, Kind};
+use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
+use ab_control::Control;
+use ab_core::{Code, Error, Kind, Network};
 use ab_executor::{ExecutorSettings, LocalExecutor};
-use ab_server::{App, ControlSurface, Gate, TaskCatalog};
+use ab_server::{App, ControlSurface, Gate, TaskCatalog, TaskDefaults};
 use ab_store::{DataDir, Store, StoreError};
 
+use crate::config::Config;
 use crate::failure::Failure;
 
 /// What `serve` runs.
@@ -34,25 +35,48 @@ pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
 /// # Errors
 ///
 /// Errors of the store, and of the executor if there is no git.
-pub(crate) async fn assemble(store: Store, directory: &Path, gate: Gate) -> Result<Parts, Failure> {
+pub(crate) async fn assemble(store: Store, config: &Config, gate: Gate) -> Result<Parts, Failure> {
     let own =
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
-    let mut settings = ExecutorSettings::new(directory, own);
+    let sessions = &config.sessions;
+    let mut settings = ExecutorSettings::new(&config.data_dir.value, own);
     settings.environment = std::env::vars_os().collect();
+    settings.catalog = config.catalog.clone();
+    settings.isolation = sessions.isolation.value;
+    settings.isolation_floor = sessions.isolation_floor.value;
+    settings.toolchains = sessions.toolchains.value.toolchains.clone();
+    settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
     let executor = LocalExecutor::new(settings).map_err(|error| {
         Failure::from(Error::new(Code::MissingUtilities, Kind::Unavailable, error.to_string()))
     })?;
-    let catalog = catalog(&executor);
-    let control = Control::start(store, Arc::new(executor), Settings::default()).await;
+    let catalog = catalog(config);
+    let control = Control::start(store, Arc::new(executor), sessions.control()).await;
     let control = control.map_err(failed)?;
     let surface = ControlSurface::new(control.clone(), catalog);
     Ok(Parts { app: App::new(gate).with_control(surface), control })
 }
 
-/// The agents that tasks can name.
-fn catalog(executor: &LocalExecutor) -> TaskCatalog {
+/// What tasks can name.
+fn catalog(config: &Config) -> TaskCatalog {
     let mut catalog = TaskCatalog::default();
-    for entry in executor.catalog().entries() {
+    let sessions = &config.sessions;
+    catalog.defaults = TaskDefaults {
+        network: match sessions.network.value {
+            Network::Shared => NetworkType::Shared,
+            Network::None => NetworkType::None,
+        },
+        refuses_shared_network: false,
+        keep_open: sessions.keep.value,
+    };
+    if sessions.allow_disabled_runtime.value {
+        catalog.runtimes.push(RuntimeListing {
+            kind: RuntimeType::Disabled,
+            images: Vec::new(),
+            paths: Vec::new(),
+            sandbox_profiles: Vec::new(),
+        });
+    }
+    for entry in config.catalog.entries() {
         catalog.agents.push(AgentListing {
             kind: entry.id.clone(),
             versions: Vec::new(),

@@ -6,6 +6,7 @@ mod agent;
 mod changing;
 mod client;
 mod comparing;
+mod configured;
 mod daemon;
 mod daemon_bounds;
 mod elsewhere;

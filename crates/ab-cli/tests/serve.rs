@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::stage::{BINARY, Ran, Stage, run};
 
 /// A server that has printed its notice.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     errors: BufReader<ChildStderr>,
     notice: String,
@@ -18,8 +18,13 @@ struct Server {
 
 impl Server {
     fn start(stage: &Stage) -> Server {
+        Server::start_with(stage, &[])
+    }
+
+    pub(crate) fn start_with(stage: &Stage, flags: &[&str]) -> Server {
         let mut command = stage.command(BINARY);
         command.args(["serve", "--port", "0", "--data-dir"]).arg(stage.outside("data"));
+        command.args(flags);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         // From here on the process is ended whatever happens.
@@ -32,7 +37,7 @@ impl Server {
     }
 
     /// Interrupts the server: its exit code, and what it said at its end.
-    fn end(mut self) -> (i32, String) {
+    pub(crate) fn end(mut self) -> (i32, String) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         let mut said = String::new();
@@ -64,7 +69,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
 }
 
 /// A repository with one commit in the workspace of the stage.
-fn repository() -> Stage {
+pub(crate) fn repository() -> Stage {
     let stage = Stage::with(&[("README.md", "# A project\n")]);
     let root = stage.root();
     git(&root, &["init", "-q", "-b", "main"]);
@@ -74,7 +79,7 @@ fn repository() -> Stage {
 }
 
 /// A client command in the repository.
-fn client(stage: &Stage, arguments: &[&str]) -> Ran {
+pub(crate) fn client(stage: &Stage, arguments: &[&str]) -> Ran {
     let mut command = stage.command(BINARY);
     command.args(arguments).arg("--data-dir").arg(stage.outside("data"));
     run(command, b"")

@@ -165,15 +165,13 @@ impl Ran {
 pub(crate) fn command(binary: &str, directory: &Path) -> Command {
     let mut command = Command::new(binary);
     command.current_dir(directory);
-    for name in [
-        "AGENT_BACKEND_ROOT",
-        "AGENT_BACKEND_REMOTE",
-        "AGENT_BACKEND_AUTH_TOKEN",
-        "SSH_AUTH_SOCK",
-        "NO_COLOR",
-        "COLUMNS",
-        "CLICOLOR_FORCE",
-    ] {
+    let ours = std::env::vars_os().map(|(name, _)| name);
+    for name in ours.filter(|name| name.to_string_lossy().starts_with("AGENT_BACKEND_")) {
+        command.env_remove(name);
+    }
+    // Nor the configuration of whoever runs the tests.
+    command.env("XDG_CONFIG_HOME", directory.join("no-configuration"));
+    for name in ["SSH_AUTH_SOCK", "NO_COLOR", "COLUMNS", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
     command

@@ -4,6 +4,7 @@ mod agent;
 mod conversation;
 mod launch;
 mod lines;
+mod program;
 mod request;
 mod translate;
 
@@ -14,12 +15,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_acp::catalog::Catalog;
+use ab_acp::catalog::{AgentEntry, Catalog};
 use ab_api::{
     Changes, Choice, DeliveryMode, DeliveryResult, EndReason, ExecutorHealth, ExecutorListing,
-    Overlay, Provider, SessionId,
+    NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, SessionId,
 };
-use ab_core::{Backend, Isolation};
+use ab_core::{Backend, Isolation, Network};
+use ab_host::Toolchain;
 use ab_local::{Launcher, LocalWorkspace};
 use ab_snapshot::{
     Collected, GitAuthor, OPERATOR_VARIABLES, SnapshotSettings, Workspace, Workspaces,
@@ -36,7 +38,9 @@ use crate::report::{QuestionId, Reports};
 const ID: &str = "local";
 /// Bytes of a diff that the control plane stores.
 const MAX_DIFF: usize = 8 * 1024 * 1024;
-const NETWORK_NOTE: &str = "The agent runs in a sandbox. It shares the network of this machine.";
+const SHARED_NOTE: &str = "The agent runs in a sandbox. It shares the network of this machine.";
+const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network.";
+const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
 /// What a [`LocalExecutor`] is made with.
 #[derive(Clone, Debug)]
@@ -50,8 +54,15 @@ pub struct ExecutorSettings {
     pub environment: Vec<(OsString, OsString)>,
     /// The agents that can be launched.
     pub catalog: Catalog,
-    /// How sessions are isolated. The floor is Landlock in any case.
+    /// How sessions are isolated.
     pub isolation: Isolation,
+    /// The weakest isolation with which a session starts. Landlock at least: below it an agent can read the server's
+    /// token.
+    pub isolation_floor: Isolation,
+    /// Programs of this machine that every session may use, such as compilers.
+    pub toolchains: Vec<Toolchain>,
+    /// Whether a task may ask for an agent without a sandbox.
+    pub allow_disabled_runtime: bool,
 }
 
 impl ExecutorSettings {
@@ -63,6 +74,9 @@ impl ExecutorSettings {
             environment: Vec::new(),
             catalog: Catalog::default(),
             isolation: Isolation::Auto,
+            isolation_floor: Isolation::Landlock,
+            toolchains: Vec::new(),
+            allow_disabled_runtime: false,
         }
     }
 
@@ -136,12 +150,33 @@ impl LocalExecutor {
         found.ok_or_else(|| failed(reason, "the session has no workspace"))
     }
 
-    /// Opens the sandbox of a session on its workspace.
-    async fn sandbox(&self, workspace: &Workspace) -> ab_core::Result<LocalWorkspace> {
+    /// Opens the sandbox of a session on its workspace, with the programs of its agent.
+    async fn sandbox(
+        &self,
+        workspace: &Workspace,
+        runtime: &RuntimeChoice,
+        agent: Option<&AgentEntry>,
+    ) -> ab_core::Result<LocalWorkspace> {
+        let (isolation, floor) = match runtime.kind {
+            RuntimeType::Disabled if self.settings.allow_disabled_runtime => {
+                (Isolation::None, Isolation::None)
+            }
+            RuntimeType::Local | RuntimeType::Disabled | RuntimeType::Devcontainer => {
+                (self.settings.isolation, self.settings.isolation_floor)
+            }
+        };
         let mut builder = LocalWorkspace::builder(&workspace.tree)
-            .isolation(self.settings.isolation)
+            .isolation(isolation)
+            .floor(floor)
+            .network(match runtime.network.unwrap_or_default() {
+                NetworkType::Shared => Network::Shared,
+                NetworkType::None => Network::None,
+            })
             .home(&workspace.home)
             .private_dir(&workspace.outbox);
+        for toolchain in self.toolchains(agent) {
+            builder = builder.toolchain(toolchain);
+        }
         for directory in &workspace.read_only {
             builder = builder.read_only_dir(directory);
         }
@@ -150,6 +185,14 @@ impl LocalExecutor {
             builder = builder.read_only_file(own, own);
         }
         builder.open().await
+    }
+
+    /// What an agent's sandbox shows of the host's programs: the agent's own first.
+    fn toolchains(&self, agent: Option<&AgentEntry>) -> Vec<Toolchain> {
+        let own = agent.into_iter().flat_map(|entry| &entry.toolchains);
+        own.map(|directory| program::toolchain(directory))
+            .chain(self.settings.toolchains.iter().cloned())
+            .collect()
     }
 
     /// Brings the work out. Git on the agent's tree runs in the agent's sandbox, or in one like it.
@@ -164,7 +207,7 @@ impl LocalExecutor {
                 self.workspaces.collect(&workspace, inside, &author, &message).await
             }
             None => {
-                let sandbox = self.sandbox(&workspace).await;
+                let sandbox = self.sandbox(&workspace, &job.session.runtime, None).await;
                 let sandbox = sandbox.map_err(|error| failed(reason, error.to_string()))?;
                 let inside = &sandbox.launcher;
                 let collected =
@@ -209,7 +252,13 @@ impl Executor for LocalExecutor {
         let wanted = request::workspace(&job.session).map_err(because)?;
         let workspace = self.workspaces.prepare(&token, &wanted).await.map_err(because)?;
         let mut notes: Vec<String> = workspace.notes.iter().filter_map(request::note).collect();
-        notes.push(NETWORK_NOTE.to_owned());
+        let runtime = &job.session.runtime;
+        let note = match (runtime.kind, runtime.network.unwrap_or_default()) {
+            (RuntimeType::Disabled, _) => DISABLED_NOTE,
+            (RuntimeType::Local | RuntimeType::Devcontainer, NetworkType::Shared) => SHARED_NOTE,
+            (RuntimeType::Local | RuntimeType::Devcontainer, NetworkType::None) => NO_NETWORK_NOTE,
+        };
+        notes.push(note.to_owned());
         Ok(Provisioned {
             provider: Provider::Git,
             mount_path: workspace.tree.display().to_string(),

@@ -47,7 +47,9 @@ pub(crate) use scene::Origin;
 pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
 pub use requirements::{Requirement, check_restrictions};
-pub use settings::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT, Shell, Spooling, Toolchain};
+pub use settings::{
+    ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT, SYSTEM_PATH, Shell, Spooling, Toolchain,
+};
 
 /// Bytes of a command line.
 pub(crate) const MAX_COMMAND: usize = 4 * 1024 * 1024;

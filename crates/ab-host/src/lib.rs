@@ -18,7 +18,7 @@ mod stripes;
 pub mod tool;
 
 pub use exec::{
-    ExecSettings, READABLE_SYSTEM, Requirement, SANDBOX_ROOT, SandboxMount, Shell, Spooling,
-    Toolchain, check_restrictions,
+    ExecSettings, READABLE_SYSTEM, Requirement, SANDBOX_ROOT, SYSTEM_PATH, SandboxMount, Shell,
+    Spooling, Toolchain, check_restrictions,
 };
 pub use local::{Local, LocalOptions, MissingRoot, Resolution};

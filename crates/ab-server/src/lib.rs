@@ -24,6 +24,6 @@ mod wire;
 pub use app::App;
 pub use gate::{Gate, Guessing, Origin, Token};
 pub use port::{Bounds, Port, Running};
-pub use routes::{ControlSurface, DaemonSurface, TaskCatalog, openapi};
+pub use routes::{ControlSurface, DaemonSurface, TaskCatalog, TaskDefaults, openapi};
 pub use tls::{Tls, TlsFailure};
 pub use wire::{Control, EffectivePolicyBody};

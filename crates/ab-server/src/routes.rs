@@ -9,7 +9,7 @@ mod description;
 mod login;
 mod ui;
 
-pub use control::{ControlSurface, TaskCatalog};
+pub use control::{ControlSurface, TaskCatalog, TaskDefaults};
 pub use daemon::DaemonSurface;
 
 use std::convert::Infallible;

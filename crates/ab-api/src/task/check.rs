@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::fields::{Fields, not_one_of, one_of};
 use super::{
-    AgentChoice, DeliveryChoice, DeliveryMode, Provider, RepoMode, RepoSource, Resources,
-    RuntimeChoice, RuntimeType, Task, WorkspaceChoice,
+    AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, Provider, RepoMode, RepoSource,
+    Resources, RuntimeChoice, RuntimeType, Task, WorkspaceChoice,
 };
 use crate::available::Offers;
 use crate::violation::Violations;
@@ -40,6 +40,9 @@ const PROVIDERS: &[(&str, Provider)] = &[
     ("copy", Provider::Copy),
 ];
 
+const NETWORK_TYPES: &[(&str, NetworkType)] =
+    &[("shared", NetworkType::Shared), ("none", NetworkType::None)];
+
 /// The transports that git may use. Others, such as `ext::`, run commands.
 const SCHEMES: &[&str] = &["https", "http", "ssh", "git", "file"];
 
@@ -67,7 +70,7 @@ pub(super) fn task(body: &[u8], offers: &Offers) -> Result<Task, Violations> {
         agent: agent(body.object("agent", &mut found), offers, &mut found),
         delivery: delivery(body.object("delivery", &mut found), &mut found),
         labels: labels(&mut body, &mut found),
-        keep_open: body.flag("keepOpen", &mut found),
+        keep_open: body.flag("keepOpen", &mut found).unwrap_or(offers.keep_open),
     };
     for name in ["webhooks", "attachments", "agents"] {
         body.refuse_unavailable(name, &mut found);
@@ -204,6 +207,17 @@ fn runtime(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> R
             "\"disabled\" needs the server's configuration to allow sessions without a sandbox",
         );
     }
+    let network = fields.choice("network", NETWORK_TYPES, found).unwrap_or(offers.network);
+    if network == NetworkType::Shared && offers.refuses_shared_network {
+        found.unavailable(
+            fields.path("network"),
+            "must be \"none\": this server asks no caller for a token, so an agent on the shared network could \
+             approve its own requests",
+        );
+    }
+    if network == NetworkType::None && kind == RuntimeType::Disabled {
+        found.invalid(fields.path("network"), "must be \"shared\" without a sandbox");
+    }
     fields.refuse_unavailable("devcontainerPath", found);
     let limits = resources(fields.object("resources", found), found);
     if limits != Resources::default() && !offers.resource_limits {
@@ -211,7 +225,7 @@ fn runtime(mut fields: Fields<'_>, offers: &Offers, found: &mut Violations) -> R
     }
     fields.end(found);
     let resources = (limits != Resources::default()).then_some(limits);
-    RuntimeChoice { kind, devcontainer_path: None, resources }
+    RuntimeChoice { kind, devcontainer_path: None, network: Some(network), resources }
 }
 
 fn resources(mut fields: Fields<'_>, found: &mut Violations) -> Resources {

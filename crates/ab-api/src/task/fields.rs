@@ -47,8 +47,8 @@ impl<'a> Fields<'a> {
         self.text(name, found)
     }
 
-    pub(super) fn flag(&mut self, name: &'static str, found: &mut Violations) -> bool {
-        self.typed(name, "true or false", Value::as_bool, found).unwrap_or_default()
+    pub(super) fn flag(&mut self, name: &'static str, found: &mut Violations) -> Option<bool> {
+        self.typed(name, "true or false", Value::as_bool, found)
     }
 
     pub(super) fn number(&mut self, name: &'static str, found: &mut Violations) -> Option<f64> {

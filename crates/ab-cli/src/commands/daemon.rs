@@ -1,9 +1,9 @@
 //! `daemon`: one workspace, served to others until somebody ends it.
 
-pub(super) mod access;
+pub(crate) mod access;
 mod defaults;
 mod footprint;
-pub(super) mod logs;
+pub(crate) mod logs;
 mod notice;
 pub(super) mod open_files;
 pub(super) mod sockets;
@@ -170,7 +170,7 @@ struct Commands {
     max_commands: u32,
 }
 
-pub(super) fn port(text: &str) -> Result<u16, String> {
+pub(crate) fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
         Ok(port @ (0 | 1024..)) => Ok(port),
         Ok(_) | Err(_) => Err("a port is a number from 1024 to 65535".to_owned()),

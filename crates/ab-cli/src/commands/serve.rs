@@ -1,13 +1,14 @@
 //! `serve`: tasks for agents, over HTTP, until it is interrupted.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ab_core::effective::Isolation;
 use ab_server::{Gate, Port, Tls, Token};
 use clap::Args;
 
 use super::daemon::{logs, open_files, sockets};
+use crate::config::{Config, Origin, ServeFlags};
 use crate::data_dir::{self, AddressFile};
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -33,55 +34,22 @@ work go on when it starts again.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// Where everything is kept [default: agent-backend in the XDG state directory]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-
-    /// The address to listen on
-    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
-    host: IpAddr,
-
-    /// The port, 1024 to 65535; 0 takes any that is free
-    #[arg(long, default_value = "3002", value_name = "PORT", value_parser = super::daemon::port)]
-    port: u16,
-
-    /// The certificate, in PEM: then connections are encrypted
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// The key of the certificate
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
-    /// A file that holds the token, on its first line; - is standard input. Without it, a token is
-    /// made in the data directory [env: AGENT_BACKEND_AUTH_TOKEN holds one]
-    #[arg(long, value_name = "FILE")]
-    auth_token_file: Option<PathBuf>,
-
-    /// A name under which the port is reached, beside localhost and addresses
-    #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = super::daemon::access::name)]
-    allowed_hosts: Vec<String>,
-
-    /// How log lines are written
-    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
-    log_format: logs::LogFormat,
-
-    /// What is logged: error, warn, info, debug or trace
-    #[arg(long, default_value = "warn", value_name = "LEVEL")]
-    log_level: logs::Level,
+    #[command(flatten)]
+    flags: ServeFlags,
 }
 
 pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
-    let directory = data_dir::path(serve.data_dir.as_deref())?;
-    let tls = serve.tls()?;
+    let config = Config::load(&serve.flags)?;
+    let directory = config.data_dir.value.clone();
+    let tls = tls(&config)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    logs::start(serve.log_format, &serve.log_level);
+    logs::start(config.log_format.value, &config.log_level.value);
     let mut signals = Signals::watch();
     open_files::raise();
-    let (host, port) = (serve.host, serve.port);
+    let (host, port) = (config.host.value, config.port.value);
     // The data directory is locked before anything in it is read or made.
     let store = wire::store(&directory).await?;
-    let token = serve.token(&directory)?;
+    let token = token(&config)?;
     let listener = sockets::listen(host, port).await.map_err(|error| {
         let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);
@@ -92,10 +60,10 @@ pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
     })?;
     let gate = Gate {
         token: Some(Token::new(&token)),
-        hosts: serve.allowed_hosts.clone(),
+        hosts: config.allowed_hosts.value.clone(),
         origins: Vec::new(),
     };
-    let Parts { app, control } = wire::assemble(store, &directory, gate).await?;
+    let Parts { app, control } = wire::assemble(store, &config, gate).await?;
     let opened = Port::new(app.clone()).with_tls(tls).open(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let address = opened.address();
@@ -119,24 +87,26 @@ pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
     }
 }
 
-impl Serve {
-    fn token(&self, directory: &Path) -> Result<String, Failure> {
-        if let Some(path) = &self.auth_token_file {
-            return token::in_file(path);
-        }
-        match token::in_environment()? {
-            Some(token) => Ok(token),
-            None => data_dir::made_token(directory),
-        }
+/// The token: of the file that a flag names, of the environment, of the configuration, or made in the data directory.
+fn token(config: &Config) -> Result<String, Failure> {
+    let file = &config.auth_token_file;
+    let given = match (&file.value, &file.origin) {
+        (Some(path), Origin::Flag) => Some(token::in_file(path)?),
+        _ => token::in_environment()?,
+    };
+    match (given, &file.value) {
+        (Some(token), _) => Ok(token),
+        (None, Some(path)) => token::in_file(path),
+        (None, None) => data_dir::made_token(&config.data_dir.value),
     }
+}
 
-    fn tls(&self) -> Result<Option<Tls>, Failure> {
-        let (Some(certificates), Some(key)) = (&self.tls_cert, &self.tls_key) else {
-            return Ok(None);
-        };
-        let loaded = Tls::load(certificates, key);
-        loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
-    }
+fn tls(config: &Config) -> Result<Option<Tls>, Failure> {
+    let (Some(certificates), Some(key)) = (&config.tls_cert.value, &config.tls_key.value) else {
+        return Ok(None);
+    };
+    let loaded = Tls::load(certificates, key);
+    loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
 }
 
 /// The address at which clients on this machine reach a socket that listens on `address`.

@@ -3,7 +3,10 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_api::{AgentChoice, DeliveryChoice, DeliveryMode, NewRepo, NewTask};
+use ab_api::{
+    AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, NewRepo, NewTask, RuntimeChoice,
+    RuntimeType,
+};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -48,6 +51,14 @@ pub(crate) struct TaskCommand {
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
 
+    /// What the agent reaches over the network [default: shared, unless the server is configured otherwise]
+    #[arg(long, value_enum, value_name = "NETWORK")]
+    network: Option<NetworkChoice>,
+
+    /// How the agent runs: in a sandbox, or without one if the server's configuration allows that
+    #[arg(long, value_enum, default_value = "local", value_name = "RUNTIME")]
+    runtime: Runtime,
+
     /// Keep the session open for further prompts
     #[arg(long)]
     keep: bool,
@@ -76,6 +87,22 @@ enum Delivery {
     Patch,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NetworkChoice {
+    /// The network of the server's machine
+    Shared,
+    /// No network at all
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Runtime {
+    /// In a sandbox
+    Local,
+    /// Without a sandbox: the agent can act as the user who runs the server
+    Disabled,
+}
+
 impl TaskCommand {
     pub(crate) fn is_following(&self) -> bool {
         self.follow
@@ -93,9 +120,20 @@ impl TaskCommand {
                 branch: self.branch.clone(),
                 ..NewRepo::default()
             },
+            runtime: Some(RuntimeChoice {
+                kind: match self.runtime {
+                    Runtime::Local => RuntimeType::Local,
+                    Runtime::Disabled => RuntimeType::Disabled,
+                },
+                network: self.network.map(|network| match network {
+                    NetworkChoice::Shared => NetworkType::Shared,
+                    NetworkChoice::None => NetworkType::None,
+                }),
+                ..RuntimeChoice::default()
+            }),
             agent: AgentChoice { kind: self.agent.clone(), ..AgentChoice::default() },
             delivery: Some(DeliveryChoice { mode, target_branch: None }),
-            keep_open: self.keep,
+            keep_open: self.keep.then_some(true),
             ..NewTask::default()
         })
     }

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::{Agent, Pump, Shared};
 use super::translate::Translator;
-use super::{LocalExecutor, Running, conversation, failed, lock};
+use super::{LocalExecutor, Running, conversation, failed, lock, program};
 use crate::contract::{Executor, ExecutorError, Job, LaunchMode, Launched};
 use crate::report::Reports;
 
@@ -29,17 +29,29 @@ pub(super) async fn launch(
     reports: Reports,
 ) -> Result<Launched, ExecutorError> {
     let id = job.session.id;
-    if job.session.runtime.kind != RuntimeType::Local {
-        return Err(unlaunched("runtime.type: this executor has only the runtime local"));
+    let runtime = &job.session.runtime;
+    match runtime.kind {
+        RuntimeType::Local => {}
+        RuntimeType::Disabled if executor.settings.allow_disabled_runtime => {}
+        RuntimeType::Disabled => {
+            return Err(unlaunched(
+                "runtime.type: sessions without a sandbox are not allowed here",
+            ));
+        }
+        RuntimeType::Devcontainer => {
+            return Err(unlaunched("runtime.type: devcontainer is not available yet"));
+        }
     }
     let kind = &job.session.agent.kind;
     let Some(entry) = executor.settings.catalog.find(kind) else {
         return Err(unlaunched(format!("agent.type: unknown agent {kind:?}")));
     };
+    let toolchains = executor.toolchains(Some(entry));
+    program::check(entry, &toolchains, runtime.kind).map_err(unlaunched)?;
     let workspace = executor.workspace(job, EndReason::Launch)?;
     // Of an earlier attempt.
     executor.terminate(id, Duration::ZERO).await?;
-    let sandbox = executor.sandbox(&workspace).await;
+    let sandbox = executor.sandbox(&workspace, runtime, Some(entry)).await;
     let sandbox = sandbox.map_err(|error| unlaunched(error.to_string()))?;
     let running = Arc::new(Running {
         generation: job.generation,

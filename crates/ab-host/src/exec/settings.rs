@@ -13,7 +13,7 @@ use crate::process::spool;
 pub use crate::sandbox::bwrap::SANDBOX_ROOT;
 
 /// Where programs of the system are looked for, and what commands get as their path.
-pub(crate) const SYSTEM_PATH: &[&str] =
+pub const SYSTEM_PATH: &[&str] =
     &["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// Where what commands are lent for a while is put.
 pub(crate) const TEMPORARY: &str = "/tmp";

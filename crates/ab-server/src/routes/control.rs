@@ -7,7 +7,7 @@ mod problems;
 mod sessions;
 mod tasks;
 
-pub use catalog::TaskCatalog;
+pub use catalog::{TaskCatalog, TaskDefaults};
 
 use std::fmt;
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ impl ControlSurface {
     /// What a task of this caller may ask for.
     pub(crate) fn offers(&self, locality: Locality) -> Offers {
         let executor = self.control.executor().listing();
-        let TaskCatalog { agents, aliases, runtimes, resource_limits } = &self.catalog;
+        let TaskCatalog { agents, aliases, runtimes, resource_limits, defaults } = &self.catalog;
         let kinds = runtimes.iter().map(|runtime| runtime.kind);
         Offers {
             agents: agents
@@ -54,6 +54,9 @@ impl ControlSurface {
             runtimes: kinds.filter(|kind| *kind != RuntimeType::Local).collect(),
             resource_limits: *resource_limits,
             local_repositories: locality == Locality::ThisMachine,
+            network: defaults.network,
+            refuses_shared_network: defaults.refuses_shared_network,
+            keep_open: defaults.keep_open,
         }
     }
 

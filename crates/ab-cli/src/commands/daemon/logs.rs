@@ -1,12 +1,13 @@
 //! Log lines on standard error, for people or for programs.
 
+use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, fmt, registry};
+use tracing_subscriber::{Layer, registry};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -14,9 +15,30 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+impl LogFormat {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+    }
+}
+
 /// From which level on.
 #[derive(Clone, Debug)]
 pub(crate) struct Level(LevelFilter);
+
+impl Level {
+    pub(crate) fn warn() -> Level {
+        Level(LevelFilter::WARN)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 impl FromStr for Level {
     type Err = String;
@@ -32,7 +54,7 @@ pub(crate) fn start(format: LogFormat, level: &Level) {
     // What libraries have to say matters when it is bad.
     let ours = ["ab_server", "ab_cli", "ab_remote"].map(|target| (target, level.0));
     let filter = Targets::new().with_default(LevelFilter::WARN).with_targets(ours);
-    let lines = fmt::layer()
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_target(false)
         // It would tell of a line that cannot be written on the stream that takes none, and panic.

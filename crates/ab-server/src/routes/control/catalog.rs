@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_api::{AgentListing, ExecutorListing, RuntimeListing, RuntimeType};
+use ab_api::{AgentListing, ExecutorListing, NetworkType, RuntimeListing, RuntimeType};
 use axum::Json;
 use axum::extract::State;
 
@@ -20,6 +20,16 @@ pub struct TaskCatalog {
     pub runtimes: Vec<RuntimeListing>,
     /// Whether the executor enforces limits of processors and memory.
     pub resource_limits: bool,
+    pub defaults: TaskDefaults,
+}
+
+/// What holds for tasks that do not say otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskDefaults {
+    pub network: NetworkType,
+    /// Whether tasks that share the network are refused.
+    pub refuses_shared_network: bool,
+    pub keep_open: bool,
 }
 
 impl Default for TaskCatalog {
@@ -36,6 +46,7 @@ impl Default for TaskCatalog {
             aliases: BTreeMap::new(),
             runtimes: vec![local],
             resource_limits: false,
+            defaults: TaskDefaults::default(),
         }
     }
 }

@@ -1,0 +1,300 @@
+//! The configuration of `serve`: flags, then the environment, then a file, then defaults.
+//!
+//! A key of the file is a flag of the same name, and a variable: `log-level` is `--log-level` and
+//! `AGENT_BACKEND_LOG_LEVEL`. Every value knows where it came from.
+
+mod agents;
+mod file;
+mod setting;
+mod show;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_acp::catalog::Catalog;
+use ab_core::effective::{Isolation, Network};
+use ab_host::Toolchain;
+use clap::{Args, ValueEnum};
+
+use self::file::ConfigFile;
+pub(crate) use self::setting::{Origin, Setting};
+use self::setting::{Sources, Words};
+use crate::commands::daemon::{self, access, logs};
+use crate::commands::exec::amount;
+use crate::data_dir;
+use crate::failure::Failure;
+use crate::toolchains;
+
+/// Names the configuration file where no flag does.
+pub(crate) const CONFIG_VARIABLE: &str = "AGENT_BACKEND_CONFIG";
+const MOST_RUNNING: usize = 1024;
+
+/// What may be typed after `serve`.
+#[derive(Args, Debug, Default)]
+pub(crate) struct ServeFlags {
+    /// The configuration file, in TOML [default: agent-backend/config.toml in the XDG configuration
+    /// directory, if it exists] [env: AGENT_BACKEND_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Where everything is kept [default: agent-backend in the XDG state directory]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// The address to listen on [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<IpAddr>,
+
+    /// The port, 1024 to 65535; 0 takes any that is free [default: 3002]
+    #[arg(long, value_name = "PORT", value_parser = daemon::port)]
+    port: Option<u16>,
+
+    /// The certificate, in PEM: then connections are encrypted
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// A file that holds the token, on its first line; - is standard input. Without it, a token is
+    /// made in the data directory [env: AGENT_BACKEND_AUTH_TOKEN holds one]
+    #[arg(long, value_name = "FILE")]
+    auth_token_file: Option<PathBuf>,
+
+    /// A name under which the port is reached, beside localhost and addresses
+    #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = access::name)]
+    allowed_hosts: Vec<String>,
+
+    /// How log lines are written [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log_format: Option<logs::LogFormat>,
+
+    /// What is logged: error, warn, info, debug or trace [default: warn]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<logs::Level>,
+}
+
+/// Everything that `serve` can be told, with its origin.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The file that was read.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) data_dir: Setting<PathBuf>,
+    pub(crate) host: Setting<IpAddr>,
+    pub(crate) port: Setting<u16>,
+    pub(crate) tls_cert: Setting<Option<PathBuf>>,
+    pub(crate) tls_key: Setting<Option<PathBuf>>,
+    pub(crate) auth_token_file: Setting<Option<PathBuf>>,
+    pub(crate) allowed_hosts: Setting<Vec<String>>,
+    pub(crate) log_format: Setting<logs::LogFormat>,
+    pub(crate) log_level: Setting<logs::Level>,
+    pub(crate) sessions: SessionConfig,
+    /// The built-in agents and those of the file.
+    pub(crate) catalog: Catalog,
+}
+
+/// What holds for every session.
+#[derive(Debug)]
+pub(crate) struct SessionConfig {
+    pub(crate) isolation: Setting<Isolation>,
+    pub(crate) isolation_floor: Setting<Isolation>,
+    pub(crate) network: Setting<Network>,
+    pub(crate) toolchains: Setting<ToolchainChoice>,
+    pub(crate) keep: Setting<bool>,
+    pub(crate) idle_timeout: Setting<Duration>,
+    pub(crate) approval_timeout: Setting<Duration>,
+    pub(crate) stop_grace: Setting<Duration>,
+    pub(crate) max_running: Setting<usize>,
+    pub(crate) allow_disabled_runtime: Setting<bool>,
+}
+
+/// The words of `sessions.toolchains`, and what they mean on this machine.
+#[derive(Debug, Default)]
+pub(crate) struct ToolchainChoice {
+    words: Vec<String>,
+    pub(crate) toolchains: Vec<Toolchain>,
+}
+
+impl Config {
+    /// Reads the environment and the file, and checks every value.
+    ///
+    /// # Errors
+    ///
+    /// Usage. The message names the key or variable, and for a file its path and line.
+    pub(crate) fn load(flags: &ServeFlags) -> Result<Config, Failure> {
+        let file = ConfigFile::find(flags.config.as_deref())?;
+        let file = file.map(|path| ConfigFile::read(&path)).transpose()?;
+        let sources = Sources { file: file.as_ref() };
+        let data_dir = resolve_data_dir(&sources, flags.data_dir.as_deref())?;
+        let path = |name, flag: &Option<PathBuf>| {
+            sources.pick(name, flag.clone().map(Some), || None, |words| words.path().map(Some))
+        };
+        let hosts = Some(flags.allowed_hosts.clone()).filter(|hosts| !hosts.is_empty());
+        let config = Config {
+            host: sources.pick(
+                "host",
+                flags.host,
+                || Ipv4Addr::LOCALHOST.into(),
+                |words| words.parsed(),
+            )?,
+            port: sources.pick("port", flags.port, || 3002, |words| daemon::port(words.one()?))?,
+            tls_cert: path("tls-cert", &flags.tls_cert)?,
+            tls_key: path("tls-key", &flags.tls_key)?,
+            auth_token_file: path("auth-token-file", &flags.auth_token_file)?,
+            allowed_hosts: sources.pick("allowed-hosts", hosts, Vec::new, |words| {
+                words.list().map(access::name).collect()
+            })?,
+            log_format: sources.pick(
+                "log-format",
+                flags.log_format,
+                || logs::LogFormat::Text,
+                |words| logs::LogFormat::from_str(words.one()?, false),
+            )?,
+            log_level: sources.pick(
+                "log-level",
+                flags.log_level.clone(),
+                logs::Level::warn,
+                |words| words.parsed(),
+            )?,
+            sessions: SessionConfig::load(&sources)?,
+            catalog: agents::catalog(file.as_ref(), &data_dir.value)?,
+            data_dir,
+            file: file.map(|file| file.path),
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks values that depend on each other.
+    fn check(&self) -> Result<(), Failure> {
+        let (given, missing) = match (&self.tls_cert.value, &self.tls_key.value) {
+            (Some(_), None) => (&self.tls_cert.origin, "tls-key"),
+            (None, Some(_)) => (&self.tls_key.origin, "tls-cert"),
+            (Some(_), Some(_)) | (None, None) => return Ok(()),
+        };
+        let other = if missing == "tls-key" { "tls-cert" } else { "tls-key" };
+        Err(Failure::usage(format!("{other} is set ({given}), and {missing} is not"))
+            .with_hint("a certificate and its key belong together: give both, or neither"))
+    }
+}
+
+impl SessionConfig {
+    fn load(sources: &Sources<'_>) -> Result<SessionConfig, Failure> {
+        let time = |name, default: u64| {
+            let default = || Duration::from_secs(default);
+            sources.pick(name, None, default, |words| amount::time(words.one()?))
+        };
+        let defaults = ab_control::Settings::default();
+        Ok(SessionConfig {
+            isolation: sources.pick(
+                "sessions.isolation",
+                None,
+                || Isolation::Auto,
+                |words| isolation(words, &[Isolation::Auto, Isolation::Bwrap, Isolation::Landlock]),
+            )?,
+            isolation_floor: sources.pick(
+                "sessions.isolation-floor",
+                None,
+                || Isolation::Landlock,
+                |words| isolation(words, &[Isolation::Bwrap, Isolation::Landlock]),
+            )?,
+            network: sources.pick(
+                "sessions.network",
+                None,
+                || Network::Shared,
+                |words| match words.one()? {
+                    "shared" => Ok(Network::Shared),
+                    "none" => Ok(Network::None),
+                    _ => Err("must be shared or none".to_owned()),
+                },
+            )?,
+            toolchains: sources.pick(
+                "sessions.toolchains",
+                None,
+                || ToolchainChoice::of(&["auto".to_owned()]).unwrap_or_default(),
+                |words| ToolchainChoice::of(&words.paths_or_words()),
+            )?,
+            keep: sources.pick("sessions.keep", None, || false, |words| words.flag())?,
+            idle_timeout: time("sessions.idle-timeout", defaults.idle_timeout.as_secs())?,
+            approval_timeout: time(
+                "sessions.approval-timeout",
+                defaults.approval_timeout.as_secs(),
+            )?,
+            stop_grace: time("sessions.stop-grace", defaults.stop_grace.as_secs())?,
+            max_running: sources.pick(
+                "sessions.max-running",
+                None,
+                || defaults.max_running,
+                |words| match words.one()?.parse() {
+                    Ok(number @ 1..=MOST_RUNNING) => Ok(number),
+                    Ok(_) | Err(_) => Err(format!("must be a number from 1 to {MOST_RUNNING}")),
+                },
+            )?,
+            allow_disabled_runtime: sources.pick(
+                "sessions.allow-disabled-runtime",
+                None,
+                || false,
+                |words| words.flag(),
+            )?,
+        })
+    }
+
+    /// The settings of the control plane.
+    pub(crate) fn control(&self) -> ab_control::Settings {
+        ab_control::Settings {
+            max_running: self.max_running.value,
+            stop_grace: self.stop_grace.value,
+            idle_timeout: self.idle_timeout.value,
+            approval_timeout: self.approval_timeout.value,
+        }
+    }
+}
+
+impl ToolchainChoice {
+    fn of(words: &[String]) -> Result<ToolchainChoice, String> {
+        let given: Vec<_> = words.iter().map(Into::into).collect();
+        let toolchains = toolchains::chosen(&given)?;
+        Ok(ToolchainChoice { words: words.to_vec(), toolchains })
+    }
+}
+
+/// An isolation that sessions may have. Below Landlock an agent could read the server's token.
+fn isolation(words: &Words<'_>, known: &[Isolation]) -> Result<Isolation, String> {
+    let text = words.one()?;
+    known.iter().copied().find(|isolation| isolation.as_str() == text).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|isolation| isolation.as_str()).collect();
+        format!(
+            "must be {}: with less than landlock an agent can read the server's token",
+            names.join(" or ")
+        )
+    })
+}
+
+/// The data directory of the server on this machine, for its clients and for itself.
+///
+/// # Errors
+///
+/// Usage, if the configuration file cannot be read or no directory can be found.
+pub(crate) fn data_dir(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return data_dir::absolute(named);
+    }
+    let file = ConfigFile::find(None)?.map(|path| ConfigFile::read(&path)).transpose()?;
+    Ok(resolve_data_dir(&Sources { file: file.as_ref() }, None)?.value)
+}
+
+fn resolve_data_dir(
+    sources: &Sources<'_>,
+    flag: Option<&Path>,
+) -> Result<Setting<PathBuf>, Failure> {
+    let flag = flag.map(data_dir::absolute).transpose()?;
+    let given =
+        sources.pick("data-dir", flag.map(Some), || None, |words| words.path().map(Some))?;
+    let value = match given.value {
+        Some(path) => data_dir::absolute(&path)?,
+        None => data_dir::default()?,
+    };
+    Ok(Setting { value, origin: given.origin })
+}

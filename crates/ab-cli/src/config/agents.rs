@@ -1,0 +1,77 @@
+//! Agents of the configuration file, checked.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use ab_acp::catalog::{AgentEntry, Catalog};
+
+use super::file::ConfigFile;
+use super::setting::resolved;
+use crate::failure::Failure;
+
+/// The built-in agents and those of the file. A later entry replaces an earlier one with its id.
+///
+/// # Errors
+///
+/// Usage, for an entry that makes no sense, with its line.
+pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<Catalog, Failure> {
+    let mut catalog = Catalog::default();
+    let Some(file) = file else { return Ok(catalog) };
+    for (entry, line) in &file.agents {
+        let mut entry = entry.clone();
+        let invalid = |why: String| file.failure(*line, why);
+        for directory in &mut entry.toolchains {
+            let text = directory.to_string_lossy().into_owned();
+            let path = resolved(&text, file.path.parent());
+            *directory = toolchain(&entry.id, path, data_dir).map_err(invalid)?;
+        }
+        check_names(&entry).map_err(invalid)?;
+        catalog.add(entry).map_err(|error| invalid(error.to_string()))?;
+    }
+    Ok(catalog)
+}
+
+/// A directory that the agent may see. It must not show it the server's token or the operator's home.
+fn toolchain(agent: &str, path: PathBuf, data_dir: &Path) -> Result<PathBuf, String> {
+    let refused = |why: &str| format!("agent {agent:?}: the toolchain {} {why}", path.display());
+    let real = path.canonicalize().map_err(|error| refused(&format!("cannot be used: {error}")))?;
+    if !real.is_dir() {
+        return Err(refused("is not a directory"));
+    }
+    let shows = |secret: &Path| {
+        secret.canonicalize().unwrap_or_else(|_| secret.to_owned()).starts_with(&real)
+    };
+    if shows(data_dir) || data_dir.starts_with(&real) {
+        return Err(refused("contains the data directory, where the server's token is"));
+    }
+    if env::var_os("HOME").is_some_and(|home| !home.is_empty() && shows(Path::new(&home))) {
+        return Err(refused(
+            "contains the home directory: name the directory of the programs only",
+        ));
+    }
+    Ok(path)
+}
+
+fn check_names(entry: &AgentEntry) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let names = std::iter::once(&entry.id).chain(&entry.aliases);
+    for name in names {
+        if name.is_empty() || !name.chars().all(fits) {
+            return Err(format!(
+                "invalid name of an agent {name:?}: letters, digits, '-', '_' and '.' only"
+            ));
+        }
+    }
+    let is_variable = |name: &str| {
+        let is_start = |c: char| c.is_ascii_alphabetic() || c == '_';
+        name.starts_with(is_start) && name.chars().all(|c| is_start(c) || c.is_ascii_digit())
+    };
+    let variables = entry.credentials.iter().chain(entry.env.keys());
+    if let Some(name) = { variables }.find(|name| !is_variable(name)) {
+        return Err(format!("agent {:?}: {name:?} is not the name of a variable", entry.id));
+    }
+    if let Some(name) = entry.credentials.iter().find(|name| name.starts_with("AGENT_BACKEND_")) {
+        return Err(format!("agent {:?}: {name} is a variable of the server itself", entry.id));
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! One value of the configuration: where it may come from, and where it did.
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::file::{ConfigFile, FileValue};
+use crate::failure::Failure;
+
+/// A value and its origin.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+/// Where a value came from. An earlier variant has precedence over a later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Flag,
+    /// The variable.
+    Environment(String),
+    /// The file and the line in it.
+    File(PathBuf, usize),
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Flag => f.write_str("flag"),
+            Origin::Environment(name) => write!(f, "env {name}"),
+            Origin::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Origin::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// The sources below the flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sources<'a> {
+    pub(crate) file: Option<&'a ConfigFile>,
+}
+
+impl Sources<'_> {
+    /// The value of the first source that has one: the flag, the variable, the file, the default.
+    ///
+    /// # Errors
+    ///
+    /// Usage, if the value of the variable or the file makes no sense.
+    pub(crate) fn pick<T>(
+        &self,
+        key: &str,
+        flag: Option<T>,
+        default: impl FnOnce() -> T,
+        parse: impl Fn(&Words<'_>) -> Result<T, String>,
+    ) -> Result<Setting<T>, Failure> {
+        if let Some(value) = flag {
+            return Ok(Setting { value, origin: Origin::Flag });
+        }
+        let name = variable(key);
+        if let Some(text) = env::var_os(&name).filter(|text| !text.is_empty()) {
+            let invalid = |why: String| Failure::usage(format!("invalid {name}: {why}"));
+            let Ok(text) = text.into_string() else {
+                return Err(invalid("it is not valid UTF-8".to_owned()));
+            };
+            let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
+            let value = parse(&Words { words: &words, whole: Some(&text), base: None });
+            return Ok(Setting {
+                value: value.map_err(invalid)?,
+                origin: Origin::Environment(name),
+            });
+        }
+        let found = self.file.and_then(|file| Some((file, file.values.get(key)?)));
+        if let Some((file, FileValue { words, line })) = found {
+            let base = file.path.parent();
+            let value = parse(&Words { words, whole: None, base });
+            let value =
+                value.map_err(|why| file.failure(*line, format!("invalid {key}: {why}")))?;
+            return Ok(Setting { value, origin: Origin::File(file.path.clone(), *line) });
+        }
+        Ok(Setting { value: default(), origin: Origin::Default })
+    }
+}
+
+/// The variable of a key: `sessions.idle-timeout` is `AGENT_BACKEND_SESSIONS_IDLE_TIMEOUT`.
+pub(crate) fn variable(key: &str) -> String {
+    format!("AGENT_BACKEND_{}", key.replace(['.', '-'], "_").to_ascii_uppercase())
+}
+
+/// What a source says: one word, or a list.
+#[derive(Debug)]
+pub(crate) struct Words<'a> {
+    words: &'a [String],
+    /// The text of a variable, which may hold a comma that separates nothing.
+    whole: Option<&'a str>,
+    /// The directory that relative paths of a file are taken from.
+    base: Option<&'a Path>,
+}
+
+impl Words<'_> {
+    pub(crate) fn one(&self) -> Result<&str, String> {
+        match (self.whole, self.words) {
+            (Some(whole), _) => Ok(whole),
+            (None, [word]) => Ok(word),
+            (None, _) => Err("must be one value, not a list".to_owned()),
+        }
+    }
+
+    pub(crate) fn list(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(String::as_str).filter(|word| !word.is_empty())
+    }
+
+    pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Result<T, String> {
+        self.one()?.parse().map_err(|error: T::Err| error.to_string())
+    }
+
+    pub(crate) fn flag(&self) -> Result<bool, String> {
+        match self.one()? {
+            "true" | "1" | "yes" => Ok(true),
+            "false" | "0" | "no" => Ok(false),
+            _ => Err("must be true or false".to_owned()),
+        }
+    }
+
+    pub(crate) fn path(&self) -> Result<PathBuf, String> {
+        match self.one()? {
+            "" => Err("must not be empty".to_owned()),
+            text => Ok(self.resolved(text)),
+        }
+    }
+
+    /// Paths where a word is one, and the words `auto` and `none` as they are.
+    pub(crate) fn paths_or_words(&self) -> Vec<String> {
+        let resolved = |word: &str| match word {
+            "auto" | "none" => word.to_owned(),
+            path => self.resolved(path).to_string_lossy().into_owned(),
+        };
+        self.list().map(resolved).collect()
+    }
+
+    fn resolved(&self, text: &str) -> PathBuf {
+        resolved(text, self.base)
+    }
+}
+
+/// A path with `~/` as the home directory, relative to the directory of the file that names it.
+pub(crate) fn resolved(text: &str, base: Option<&Path>) -> PathBuf {
+    let home = env::var_os("HOME").filter(|home| !home.is_empty());
+    match (text.strip_prefix("~/"), home, base) {
+        (Some(below), Some(home), _) => PathBuf::from(home).join(below),
+        // What `-` means is standard input.
+        (_, _, Some(base)) if text != "-" => base.join(text),
+        (_, _, _) => PathBuf::from(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_have_the_name_of_their_key() {
+        assert_eq!(variable("port"), "AGENT_BACKEND_PORT");
+        assert_eq!(variable("sessions.idle-timeout"), "AGENT_BACKEND_SESSIONS_IDLE_TIMEOUT");
+    }
+
+    #[test]
+    fn paths_of_a_file_are_relative_to_it() {
+        let base = Some(Path::new("/etc/ab"));
+        assert_eq!(resolved("token", base), Path::new("/etc/ab/token"));
+        assert_eq!(resolved("/srv/token", base), Path::new("/srv/token"));
+        assert_eq!(resolved("-", base), Path::new("-"));
+        assert_eq!(resolved("token", None), Path::new("token"));
+    }
+}

@@ -1,0 +1,133 @@
+//! The configuration for people and programs: every value with its origin, secrets left out.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ab_acp::catalog::AgentEntry;
+use serde_json::{Map, Value, json};
+
+use super::{Config, Origin, Setting};
+use crate::secrets;
+
+/// Stands for a value that is not shown.
+const REDACTED: &str = "(redacted)";
+
+/// One value.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) key: &'static str,
+    pub(crate) value: Value,
+    pub(crate) origin: Origin,
+}
+
+impl Config {
+    /// Every value, in the order of the file.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let path = |path: &PathBuf| json!(path.display().to_string());
+        let optional =
+            |path: &Option<PathBuf>| json!(path.as_ref().map(|path| path.display().to_string()));
+        let sessions = &self.sessions;
+        let seconds = |time: &Duration| json!(time_text(*time));
+        vec![
+            row("data-dir", &self.data_dir, path),
+            row("host", &self.host, |host| json!(host.to_string())),
+            row("port", &self.port, |port| json!(port)),
+            row("tls-cert", &self.tls_cert, optional),
+            row("tls-key", &self.tls_key, optional),
+            row("auth-token-file", &self.auth_token_file, optional),
+            self.token(),
+            row("allowed-hosts", &self.allowed_hosts, |hosts| json!(hosts)),
+            row("log-format", &self.log_format, |format| json!(format.as_str())),
+            row("log-level", &self.log_level, |level| json!(level.to_string())),
+            row("sessions.isolation", &sessions.isolation, |it| json!(it.as_str())),
+            row("sessions.isolation-floor", &sessions.isolation_floor, |it| json!(it.as_str())),
+            row("sessions.network", &sessions.network, |network| json!(network.as_str())),
+            row("sessions.toolchains", &sessions.toolchains, |choice| json!(choice.words)),
+            row("sessions.keep", &sessions.keep, |keep| json!(keep)),
+            row("sessions.idle-timeout", &sessions.idle_timeout, seconds),
+            row("sessions.approval-timeout", &sessions.approval_timeout, seconds),
+            row("sessions.stop-grace", &sessions.stop_grace, seconds),
+            row("sessions.max-running", &sessions.max_running, |most| json!(most)),
+            row("sessions.allow-disabled-runtime", &sessions.allow_disabled_runtime, |allowed| {
+                json!(allowed)
+            }),
+        ]
+    }
+
+    /// Where the token comes from. It is never shown.
+    fn token(&self) -> Row {
+        let by_flag = self.auth_token_file.origin == Origin::Flag;
+        let (value, origin) = match &self.auth_token_file.value {
+            Some(_) if by_flag => (REDACTED.to_owned(), Origin::Flag),
+            _ if secrets::token().is_some() => {
+                let name = secrets::TOKEN_VARIABLE.to_owned();
+                (REDACTED.to_owned(), Origin::Environment(name))
+            }
+            Some(_) => (REDACTED.to_owned(), self.auth_token_file.origin.clone()),
+            None => {
+                (format!("in {}", self.data_dir.value.join("token").display()), Origin::Default)
+            }
+        };
+        Row { key: "auth-token", value: json!(value), origin }
+    }
+
+    pub(crate) fn as_json(&self) -> Value {
+        let values: Map<String, Value> = self
+            .rows()
+            .into_iter()
+            .map(|row| {
+                let origin = origin(&row.origin);
+                (row.key.to_owned(), json!({ "value": row.value, "origin": origin }))
+            })
+            .collect();
+        let agents: Vec<Value> = self.catalog.entries().iter().map(agent).collect();
+        json!({
+            "file": self.file.as_ref().map(|path| path.display().to_string()),
+            "values": values,
+            "agents": agents,
+        })
+    }
+}
+
+fn row<T>(key: &'static str, setting: &Setting<T>, value: impl Fn(&T) -> Value) -> Row {
+    Row { key, value: value(&setting.value), origin: setting.origin.clone() }
+}
+
+/// A time in the largest unit that divides it, as the file has it.
+fn time_text(time: Duration) -> String {
+    match (time.subsec_millis(), time.as_secs()) {
+        (0, seconds) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        (0, seconds) if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        (0, seconds) => format!("{seconds}s"),
+        (_, _) => format!("{}ms", time.as_millis()),
+    }
+}
+
+fn origin(origin: &Origin) -> Value {
+    match origin {
+        Origin::Flag => json!({ "kind": "flag" }),
+        Origin::Environment(name) => json!({ "kind": "env", "variable": name }),
+        Origin::File(path, line) => {
+            json!({ "kind": "file", "path": path.display().to_string(), "line": line })
+        }
+        Origin::Default => json!({ "kind": "default" }),
+    }
+}
+
+/// An agent. Values of variables may be secrets.
+fn agent(entry: &AgentEntry) -> Value {
+    let env: Map<String, Value> =
+        entry.env.keys().map(|name| (name.clone(), json!(REDACTED))).collect();
+    let toolchains: Vec<String> =
+        entry.toolchains.iter().map(|path| path.display().to_string()).collect();
+    json!({
+        "id": entry.id,
+        "aliases": entry.aliases,
+        "title": entry.title(),
+        "argv": entry.argv,
+        "env": env,
+        "credentials": entry.credentials,
+        "authMethod": entry.auth_method,
+        "toolchains": toolchains,
+    })
+}

@@ -1,0 +1,115 @@
+//! Whether an agent's program can be started in its sandbox, found out before the attempt: the error of the attempt
+//! would name neither the agent nor what is missing.
+
+use std::path::{Path, PathBuf};
+
+use ab_acp::catalog::{AgentEntry, SELF};
+use ab_api::RuntimeType;
+use ab_host::{READABLE_SYSTEM, SYSTEM_PATH, Toolchain};
+
+/// A directory of an agent's entry. Its `bin` is on the path if there is one, else the directory itself.
+pub(super) fn toolchain(directory: &Path) -> Toolchain {
+    let mut toolchain = Toolchain::in_directory(directory);
+    if toolchain.bin.is_empty() {
+        toolchain.bin.push(directory.to_owned());
+    }
+    toolchain
+}
+
+/// Looks for the program where the sandbox will.
+///
+/// # Errors
+///
+/// What is missing and what to do about it, for the session's user.
+pub(super) fn check(
+    entry: &AgentEntry,
+    toolchains: &[Toolchain],
+    runtime: RuntimeType,
+) -> Result<(), String> {
+    let Some(program) = entry.argv.first().filter(|program| *program != SELF) else {
+        return Ok(());
+    };
+    let agent = &entry.id;
+    let found = if program.contains('/') {
+        // A relative path is taken from the workspace, which is the agent's matter.
+        if !program.starts_with('/') {
+            return Ok(());
+        }
+        Some(PathBuf::from(program)).filter(|path| path.is_file())
+    } else {
+        let bins =
+            toolchains.iter().flat_map(|toolchain| toolchain.bin.iter().map(PathBuf::as_path));
+        let places = bins.chain(SYSTEM_PATH.iter().map(Path::new));
+        places.map(|place| place.join(program)).find(|path| path.is_file())
+    };
+    let Some(found) = found else {
+        return Err(format!(
+            "agent {agent:?}: the program {program:?} was not found; install it, or name its directory in \
+             \"toolchains\" of the agent's entry in the configuration file"
+        ));
+    };
+    if runtime == RuntimeType::Disabled {
+        return Ok(());
+    }
+    // The sandbox shows the place of the name and, for a link, must show what it leads to.
+    let real = found.canonicalize().unwrap_or_else(|_| found.clone());
+    match [&found, &real].into_iter().find(|path| !is_visible(path, toolchains)) {
+        None => Ok(()),
+        Some(hidden) => Err(format!(
+            "agent {agent:?}: the program {program:?} is at {}, which the sandbox does not show; name its \
+             directory in \"toolchains\" of the agent's entry in the configuration file",
+            hidden.display()
+        )),
+    }
+}
+
+fn is_visible(path: &Path, toolchains: &[Toolchain]) -> bool {
+    let real = |directory: &PathBuf| directory.canonicalize().unwrap_or_else(|_| directory.clone());
+    let shown = toolchains.iter().flat_map(|toolchain| &toolchain.readable);
+    READABLE_SYSTEM.iter().any(|directory| path.starts_with(directory)) || { shown }
+        .any(|shown| path.starts_with(shown) || path.starts_with(real(shown)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn entry(program: &str) -> AgentEntry {
+        let catalog = ab_acp::catalog::Catalog::default();
+        let argv = vec![program.to_owned()];
+        AgentEntry { id: "goose".to_owned(), argv, ..catalog.entries()[0].clone() }
+    }
+
+    #[test]
+    fn program_is_found_where_the_sandbox_looks() {
+        let keep = tempfile::tempdir().unwrap();
+        let place = keep.path().join("goose");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("run-goose"), "").unwrap();
+        let elsewhere = keep.path().join("elsewhere");
+        fs::write(&elsewhere, "").unwrap();
+        symlink(&elsewhere, place.join("linked")).unwrap();
+        let toolchains = [toolchain(&place)];
+        let why = |program: &str, toolchains: &[Toolchain]| {
+            check(&entry(program), toolchains, RuntimeType::Local).err().unwrap_or_default()
+        };
+        assert_eq!(why("run-goose", &toolchains), "");
+        assert_eq!(why("sh", &[]), "");
+        assert_eq!(why(SELF, &[]), "");
+        let missing = why("run-goose", &[]);
+        assert!(
+            missing.contains("agent \"goose\"") && missing.contains("\"run-goose\" was not found"),
+            "{missing}"
+        );
+        let linked = why("linked", &toolchains);
+        assert!(linked.contains("does not show"), "{linked}");
+        let absolute = why(elsewhere.to_str().unwrap(), &toolchains);
+        assert!(absolute.contains("does not show"), "{absolute}");
+        let gone = why("/no/such/goose", &toolchains);
+        assert!(gone.contains("was not found"), "{gone}");
+        assert!(check(&entry("linked"), &toolchains, RuntimeType::Disabled).is_ok());
+    }
+}
