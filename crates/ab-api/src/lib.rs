@@ -31,8 +31,9 @@ pub use session::{
     SessionInfo, SessionLinks, SessionStatus, SessionTask, SessionVcs, SessionWorkspace,
 };
 pub use task::{
-    AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, NewRepo, NewTask, Provider, RepoMode,
-    RepoSource, Resources, RuntimeChoice, RuntimeType, Task, TaskCreated, Webhook, WorkspaceChoice,
+    AgentChoice, Continuation, DeliveryChoice, DeliveryMode, LoginLink, NetworkType, NewRepo,
+    NewTask, Provider, RepoMode, RepoSource, Resources, RuntimeChoice, RuntimeType, Task,
+    TaskCreated, Webhook, WorkspaceChoice,
 };
 pub use time::{Time, TimeError};
 pub use violation::{Violation, ViolationKind, Violations};

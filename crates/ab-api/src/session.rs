@@ -213,6 +213,9 @@ pub struct SessionWorkspace {
     pub mount_path: Option<String>,
     /// The executor.
     pub host: Option<String>,
+    /// The session that made the workspace, if this one took it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<SessionId>,
     /// What the task asked for.
     #[serde(flatten)]
     pub choice: WorkspaceChoice,
@@ -297,6 +300,37 @@ impl SessionLinks {
 }
 
 impl Session {
+    /// A queued session on the workspace of this one, which has ended. Without a prompt it repeats the task.
+    pub fn continued(&self, id: SessionId, prompt: Option<String>, now: Time) -> Self {
+        let before = self.clone();
+        let prompt = prompt.unwrap_or(before.prompt);
+        Self {
+            id,
+            status: SessionStatus::Queued,
+            activity: None,
+            end_reason: None,
+            end_detail: None,
+            task: SessionTask { prompt: prompt.clone(), ..before.task },
+            prompt,
+            workspace: SessionWorkspace {
+                choice: before.workspace.choice,
+                made_by: Some(before.workspace.made_by.unwrap_or(self.id)),
+                ..SessionWorkspace::default()
+            },
+            vcs: SessionVcs { base_commit: None, ..before.vcs },
+            open_approvals: 0,
+            changes: None,
+            continues: Some(self.id),
+            created_at: now,
+            updated_at: now,
+            started_at: None,
+            ended_at: None,
+            recent_events: Vec::new(),
+            links: SessionLinks::of(id),
+            ..before
+        }
+    }
+
     /// A queued session for `task`.
     pub fn queued(id: SessionId, task: Task, now: Time) -> Self {
         let AgentChoice { kind, version, .. } = task.agent;

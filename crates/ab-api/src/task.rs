@@ -233,6 +233,62 @@ pub struct Webhook {
     pub url: String,
 }
 
+/// The body of `POST /api/v1/sessions/{id}/continue`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Continuation {
+    /// What the agent shall do now. The prompt of the earlier session by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+}
+
+impl Continuation {
+    /// Parses and checks the body. An empty body asks for nothing in particular.
+    ///
+    /// # Errors
+    ///
+    /// The body is not such an object, or the prompt is empty or too long.
+    pub fn check(body: &[u8]) -> Result<Continuation, Violations> {
+        let mut found = Violations::default();
+        let parsed = match body.trim_ascii() {
+            b"" => Ok(Continuation::default()),
+            body => serde_json::from_slice(body),
+        };
+        let continuation: Continuation = match parsed {
+            Ok(continuation) => continuation,
+            Err(error) => {
+                found.invalid(
+                    "",
+                    format!("the body must be an object with an optional prompt: {error}"),
+                );
+                return Err(found);
+            }
+        };
+        match continuation.prompt.as_deref() {
+            Some(prompt) if prompt.trim().is_empty() => {
+                found.invalid("prompt", "must not be empty")
+            }
+            Some(prompt) if prompt.len() > check::MAX_PROMPT_BYTES => {
+                found.invalid(
+                    "prompt",
+                    format!("must have at most {} bytes", check::MAX_PROMPT_BYTES),
+                );
+            }
+            Some(_) | None => {}
+        }
+        found.into_result(continuation)
+    }
+}
+
+/// A one-time link that logs a browser in: `POST /api/v1/login-links`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LoginLink {
+    /// The only host name under which the link works. It leads to the machine of the browser.
+    pub host: String,
+    /// The path with the ticket.
+    pub path: String,
+}
+
 /// The answer to `POST /api/v1/tasks`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskCreated {

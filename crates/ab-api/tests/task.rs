@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ab_api::{DeliveryMode, NewTask, Offers, Provider, RuntimeType, Task, UNAVAILABLE, Violations};
+use ab_api::{
+    Continuation, DeliveryMode, NetworkType, NewTask, Offers, Provider, RuntimeType, Task,
+    UNAVAILABLE, Violations,
+};
 use serde_json::{Value, json};
 
 fn offers() -> Offers {
@@ -14,6 +17,7 @@ fn offers() -> Offers {
         runtimes: Vec::new(),
         resource_limits: true,
         local_repositories: true,
+        ..Offers::default()
     }
 }
 
@@ -187,6 +191,44 @@ fn repository_addresses() {
     ];
     for url in bad {
         assert_eq!(wrong(&with("repo.url", json!(url))), (vec!["repo.url".to_owned()], 400));
+    }
+}
+
+#[test]
+fn server_decides_what_a_task_leaves_open() {
+    let network = |task: &Task| task.runtime.network;
+    let task = check(&minimal(), &offers()).expect("a task");
+    assert_eq!((network(&task), task.keep_open), (Some(NetworkType::Shared), false));
+    let other = Offers { network: NetworkType::None, keep_open: true, ..offers() };
+    let task = check(&minimal(), &other).expect("a task");
+    assert_eq!((network(&task), task.keep_open), (Some(NetworkType::None), true));
+    let said = with("keepOpen", json!(false));
+    assert!(!check(&said, &other).expect("a task").keep_open);
+}
+
+#[test]
+fn open_server_refuses_the_shared_network() {
+    let open = Offers { refuses_shared_network: true, ..offers() };
+    for task in [minimal(), with("runtime.network", json!("shared"))] {
+        let violations = check(&task, &open).expect_err("shared");
+        assert_eq!(violations.status(), 422);
+        let text = violations.to_string();
+        assert!(text.contains("runtime.network") && text.contains("approve its own"), "{text}");
+    }
+    check(&with("runtime.network", json!("none")), &open).expect("no network");
+    assert_eq!(wrong(&with("runtime.network", json!("lan"))).1, 400);
+}
+
+#[test]
+fn continuation_has_an_optional_prompt() {
+    for body in ["", " ", "{}", r#"{"prompt":null}"#] {
+        assert_eq!(Continuation::check(body.as_bytes()).expect(body).prompt, None);
+    }
+    let prompt = Continuation::check(br#"{"prompt":"go on"}"#).expect("a prompt").prompt;
+    assert_eq!(prompt.as_deref(), Some("go on"));
+    let long = json!({ "prompt": "x".repeat(200_000) }).to_string();
+    for body in ["[]", "{", r#"{"prompt":" "}"#, r#"{"prompt":1}"#, r#"{"promt":"x"}"#, &long] {
+        assert_eq!(Continuation::check(body.as_bytes()).expect_err("refused").status(), 400);
     }
 }
 

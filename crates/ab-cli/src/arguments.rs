@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::commands::{
     agent, completions, config, daemon, doctor, exec, fs, mcp, policy, serve, session, ssh_proxy,
-    task, version, wait,
+    task, version, wait, webui,
 };
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -98,6 +98,7 @@ pub(crate) enum Command {
     Mcp(Box<mcp::Mcp>),
     Daemon(Box<daemon::Daemon>),
     Serve(Box<serve::Serve>),
+    Webui(Box<webui::Webui>),
     Task(Box<task::TaskCommand>),
     Session(Box<session::SessionCommand>),
     Wait(wait::Wait),
@@ -117,6 +118,7 @@ impl Command {
             Command::Policy(policy) => Format::from_flag(policy.json),
             Command::Task(task) => Format::from_flag(task.json),
             Command::Session(session) => Format::from_flag(session.json),
+            Command::Webui(webui) => Format::from_flag(webui.json),
             Command::Wait(wait) => Format::from_flag(wait.json),
             Command::Config(config) => Format::from_flag(config.json),
             Command::Doctor(doctor) => Format::from_flag(doctor.json),
@@ -139,6 +141,7 @@ impl Command {
             | Command::Mcp(_)
             | Command::Daemon(_)
             | Command::Serve(_)
+            | Command::Webui(_)
             | Command::Agent(_)
             | Command::SshProxy(_) => true,
             Command::Fs(fs) => fs.minds_interrupts(),

@@ -16,6 +16,7 @@ pub(crate) mod ssh_proxy;
 pub(crate) mod task;
 pub(crate) mod version;
 pub(crate) mod wait;
+pub(crate) mod webui;
 
 use std::pin::Pin;
 
@@ -35,6 +36,7 @@ pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(),
         Command::Mcp(command) => Box::pin(mcp::run(*command)),
         Command::Daemon(command) => Box::pin(daemon::run(*command)),
         Command::Serve(command) => Box::pin(serve::run(*command)),
+        Command::Webui(command) => Box::pin(webui::run(*command, terminal)),
         Command::Task(command) => Box::pin(task::run(*command, terminal)),
         Command::Session(command) => Box::pin(session::run(*command, terminal)),
         Command::Wait(command) => Box::pin(wait::run(command, terminal)),

@@ -24,7 +24,7 @@ use crate::commands::daemon::{self, access, logs};
 use crate::commands::exec::amount;
 use crate::data_dir;
 use crate::failure::Failure;
-use crate::toolchains;
+use crate::{secrets, toolchains};
 
 /// Names the configuration file where no flag does.
 pub(crate) const CONFIG_VARIABLE: &str = "AGENT_BACKEND_CONFIG";
@@ -46,7 +46,7 @@ pub(crate) struct ServeFlags {
     #[arg(long, value_name = "ADDRESS")]
     host: Option<IpAddr>,
 
-    /// The port, 1024 to 65535; 0 takes any that is free [default: 3002]
+    /// The port, 1024 to 65535; 0 takes any that is free [default: 3001]
     #[arg(long, value_name = "PORT", value_parser = daemon::port)]
     port: Option<u16>,
 
@@ -62,6 +62,15 @@ pub(crate) struct ServeFlags {
     /// made in the data directory [env: AGENT_BACKEND_AUTH_TOKEN holds one]
     #[arg(long, value_name = "FILE")]
     auth_token_file: Option<PathBuf>,
+
+    /// Ask no caller for a token, on this machine only: everybody with an account here may do everything, and
+    /// sessions get no network
+    #[arg(long, conflicts_with = "auth_token_file")]
+    no_auth: bool,
+
+    /// Also serve this directory at /mcp and /ssh, as agent-backend daemon does, with the same token
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
 
     /// A name under which the port is reached, beside localhost and addresses
     #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = access::name)]
@@ -87,6 +96,8 @@ pub(crate) struct Config {
     pub(crate) tls_cert: Setting<Option<PathBuf>>,
     pub(crate) tls_key: Setting<Option<PathBuf>>,
     pub(crate) auth_token_file: Setting<Option<PathBuf>>,
+    pub(crate) no_auth: Setting<bool>,
+    pub(crate) root: Setting<Option<PathBuf>>,
     pub(crate) allowed_hosts: Setting<Vec<String>>,
     pub(crate) log_format: Setting<logs::LogFormat>,
     pub(crate) log_level: Setting<logs::Level>,
@@ -139,10 +150,16 @@ impl Config {
                 || Ipv4Addr::LOCALHOST.into(),
                 |words| words.parsed(),
             )?,
-            port: sources.pick("port", flags.port, || 3002, |words| daemon::port(words.one()?))?,
+            port: sources.pick("port", flags.port, || 3001, |words| daemon::port(words.one()?))?,
             tls_cert: path("tls-cert", &flags.tls_cert)?,
             tls_key: path("tls-key", &flags.tls_key)?,
             auth_token_file: path("auth-token-file", &flags.auth_token_file)?,
+            // Not a key of the file: it shall be seen where the server is started.
+            no_auth: Setting {
+                value: flags.no_auth,
+                origin: if flags.no_auth { Origin::Flag } else { Origin::Default },
+            },
+            root: path("root", &flags.root)?,
             allowed_hosts: sources.pick("allowed-hosts", hosts, Vec::new, |words| {
                 words.list().map(access::name).collect()
             })?,
@@ -169,6 +186,9 @@ impl Config {
 
     /// Checks values that depend on each other.
     fn check(&self) -> Result<(), Failure> {
+        if self.no_auth.value {
+            self.check_no_auth()?;
+        }
         let (given, missing) = match (&self.tls_cert.value, &self.tls_key.value) {
             (Some(_), None) => (&self.tls_cert.origin, "tls-key"),
             (None, Some(_)) => (&self.tls_key.origin, "tls-cert"),
@@ -177,6 +197,33 @@ impl Config {
         let other = if missing == "tls-key" { "tls-cert" } else { "tls-key" };
         Err(Failure::usage(format!("{other} is set ({given}), and {missing} is not"))
             .with_hint("a certificate and its key belong together: give both, or neither"))
+    }
+}
+
+impl Config {
+    /// Without a token, the port must be out of everybody else's reach.
+    fn check_no_auth(&self) -> Result<(), Failure> {
+        let host = self.host.value;
+        if !host.is_loopback() {
+            let message =
+                format!("--no-auth serves this machine only, and {host} can be reached by others");
+            return Err(
+                Failure::usage(message).with_hint("leave --no-auth out, or listen on 127.0.0.1")
+            );
+        }
+        let token = match &self.auth_token_file {
+            Setting { value: Some(_), origin } => Some(origin.to_string()),
+            Setting { value: None, .. } => {
+                secrets::token().map(|_| format!("env {}", secrets::TOKEN_VARIABLE))
+            }
+        };
+        match token {
+            Some(origin) => {
+                Err(Failure::usage(format!("there is a token ({origin}), and --no-auth"))
+                    .with_hint("leave one of them out"))
+            }
+            None => Ok(()),
+        }
     }
 }
 

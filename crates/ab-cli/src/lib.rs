@@ -5,6 +5,7 @@
 
 mod approver;
 mod arguments;
+mod browser;
 mod commands;
 mod config;
 mod count;

@@ -1,7 +1,7 @@
 //! The server that `task`, `session` and `wait` talk to: named by a flag, or the one of this machine.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ab_core::{Code, Error, Kind};
 use agent_backend::remote::TokenInClear;
@@ -18,7 +18,7 @@ const VARIABLE: &str = "AGENT_BACKEND_SERVER";
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerFlags {
-    /// The server, like https://host:3002; without it, the one that runs on this machine
+    /// The server, like https://host:3001; without it, the one that runs on this machine
     /// [env: AGENT_BACKEND_SERVER]
     #[arg(long, value_name = "URL", global = true)]
     server: Option<String>,
@@ -45,7 +45,6 @@ impl ServerFlags {
     ///
     /// [`Kind::Unavailable`] if no server is named and none runs here.
     pub(crate) fn client(&self) -> Result<ServeClient, Failure> {
-        let directory = || config::data_dir(self.data_dir.as_deref());
         let named = self.server.clone().or_else(from_environment);
         let mut token = match &self.token_file {
             Some(path) => Some(token::in_file(path)?),
@@ -54,14 +53,9 @@ impl ServerFlags {
         let url = match named {
             Some(url) => url,
             None => {
-                let directory = directory()?;
+                let directory = config::data_dir(self.data_dir.as_deref())?;
                 let Some(url) = data_dir::running_server(&directory) else {
-                    let message =
-                        format!("no server runs with the data in {}", directory.display());
-                    let error = Error::new(Code::ConnectionClosed, Kind::Unavailable, message);
-                    return Err(Failure::from(error).with_hint(
-                        "start one with agent-backend serve, or name one with --server URL",
-                    ));
+                    return Err(not_running(&directory));
                 };
                 if token.is_none() {
                     token = data_dir::token(&directory)?;
@@ -90,6 +84,13 @@ impl ServerFlags {
         }
         flags
     }
+}
+
+fn not_running(directory: &Path) -> Failure {
+    let message = format!("no server runs with the data in {}", directory.display());
+    let error = Error::new(Code::ConnectionClosed, Kind::Unavailable, message);
+    Failure::from(error)
+        .with_hint("start one with agent-backend serve, or name one with --server URL")
 }
 
 fn from_environment() -> Option<String> {

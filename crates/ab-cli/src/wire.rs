@@ -46,6 +46,7 @@ pub(crate) async fn assemble(store: Store, config: &Config, gate: Gate) -> Resul
     settings.isolation_floor = sessions.isolation_floor.value;
     settings.toolchains = sessions.toolchains.value.toolchains.clone();
     settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
+    settings.refuses_shared_network = config.no_auth.value;
     let executor = LocalExecutor::new(settings).map_err(|error| {
         Failure::from(Error::new(Code::MissingUtilities, Kind::Unavailable, error.to_string()))
     })?;
@@ -65,7 +66,7 @@ fn catalog(config: &Config) -> TaskCatalog {
             Network::Shared => NetworkType::Shared,
             Network::None => NetworkType::None,
         },
-        refuses_shared_network: false,
+        refuses_shared_network: config.no_auth.value,
         keep_open: sessions.keep.value,
     };
     if sessions.allow_disabled_runtime.value {

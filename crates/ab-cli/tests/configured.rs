@@ -1,6 +1,8 @@
 //! `config show`, and servers that are started with a configuration file.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -121,4 +123,113 @@ fn agent_of_the_configuration_does_a_task() {
     assert_eq!(open.code, 0, "{}\n{}", open.text(), open.err);
     assert!(open.text().contains("it can act as you"), "{}", open.text());
     assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn open_server_warns_and_gives_sessions_no_network() {
+    let stage = repository();
+    let elsewhere = client(&stage, &["serve", "--port", "0", "--no-auth", "--host", "0.0.0.0"]);
+    elsewhere.expect_error(2, "--no-auth serves this machine only");
+    let server = Server::start_with(&stage, &["--no-auth"]);
+    assert!(server.notice.starts_with("warning: --no-auth"), "{}", server.notice);
+    assert!(!stage.outside("data").join("token").exists());
+    let shared = client(&stage, &["task", "x"]);
+    assert_eq!(shared.code, 4, "{}", shared.err);
+    assert!(shared.err.contains("runtime.network must be \"none\""), "{}", shared.err);
+    let none = ["task", "x", "--network", "none", "--follow", "--approve", "always"];
+    let done = client(&stage, &none);
+    assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+    let link = client(&stage, &["webui", "--no-open"]);
+    assert!(link.text().ends_with("/ui\n"), "{}", link.text());
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn running_server_gives_links_that_work_once() {
+    let stage = repository();
+    let server = Server::start_with(&stage, &[]);
+    let link = |flags: &[&str]| client(&stage, &[&["webui", "--no-open"], flags].concat());
+    let (first, second) = (link(&[]).text(), link(&["--json"]).value());
+    let second = second["url"].as_str().unwrap().to_owned();
+    assert!(first.contains(".localhost:") && first.contains("/ui/login?ticket="), "{first}");
+    assert_ne!(first.trim(), second);
+    assert_eq!(server.end().0, 0);
+    let none = link(&["--json"]);
+    assert_eq!(none.code, 4, "{}", none.err);
+}
+
+#[test]
+fn access_point_is_another_name_of_serve() {
+    let stage = Stage::new();
+    let help = |words: &[&str]| {
+        let text = stage.out(&[words, &["--help"]].concat());
+        text.lines()
+            .filter(|line| line.trim_start().starts_with("--"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(help(&["agent", "access-point"]), help(&["serve"]));
+}
+
+#[test]
+fn served_root_hides_the_data_directory() {
+    let stage = repository();
+    let data = stage.path("state");
+    let inside = client(
+        &stage,
+        &["serve", "--port", "0", "--root", stage.outside("data").to_str().unwrap()],
+    );
+    inside.expect_error(2, "is in the data directory");
+    let root = stage.root();
+    let flags = ["--data-dir", data.to_str().unwrap(), "--root", root.to_str().unwrap()];
+    let server = Server::start_at(&stage, &flags);
+    let url = server.url();
+    let health = http(&url, "GET", "/health", None, "");
+    assert!(health.contains(r#""mcp":true"#), "{health}");
+    let token = fs::read_to_string(data.join("token")).unwrap();
+    let call = |name: &str, arguments: Value| {
+        let body = serde_json::json!({
+            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": { "name": name, "arguments": arguments },
+        });
+        http(&url, "POST", "/mcp", Some(token.trim()), &body.to_string())
+    };
+    let readme = call("read_text_file", serde_json::json!({ "path": "README.md" }));
+    assert!(readme.contains("A project"), "{readme}");
+    let secret = call("read_text_file", serde_json::json!({ "path": "state/token" }));
+    assert!(!secret.contains(token.trim()), "{secret}");
+    let shown = call("exec", serde_json::json!({ "command": "cat state/token; ls -a" }));
+    assert!(!shown.contains(token.trim()), "{shown}");
+    assert!(http(&url, "POST", "/mcp", None, "{}").starts_with("HTTP/1.1 401"));
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn server_without_a_root_is_healthy_and_has_no_workspace() {
+    let stage = repository();
+    let server = Server::start_with(&stage, &[]);
+    let url = server.url();
+    let health = http(&url, "GET", "/health", None, "");
+    assert!(health.starts_with("HTTP/1.1 200") && health.contains(r#""mcp":false"#), "{health}");
+    let token = fs::read_to_string(stage.outside("data").join("token")).unwrap();
+    let mcp = http(&url, "POST", "/mcp", Some(token.trim()), "{}");
+    assert!(mcp.starts_with("HTTP/1.1 404"), "{mcp}");
+    assert_eq!(server.end().0, 0);
+}
+
+/// The whole answer to one request.
+fn http(url: &str, method: &str, path: &str, token: Option<&str>, body: &str) -> String {
+    let authority = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(authority).unwrap();
+    let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {authority}\r\nconnection: close\r\n{token}\
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

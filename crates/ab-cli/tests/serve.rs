@@ -13,7 +13,7 @@ use crate::stage::{BINARY, Ran, Stage, run};
 pub(crate) struct Server {
     child: Child,
     errors: BufReader<ChildStderr>,
-    notice: String,
+    pub(crate) notice: String,
 }
 
 impl Server {
@@ -21,10 +21,15 @@ impl Server {
         Server::start_with(stage, &[])
     }
 
+    /// With its data beside the workspace.
     pub(crate) fn start_with(stage: &Stage, flags: &[&str]) -> Server {
+        let data = stage.outside("data");
+        Server::start_at(stage, &[&["--data-dir", data.to_str().unwrap()], flags].concat())
+    }
+
+    pub(crate) fn start_at(stage: &Stage, flags: &[&str]) -> Server {
         let mut command = stage.command(BINARY);
-        command.args(["serve", "--port", "0", "--data-dir"]).arg(stage.outside("data"));
-        command.args(flags);
+        command.args(["serve", "--port", "0"]).args(flags);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         // From here on the process is ended whatever happens.
@@ -34,6 +39,12 @@ impl Server {
             assert!(length > 0, "the server ended early: {}", server.notice);
         }
         server
+    }
+
+    /// The address in the notice.
+    pub(crate) fn url(&self) -> String {
+        let (_, rest) = self.notice.split_once("agent-backend serves ").unwrap();
+        rest.lines().next().unwrap().to_owned()
     }
 
     /// Interrupts the server: its exit code, and what it said at its end.

@@ -10,7 +10,7 @@ use ab_api::{
     ApprovalId, Choice, DecidedBy, Decision, EndReason, EventKind, NewTask, Offers, Session,
     SessionId, SessionStatus, ToolStatus,
 };
-use ab_control::{Control, Settings};
+use ab_control::{Control, ControlError, Settings};
 use ab_executor::{Executor, ExecutorSettings, LocalExecutor};
 use ab_store::{DataDir, Scope, Store};
 use tempfile::TempDir;
@@ -269,6 +269,48 @@ async fn crashed_agent_fails_its_session_and_the_work_is_kept() {
     assert!(diff.contains("half.txt"), "{diff}");
     assert_eq!(server.branches(), [""; 0]);
     server.assert_clean(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn continued_session_finds_the_work_of_the_earlier_one() {
+    let steps = r#"[[turn]]
+        steps = [{ write = { path = "first.txt", text = "one\n" } }, { say = "ready\n" },
+                 { hang = "until_cancelled" }]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let before = server.create("scenario").await;
+    server.said(before, "ready").await;
+    let running = server.control.continue_session(before, None).await;
+    assert!(matches!(running, Err(ControlError::NotEnded(_))), "{running:?}");
+    server.control.stop(before).await.unwrap();
+    let ended = server.ended(before).await;
+    assert_eq!(ended.status, SessionStatus::Stopped);
+
+    // The scripted agent of the second session does one turn of its own and ends.
+    let next = server.control.continue_session(before, Some("Go on".to_owned())).await.unwrap();
+    let twice = server.control.continue_session(before, None).await;
+    assert!(matches!(twice, Err(ControlError::WorkspaceGone(_))), "{twice:?}");
+    server.said(next, "ready").await;
+    let session = server.control.store().session(next).await.unwrap();
+    assert_eq!((session.continues, session.prompt.as_str()), (Some(before), "Go on"));
+    assert_eq!(session.workspace.mount_path, ended.workspace.mount_path);
+    let story = server.story(next).await;
+    let says = format!("log Continues session {before} in its workspace.");
+    assert!(story.contains(&says), "{story:?}");
+    // The earlier session no longer owns the workspace.
+    server.control.cancel(before).await.unwrap();
+    let tree = PathBuf::from(session.workspace.mount_path.unwrap());
+    assert_eq!(std::fs::read_to_string(tree.join("first.txt")).unwrap(), "one\n");
+
+    server.control.stop(next).await.unwrap();
+    server.ended(next).await;
+    let third = server.control.continue_session(next, None).await.unwrap();
+    server.said(third, "ready").await;
+    server.control.cancel(third).await.unwrap();
+    let third = server.ended(third).await;
+    assert_eq!(third.workspace.made_by, Some(before));
+    let gone = server.control.continue_session(third.id, None).await;
+    assert!(matches!(gone, Err(ControlError::WorkspaceGone(_))), "{gone:?}");
+    server.assert_clean(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

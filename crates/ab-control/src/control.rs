@@ -61,6 +61,10 @@ pub enum ControlError {
     Ended(SessionStatus),
     /// The command does not fit the session's status.
     Illegal(Illegal),
+    /// The session has not ended, so that nothing can take it over.
+    NotEnded(SessionStatus),
+    /// The session has ended, and its workspace is not there to be taken over.
+    WorkspaceGone(SessionStatus),
     /// The server is about to end.
     ShuttingDown,
     /// The store failed, or refused: a reused key, an approval that was decided before.
@@ -73,6 +77,19 @@ impl fmt::Display for ControlError {
             Self::NotFound => f.write_str("not found"),
             Self::Ended(status) => write!(f, "the session has ended: it is {status}"),
             Self::Illegal(illegal) => illegal.fmt(f),
+            Self::NotEnded(status) => {
+                write!(f, "the session is {status}: only a stopped or failed one can be continued")
+            }
+            Self::WorkspaceGone(SessionStatus::Completed) => f.write_str(
+                "the session completed and its work was delivered: start a new task from its branch",
+            ),
+            Self::WorkspaceGone(SessionStatus::Cancelled) => {
+                f.write_str("the session was cancelled and its workspace removed")
+            }
+            Self::WorkspaceGone(status) => write!(
+                f,
+                "the session is {status}, and its workspace was removed or another session continues it"
+            ),
             Self::ShuttingDown => f.write_str("the server is shutting down"),
             Self::Store(error) => error.fmt(f),
         }
@@ -148,6 +165,7 @@ impl Control {
             record: SessionRecord { session: session.clone(), progress: state.progress() },
             events: vec![Event { kind: status, ts: session.created_at }],
             idempotency,
+            takes_over: None,
         };
         match self.plane.store.create_session(new).await? {
             Created::Now => {
@@ -159,6 +177,57 @@ impl Control {
                 ControlError::Store(StoreError::Corrupt { what: "answer", problem })
             }),
         }
+    }
+
+    /// Makes a session on the workspace of one that was stopped or failed.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::NotFound`]; [`ControlError::NotEnded`] while the session runs; [`ControlError::WorkspaceGone`]
+    /// if its work was delivered or removed, or another session continues it.
+    pub async fn continue_session(
+        &self,
+        id: SessionId,
+        prompt: Option<String>,
+    ) -> Result<SessionId, ControlError> {
+        if self.plane.shutdown.is_cancelled() {
+            return Err(ControlError::ShuttingDown);
+        }
+        let before = self.plane.store.session_record(id).await?.session;
+        match before.status {
+            status if !status.is_terminal() => return Err(ControlError::NotEnded(status)),
+            status if Plane::removes_workspace(status) => {
+                return Err(ControlError::WorkspaceGone(status));
+            }
+            _ => {}
+        }
+        let next = before.continued(SessionId::generate(), prompt, Time::now());
+        let state = State::new(next.keep_open);
+        let log = EventKind::Log {
+            level: LogLevel::Info,
+            message: format!("Continues session {id} in its workspace."),
+            source: LogSource::Session,
+            tool_execution_id: None,
+        };
+        let (activity, reason, message) = (None, None, None);
+        let status = EventKind::Status { status: next.status, activity, reason, message };
+        let ts = next.created_at;
+        let new = NewSession {
+            record: SessionRecord { session: next.clone(), progress: state.progress() },
+            events: [status, log].map(|kind| Event { kind, ts }).into(),
+            idempotency: None,
+            takes_over: Some(id),
+        };
+        match self.plane.store.create_session(new).await {
+            Ok(_) => {}
+            Err(StoreError::NoWorkspace) => {
+                return Err(ControlError::WorkspaceGone(before.status));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let id = next.id;
+        self.spawn(next, state, false);
+        Ok(id)
     }
 
     /// Asks the session to end; its agent gets time to wrap up. Harmless if it has ended.

@@ -63,6 +63,8 @@ pub struct ExecutorSettings {
     pub toolchains: Vec<Toolchain>,
     /// Whether a task may ask for an agent without a sandbox.
     pub allow_disabled_runtime: bool,
+    /// Whether no agent may share the network of this machine, because the server's port asks no caller for a token.
+    pub refuses_shared_network: bool,
 }
 
 impl ExecutorSettings {
@@ -77,6 +79,7 @@ impl ExecutorSettings {
             isolation_floor: Isolation::Landlock,
             toolchains: Vec::new(),
             allow_disabled_runtime: false,
+            refuses_shared_network: false,
         }
     }
 
@@ -145,7 +148,7 @@ impl LocalExecutor {
     /// The workspace that was provisioned for this job.
     fn workspace(&self, job: &Job, reason: EndReason) -> Result<Workspace, ExecutorError> {
         let because = |error: ab_snapshot::SnapshotError| failed(reason, error.to_string());
-        let token = request::token(job.session.id).map_err(because)?;
+        let token = request::token(&job.session).map_err(because)?;
         let found = self.workspaces.find(&token).map_err(because)?;
         found.ok_or_else(|| failed(reason, "the session has no workspace"))
     }
@@ -242,16 +245,24 @@ impl Executor for LocalExecutor {
     }
 
     fn cleanup_token(&self, job: &Job) -> CleanupToken {
-        CleanupToken(request::token_text(job.session.id))
+        CleanupToken(request::token_text(request::maker(&job.session)))
     }
 
     async fn provision(&self, job: &Job) -> Result<Provisioned, ExecutorError> {
         let because =
             |error: ab_snapshot::SnapshotError| failed(EndReason::Provision, error.to_string());
-        let token = request::token(job.session.id).map_err(because)?;
-        let wanted = request::workspace(&job.session).map_err(because)?;
-        let workspace = self.workspaces.prepare(&token, &wanted).await.map_err(because)?;
-        let mut notes: Vec<String> = workspace.notes.iter().filter_map(request::note).collect();
+        let token = request::token(&job.session).map_err(because)?;
+        let is_continued = job.session.workspace.made_by.is_some();
+        let workspace = if is_continued {
+            self.workspace(job, EndReason::Provision)?
+        } else {
+            let wanted = request::workspace(&job.session).map_err(because)?;
+            self.workspaces.prepare(&token, &wanted).await.map_err(because)?
+        };
+        let mut notes = Vec::new();
+        if !is_continued {
+            notes.extend(workspace.notes.iter().filter_map(request::note));
+        }
         let runtime = &job.session.runtime;
         let note = match (runtime.kind, runtime.network.unwrap_or_default()) {
             (RuntimeType::Disabled, _) => DISABLED_NOTE,

@@ -8,12 +8,14 @@ mod events;
 mod feed;
 mod inbox;
 mod layout;
+mod problem;
 mod session;
 mod task_form;
 
 pub(crate) use feed::feed;
 pub(crate) use inbox::inbox;
 pub(crate) use layout::Chrome;
+pub(crate) use problem::problem;
 pub(crate) use session::{SessionView, session};
 pub(crate) use task_form::{TaskForm, task_form};
 

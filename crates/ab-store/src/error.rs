@@ -17,6 +17,8 @@ pub enum StoreError {
     Decided(Box<Approval>),
     /// The idempotency key was used for a different request.
     KeyReused,
+    /// The session has no workspace that another one could take over: it was removed, or another session has it.
+    NoWorkspace,
     /// A text is larger than its bound.
     TooLarge { what: &'static str, bytes: usize, limit: usize },
     /// Another process uses the data directory.
@@ -42,6 +44,9 @@ impl fmt::Display for StoreError {
                 write!(f, "the approval is already {}", approval.status.as_str())
             }
             Self::KeyReused => f.write_str("the idempotency key was used for a different request"),
+            Self::NoWorkspace => f.write_str(
+                "the workspace of the session was removed, or another session continues it",
+            ),
             Self::TooLarge { what, bytes, limit } => {
                 write!(f, "{what} has {bytes} bytes: at most {limit} are stored")
             }

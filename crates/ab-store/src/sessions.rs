@@ -31,6 +31,8 @@ pub struct NewSession {
     pub events: Vec<Event>,
     /// What makes a repeated request harmless.
     pub idempotency: Option<IdempotencyKey>,
+    /// The session whose workspace this one takes over, with everything that has to be removed with it.
+    pub takes_over: Option<SessionId>,
 }
 
 /// A key that a client sends with a request, so that sending it again makes nothing new.
@@ -73,7 +75,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::Exists`] if the id did.
+    /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::Exists`] if the id did;
+    /// [`StoreError::NoWorkspace`] if there is no workspace to take over.
     pub async fn create_session(&self, new: NewSession) -> Result<Created, StoreError> {
         self.write(move |writing| Box::pin(create(writing, new))).await
     }
@@ -263,6 +266,16 @@ async fn create(writing: &mut Writing, new: NewSession) -> Result<Created, Store
         .await?;
     }
     let session = &new.record.session;
+    if let Some(before) = new.takes_over {
+        let taken = sqlx::query("UPDATE cleanups SET session = $1 WHERE session = $2")
+            .bind(session.id.to_string())
+            .bind(before.to_string())
+            .execute(&mut writing.connection)
+            .await?;
+        if taken.rows_affected() == 0 {
+            return Err(StoreError::NoWorkspace);
+        }
+    }
     sqlx::query(
         "INSERT INTO sessions \
          (id, tenant, project, status, live, agent, repo, created, updated, body, progress) \

@@ -49,7 +49,12 @@ pub(crate) fn session(prompt: &str) -> Session {
 pub(crate) fn new_session(session: Session) -> NewSession {
     let progress = Progress { prompts: 1, ..Progress::default() };
     let events = vec![status(session.status)];
-    NewSession { record: SessionRecord { session, progress }, events, idempotency: None }
+    NewSession {
+        record: SessionRecord { session, progress },
+        events,
+        idempotency: None,
+        takes_over: None,
+    }
 }
 
 /// Stores a session and gives its id.

@@ -5,7 +5,7 @@
 //! use agent_backend::{ServeClient, ServeSettings};
 //!
 //! # async fn example() -> agent_backend::Result<()> {
-//! let settings = ServeSettings::new("http://127.0.0.1:3002").token("the server's token");
+//! let settings = ServeSettings::new("http://127.0.0.1:3001").token("the server's token");
 //! let client = ServeClient::new(settings)?;
 //! let task = NewTask {
 //!     prompt: "Fix the failing test".to_owned(),
@@ -46,9 +46,9 @@ use crate::exchange::{self, Answer};
 
 pub use ab_api::{
     Activity, AgentChoice, Approval, ApprovalId, ApprovalStatus, ApprovalSubject, Changes, Choice,
-    Decision, DeliveryChoice, DeliveryMode, DeliveryResult, EndReason, Event, EventKind, LogLevel,
-    LogSource, NewRepo, NewTask, Page, PlanEntry, PlanStatus, Session, SessionId, SessionStatus,
-    TaskCreated, Time, ToolStatus,
+    Continuation, Decision, DeliveryChoice, DeliveryMode, DeliveryResult, EndReason, Event,
+    EventKind, LogLevel, LogSource, LoginLink, NewRepo, NewTask, Page, PlanEntry, PlanStatus,
+    Session, SessionId, SessionStatus, TaskCreated, Time, ToolStatus,
 };
 pub use events::{EventStream, StreamedEvent};
 
@@ -61,7 +61,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// How a server is reached.
 #[derive(Clone, Debug)]
 pub struct ServeSettings {
-    /// The address of the server, such as `http://127.0.0.1:3002`.
+    /// The address of the server, such as `http://127.0.0.1:3001`.
     pub url: String,
     pub token: Option<Secret>,
     /// Whether the token may be sent without TLS to another machine.
@@ -128,10 +128,10 @@ impl ServeClient {
             let message = format!("invalid server URL {url:?}: {why}");
             Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
         };
-        let uri: Uri = url.parse().map_err(|_| refuse("must be like http://127.0.0.1:3002"))?;
+        let uri: Uri = url.parse().map_err(|_| refuse("must be like http://127.0.0.1:3001"))?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
         let Some(authority) = uri.authority().filter(|_| is_web && uri.query().is_none()) else {
-            return Err(refuse("must be like http://127.0.0.1:3002"));
+            return Err(refuse("must be like http://127.0.0.1:3001"));
         };
         let mut socket = WebSocket::at(Address::parse(url)?);
         socket.token.clone_from(&settings.token);
@@ -243,6 +243,28 @@ impl ServeClient {
     /// [`Kind::NotFound`] if there is no such session.
     pub async fn stop(&self, id: SessionId) -> Result<()> {
         self.answer(Method::POST, &session_path(id, "/stop"), Bytes::new()).await.map(drop)
+    }
+
+    /// Starts a session on the workspace of one that was stopped or failed.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] while the session runs; another error if its workspace is gone.
+    pub async fn continue_session(
+        &self,
+        id: SessionId,
+        continuation: &Continuation,
+    ) -> Result<TaskCreated> {
+        self.json(Method::POST, &session_path(id, "/continue"), body(continuation)?).await
+    }
+
+    /// Makes a one-time link that logs a browser in.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection and of the server, as for every call.
+    pub async fn login_link(&self) -> Result<LoginLink> {
+        self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
     }
 
     /// Ends a session at once and removes its workspace.
@@ -450,7 +472,7 @@ mod tests {
     #[test]
     fn a_token_does_not_leave_the_machine_without_tls() {
         let settings = |url: &str| ServeSettings::new(url).token("secret");
-        assert!(ServeClient::new(settings("http://127.0.0.1:3002")).is_ok());
+        assert!(ServeClient::new(settings("http://127.0.0.1:3001")).is_ok());
         assert!(ServeClient::new(settings("https://box.example")).is_ok());
         let error = ServeClient::new(settings("http://box.example")).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);

@@ -12,7 +12,7 @@ use super::{
 use crate::available::Offers;
 use crate::violation::Violations;
 
-const MAX_PROMPT_BYTES: usize = 128 * 1024;
+pub(super) const MAX_PROMPT_BYTES: usize = 128 * 1024;
 const MAX_URL_BYTES: usize = 2048;
 const MAX_REF_BYTES: usize = 200;
 const MAX_NAME_BYTES: usize = 64;

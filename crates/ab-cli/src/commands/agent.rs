@@ -6,6 +6,7 @@ use ab_acp::script::{self, Scenario, ScriptEnd, ScriptSettings};
 use clap::{Args, Subcommand};
 
 use super::input;
+use super::serve::{self, Serve};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -14,7 +15,7 @@ use crate::stdio;
 /// The scenario that a repository brings along.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
 
-/// Run the agents that ship with agent-backend
+/// Run the agents that ship with agent-backend, or a server for them
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Agent {
@@ -25,6 +26,8 @@ pub(crate) struct Agent {
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     Script(Script),
+    /// Take tasks for agents and run them in sandboxes: another name of agent-backend serve
+    AccessPoint(Box<Serve>),
 }
 
 /// Be an agent that follows a scenario, over standard input and output
@@ -43,6 +46,7 @@ struct Script {
 pub(crate) async fn run(agent: Agent) -> Result<(), Failure> {
     match agent.command {
         AgentCommand::Script(script) => scripted(script).await,
+        AgentCommand::AccessPoint(serve) => serve::run(*serve).await,
     }
 }
 

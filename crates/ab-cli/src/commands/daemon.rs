@@ -6,6 +6,7 @@ mod footprint;
 pub(crate) mod logs;
 mod notice;
 pub(super) mod open_files;
+mod served_root;
 pub(super) mod sockets;
 mod ssh;
 
@@ -26,6 +27,7 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use access::Access;
 use logs::LogFormat;
+pub(super) use served_root::ServedRoot;
 use ssh::Ssh;
 
 const EXAMPLES: &str = "\

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use ab_core::effective::Isolation;
+use ab_core::effective::{Isolation, Network};
 use ab_server::{Gate, Port, Tls, Token};
 use clap::Args;
 
-use super::daemon::{logs, open_files, sockets};
+use super::daemon::{ServedRoot, logs, open_files, sockets};
+use crate::browser;
 use crate::config::{Config, Origin, ServeFlags};
 use crate::data_dir::{self, AddressFile};
 use crate::failure::Failure;
@@ -20,12 +21,21 @@ const EXAMPLES: &str = "\
 Examples:
   agent-backend serve
   agent-backend serve --port 0 --data-dir ./state
+  agent-backend serve --root ./project
+  agent-backend serve --config ./config.toml
   agent-backend serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --allowed-host box.example
   agent-backend task 'Describe the build' --follow
 
 Sessions, their events and the token are in the data directory, which one server uses at a time.
 Clients on this machine find the server there. An interrupt ends the server; sessions that are at
 work go on when it starts again.";
+
+/// Said first, so that nobody starts such a server by accident.
+const NO_AUTH_WARNING: &str = "\
+warning: --no-auth: this server asks nobody for a token. Every program and every user of this machine
+         can start agents here, read their work and approve their requests. Sessions get no network,
+         so that no agent can approve its own requests.
+";
 
 /// Take tasks for agents and run them in sandboxes
 ///
@@ -39,7 +49,19 @@ pub(crate) struct Serve {
 }
 
 pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
-    let config = Config::load(&serve.flags)?;
+    run_with(Config::load(&serve.flags)?, AfterStart::Nothing).await
+}
+
+/// What is done once the server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterStart {
+    Nothing,
+    /// Opens the page in the browser of this desktop.
+    OpenBrowser,
+}
+
+/// Serves until a signal.
+pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Failure> {
     let directory = config.data_dir.value.clone();
     let tls = tls(&config)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -49,7 +71,11 @@ pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
     let (host, port) = (config.host.value, config.port.value);
     // The data directory is locked before anything in it is read or made.
     let store = wire::store(&directory).await?;
-    let token = token(&config)?;
+    let token = if config.no_auth.value { None } else { Some(token(&config)?) };
+    let served = match &config.root.value {
+        Some(root) => Some(ServedRoot::open(root, &directory)?),
+        None => None,
+    };
     let listener = sockets::listen(host, port).await.map_err(|error| {
         let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);
@@ -59,26 +85,55 @@ pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
         failure
     })?;
     let gate = Gate {
-        token: Some(Token::new(&token)),
+        token: token.as_deref().map(Token::new),
         hosts: config.allowed_hosts.value.clone(),
         origins: Vec::new(),
     };
-    let Parts { app, control } = wire::assemble(store, &config, gate).await?;
+    let Parts { mut app, control } = wire::assemble(store, &config, gate).await?;
+    if let Some(served) = &served {
+        app = app.with_daemon(served.surface());
+    }
     let opened = Port::new(app.clone()).with_tls(tls).open(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let address = opened.address();
-    let link = app.login_link(scheme, address.port());
-    let link = link.map_err(|error| Failure::input("make the link to the page", error))?;
     let url = format!("{scheme}://{}", reachable(address));
+    let link = if config.no_auth.value {
+        format!("{url}/ui")
+    } else {
+        let link = app.login_link(scheme, address.port());
+        link.map_err(|error| Failure::input("make the link to the page", error))?
+    };
     let address_file = AddressFile::write(&directory, &url)?;
     let isolation = isolation(&directory).await;
-    talk(&notice(&Notice { url: &url, link: &link, directory: &directory, isolation }));
-    signals.first().await;
+    if config.no_auth.value {
+        talk(NO_AUTH_WARNING);
+    }
+    talk(&notice(&Notice {
+        url: &url,
+        link: &link,
+        directory: &directory,
+        root: config.root.value.as_deref(),
+        isolation,
+        network: if config.no_auth.value { Network::None } else { config.sessions.network.value },
+    }));
+    let browser = async {
+        if after == AfterStart::OpenBrowser {
+            browser::open(&link).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        _ = signals.first() => {}
+        () = browser => {}
+    }
     tracing::info!("closing");
     drop(address_file);
     let ended = async {
         opened.close().await;
         control.shutdown().await;
+        if let Some(served) = served {
+            served.close().await;
+        }
     };
     tokio::select! {
         () = ended => Ok(()),
@@ -89,15 +144,34 @@ pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {
 
 /// The token: of the file that a flag names, of the environment, of the configuration, or made in the data directory.
 fn token(config: &Config) -> Result<String, Failure> {
+    match given_token(config)? {
+        Some(token) => Ok(token),
+        None => data_dir::made_token(&config.data_dir.value),
+    }
+}
+
+/// The token of the server that runs with this configuration; none where it asks for none.
+///
+/// # Errors
+///
+/// A file of the configuration holds no token.
+pub(crate) fn token_of_running(config: &Config) -> Result<Option<String>, Failure> {
+    match given_token(config)? {
+        Some(token) => Ok(Some(token)),
+        None => data_dir::token(&config.data_dir.value),
+    }
+}
+
+fn given_token(config: &Config) -> Result<Option<String>, Failure> {
     let file = &config.auth_token_file;
     let given = match (&file.value, &file.origin) {
         (Some(path), Origin::Flag) => Some(token::in_file(path)?),
         _ => token::in_environment()?,
     };
     match (given, &file.value) {
-        (Some(token), _) => Ok(token),
-        (None, Some(path)) => token::in_file(path),
-        (None, None) => data_dir::made_token(&config.data_dir.value),
+        (Some(token), _) => Ok(Some(token)),
+        (None, Some(path)) => token::in_file(path).map(Some),
+        (None, None) => Ok(None),
     }
 }
 
@@ -132,20 +206,30 @@ struct Notice<'a> {
     url: &'a str,
     link: &'a str,
     directory: &'a Path,
+    /// The directory at `/mcp` and `/ssh`.
+    root: Option<&'a Path>,
     isolation: Option<Isolation>,
+    network: Network,
 }
 
 fn notice(notice: &Notice<'_>) -> String {
-    let Notice { url, link, directory, isolation } = notice;
+    let Notice { url, link, directory, root, isolation, network } = notice;
     let directory = directory.display();
+    let network = match network {
+        Network::Shared => "network shared with this machine",
+        Network::None => "no network",
+    };
     let isolation = match isolation {
-        Some(isolation) => format!("{}, network shared with this machine", isolation.as_str()),
+        Some(isolation) => format!("{}, {network}", isolation.as_str()),
         None => "unknown; see agent-backend doctor".to_owned(),
     };
+    let root = root.map(|root| format!("  workspace  {} at /mcp and /ssh\n", root.display()));
+    let root = root.unwrap_or_default();
     format!(
         "agent-backend serves {url}\n\
          \x20 browser    {link}\n\
          \x20 data       {directory}\n\
+         {root}\
          \x20 isolation  {isolation}\n\
          \x20 try        agent-backend task \"Describe this repository\" --follow\n"
     )
@@ -158,15 +242,18 @@ mod tests {
     #[test]
     fn the_notice_says_where_and_how() {
         let text = notice(&Notice {
-            url: "http://127.0.0.1:3002",
-            link: "http://x.localhost:3002/ui/login?code=c",
+            url: "http://127.0.0.1:3001",
+            link: "http://x.localhost:3001/ui/login?code=c",
             directory: Path::new("/srv/state"),
+            root: Some(Path::new("/srv/project")),
+            network: Network::Shared,
             isolation: Some(Isolation::Bwrap),
         });
         let expect = "\
-agent-backend serves http://127.0.0.1:3002
-  browser    http://x.localhost:3002/ui/login?code=c
+agent-backend serves http://127.0.0.1:3001
+  browser    http://x.localhost:3001/ui/login?code=c
   data       /srv/state
+  workspace  /srv/project at /mcp and /ssh
   isolation  bwrap, network shared with this machine
   try        agent-backend task \"Describe this repository\" --follow
 ";

@@ -1,11 +1,12 @@
 //! `session`: what the server's sessions are doing, and their end.
 
-use ab_api::{Session, SessionId, SessionStatus, Time};
+use ab_api::{Continuation, Session, SessionId, SessionStatus, Time};
 use agent_backend::ServeClient;
 use agent_backend::serve_client::SessionQuery;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::task;
 use crate::failure::Failure;
 use crate::follow::{self, Approve, FollowOptions, lines};
 use crate::server::ServerFlags;
@@ -42,6 +43,8 @@ enum SessionAct {
     Logs(SessionLogs),
     /// Print the changes of a session as a unified diff
     Diff(DiffSession),
+    /// Start a new session on the workspace of one that was stopped or failed
+    Continue(ContinueSession),
     /// Ask the agent to wrap up, and deliver nothing
     Stop(OneSession),
     /// End a session at once and remove its workspace
@@ -93,6 +96,25 @@ struct SessionEvents {
 }
 
 #[derive(Args, Debug)]
+struct ContinueSession {
+    /// The session that ended
+    #[arg(value_name = "SESSION")]
+    id: SessionId,
+
+    /// What the agent shall do now; - reads it from standard input [default: the prompt of the session]
+    #[arg(value_name = "PROMPT")]
+    prompt: Option<String>,
+
+    /// Show what happens until the new session ends
+    #[arg(long, short)]
+    follow: bool,
+
+    /// What is done about the agent's questions while following
+    #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
+    approve: Approve,
+}
+
+#[derive(Args, Debug)]
 struct SessionLogs {
     /// The session
     #[arg(value_name = "SESSION")]
@@ -112,6 +134,7 @@ impl SessionCommand {
         match &self.act {
             SessionAct::Events(events) => events.follow,
             SessionAct::Logs(logs) => logs.follow,
+            SessionAct::Continue(next) => next.follow,
             SessionAct::List(_)
             | SessionAct::Get(_)
             | SessionAct::Diff(_)
@@ -174,6 +197,15 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
                 }
                 Format::Text => terminal.bytes(&diff),
             }
+        }
+        SessionAct::Continue(next) => {
+            let prompt = match &next.prompt {
+                Some(given) => Some(task::prompt(given, terminal).await?),
+                None => None,
+            };
+            let created = client.continue_session(next.id, &Continuation { prompt }).await?;
+            let follow = next.follow.then_some(next.approve);
+            task::show_created(client, created, follow, &server_flags, terminal).await
         }
         SessionAct::Stop(one) => {
             client.stop(one.id).await?;

@@ -1,15 +1,17 @@
 //! `task`: gives the server a task, and shows the session that works on it.
 
-use std::env;
 use std::path::{Path, PathBuf};
+use std::{env, io};
 
 use ab_api::{
     AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, NewRepo, NewTask, RuntimeChoice,
-    RuntimeType,
+    RuntimeType, TaskCreated,
 };
+use agent_backend::ServeClient;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::input;
 use crate::failure::Failure;
 use crate::follow::{self, Approve, FollowOptions};
 use crate::server::ServerFlags;
@@ -18,6 +20,7 @@ use crate::terminal::{Format, Terminal, talk};
 const EXAMPLES: &str = "\
 Examples:
   agent-backend task 'Fix the failing test' --follow
+  agent-backend task --agent goose --follow - < prompt.md
   agent-backend task 'Describe the build' --repo https://example.com/project.git --branch main
   id=$(agent-backend task 'Add a changelog' --json | jq -r .sessionId) && agent-backend wait $id
 
@@ -31,7 +34,7 @@ directory itself stays as it is. An interrupt while following detaches; the sess
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TaskCommand {
-    /// What the agent shall do
+    /// What the agent shall do; - reads it from standard input
     #[arg(value_name = "PROMPT")]
     prompt: String,
 
@@ -108,13 +111,13 @@ impl TaskCommand {
         self.follow
     }
 
-    fn request(&self) -> Result<NewTask, Failure> {
+    fn request(&self, prompt: String) -> Result<NewTask, Failure> {
         let mode = match self.delivery {
             Delivery::Branch => DeliveryMode::Branch,
             Delivery::Patch => DeliveryMode::Patch,
         };
         Ok(NewTask {
-            prompt: self.prompt.clone(),
+            prompt,
             repo: NewRepo {
                 url: Some(repository(self.repo.as_deref())?),
                 branch: self.branch.clone(),
@@ -140,11 +143,45 @@ impl TaskCommand {
 }
 
 pub(crate) async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+    let prompt = prompt(&task.prompt, terminal).await?;
+    let request = task.request(prompt)?;
     let client = task.server.client()?;
-    let created = client.create_task(&task.request()?).await?;
+    let created = client.create_task(&request).await?;
+    let follow = task.follow.then_some(task.approve);
+    show_created(client, created, follow, &task.server.repeated(), terminal).await
+}
+
+/// The text of a prompt; `-` is standard input.
+///
+/// # Errors
+///
+/// Usage, if the text is empty or not UTF-8.
+pub(super) async fn prompt(given: &str, terminal: &mut Terminal) -> Result<String, Failure> {
+    let text = if given == "-" {
+        input::announce(&io::stdin(), terminal);
+        let bytes = input::standard().await?;
+        String::from_utf8(bytes).map_err(|_| Failure::usage("the prompt is not valid UTF-8"))?
+    } else {
+        given.to_owned()
+    };
+    if text.trim().is_empty() {
+        return Err(Failure::usage("the prompt is empty")
+            .with_hint("say what the agent shall do: agent-backend task 'Fix the failing test'"));
+    }
+    Ok(text)
+}
+
+/// Says which session was made, and follows it if a way to answer its questions is given.
+pub(super) async fn show_created(
+    client: ServeClient,
+    created: TaskCreated,
+    follow: Option<Approve>,
+    server_flags: &str,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
     let id = created.id;
-    let come_back = format!("agent-backend session events {id} --follow{}", task.server.repeated());
-    if !task.follow {
+    let come_back = format!("agent-backend session events {id} --follow{server_flags}");
+    let Some(approve) = follow else {
         return match terminal.format() {
             Format::Json => terminal.value(&json!({
                 "sessionId": id,
@@ -158,11 +195,11 @@ pub(crate) async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<()
                 Ok(())
             }
         };
-    }
+    };
     if terminal.format() == Format::Text {
         talk(&format!("session {id}\n"));
     }
-    let options = FollowOptions { approve: task.approve, logs_only: false, come_back };
+    let options = FollowOptions { approve, logs_only: false, come_back };
     let session = follow::follow(client, id, options, terminal).await?;
     follow::end(&session)
 }

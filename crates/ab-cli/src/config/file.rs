@@ -25,6 +25,7 @@ const KEYS: &[&str] = &[
     "tls-cert",
     "tls-key",
     "auth-token-file",
+    "root",
     "allowed-hosts",
     "log-format",
     "log-level",

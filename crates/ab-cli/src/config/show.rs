@@ -36,6 +36,8 @@ impl Config {
             row("tls-key", &self.tls_key, optional),
             row("auth-token-file", &self.auth_token_file, optional),
             self.token(),
+            row("no-auth", &self.no_auth, |no_auth| json!(no_auth)),
+            row("root", &self.root, optional),
             row("allowed-hosts", &self.allowed_hosts, |hosts| json!(hosts)),
             row("log-format", &self.log_format, |format| json!(format.as_str())),
             row("log-level", &self.log_level, |level| json!(level.to_string())),
@@ -56,6 +58,13 @@ impl Config {
 
     /// Where the token comes from. It is never shown.
     fn token(&self) -> Row {
+        if self.no_auth.value {
+            return Row {
+                key: "auth-token",
+                value: Value::Null,
+                origin: self.no_auth.origin.clone(),
+            };
+        }
         let by_flag = self.auth_token_file.origin == Origin::Flag;
         let (value, origin) = match &self.auth_token_file.value {
             Some(_) if by_flag => (REDACTED.to_owned(), Origin::Flag),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_acp::catalog::{AgentEntry, SELF};
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, ClientSettings, SessionSetup};
-use ab_api::{EndReason, RuntimeType};
+use ab_api::{EndReason, NetworkType, RuntimeType};
 use ab_core::process::Stdin;
 use ab_local::Launch;
 use ab_snapshot::Workspace;
@@ -41,6 +41,13 @@ pub(super) async fn launch(
         RuntimeType::Devcontainer => {
             return Err(unlaunched("runtime.type: devcontainer is not available yet"));
         }
+    }
+    // A session of an earlier start of the server may have been accepted under other settings.
+    let is_shared = runtime.network.unwrap_or_default() == NetworkType::Shared;
+    if is_shared && executor.settings.refuses_shared_network {
+        return Err(unlaunched(
+            "runtime.network: this server asks no caller for a token, so no agent may share its network",
+        ));
     }
     let kind = &job.session.agent.kind;
     let Some(entry) = executor.settings.catalog.find(kind) else {

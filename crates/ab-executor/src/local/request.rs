@@ -21,8 +21,14 @@ pub(super) fn token_text(session: SessionId) -> String {
     format!("{}-{hex}", Provider::Git)
 }
 
-pub(super) fn token(session: SessionId) -> Result<CleanupToken> {
-    CleanupToken::parse(&token_text(session))
+/// The token of the session's workspace, which an earlier session may have made.
+pub(super) fn token(session: &Session) -> Result<CleanupToken> {
+    CleanupToken::parse(&token_text(maker(session)))
+}
+
+/// The session that makes, or made, the workspace.
+pub(super) fn maker(session: &Session) -> SessionId {
+    session.workspace.made_by.unwrap_or(session.id)
 }
 
 /// Where the session's repository is.
@@ -105,7 +111,8 @@ mod tests {
     #[test]
     fn tokens_are_those_of_the_session() {
         let (one, other) = (SessionId::generate(), SessionId::generate());
-        assert_eq!(token(one).expect("a token"), token(one).expect("a token"));
+        assert_eq!(token_text(one), token_text(one));
+        CleanupToken::parse(&token_text(one)).expect("a token");
         assert_ne!(token_text(one), token_text(other));
     }
 }

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::{Parts, Problem, ProblemKind};
 use crate::log::RequestId;
+use crate::page;
 
 /// Bytes of the text of a foreign error that become the detail of a problem.
 const LONGEST_FOREIGN_TEXT: usize = 4 * 1024;
@@ -161,6 +162,7 @@ pub(crate) struct EnvelopeMeta {
 /// Writes the bodies of problems, and names the character set of the control plane's JSON.
 pub(crate) async fn rendered(request: Request, next: Next) -> Response {
     let rendering = Rendering::of(request.uri().path());
+    let is_page = is_page(request.uri().path(), request.headers());
     let request_id = RequestId::of(request.extensions());
     let mut response = next.run(request).await;
     let problem = match response.extensions_mut().remove::<Problem>() {
@@ -168,6 +170,9 @@ pub(crate) async fn rendered(request: Request, next: Next) -> Response {
         None => foreign(rendering, &mut response).await,
     };
     if let Some(Problem(parts)) = problem {
+        if is_page {
+            return page::problem(&response, &parts.title, &parts.detail);
+        }
         let body = rendering.body(*parts, request_id.to_string());
         *response.body_mut() = body.into_body();
         let headers = response.headers_mut();
@@ -180,6 +185,13 @@ pub(crate) async fn rendered(request: Request, next: Next) -> Response {
         response.headers_mut().insert(header::CONTENT_TYPE, with_charset);
     }
     response
+}
+
+/// Whether a browser asks for a page that a person reads.
+fn is_page(path: &str, headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    (path == "/ui" || path.starts_with("/ui/"))
+        && accepts.is_some_and(|accepts| accepts.contains("text/html"))
 }
 
 /// Makes a problem of an error that a library answered in plain text, such as axum's own body limit.

@@ -134,6 +134,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(Access::Admin.to(routes!(sessions::logs)))
         .routes(Access::Admin.to(routes!(sessions::diff)))
         .routes(Access::Admin.to(routes!(sessions::stop)))
+        .routes(Access::Admin.to(routes!(sessions::resume_work)))
         .routes(Access::Admin.to(routes!(events::follow)))
         .routes(Access::Admin.to(routes!(events::follow_all)))
         .routes(Access::Admin.to(routes!(catalog::agents)))

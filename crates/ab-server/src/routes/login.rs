@@ -1,7 +1,9 @@
 //! `GET /ui/login`: a one-time link becomes the cookie of a browser.
 
+use ab_api::LoginLink;
+use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -13,7 +15,7 @@ use crate::access::Access;
 use crate::app::App;
 use crate::extract::QueryParams;
 use crate::gate::host;
-use crate::problem::{Problem, ProblemKind};
+use crate::problem::{Problem, ProblemDocument, ProblemKind};
 
 /// Goes on to the page by itself: browsers do not send a strict cookie along a redirect that began
 /// on another site.
@@ -21,13 +23,35 @@ const GO_ON: &str = "<!doctype html><meta charset=\"utf-8\"><title>agent-backend
     <meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::default().routes(Access::Public.to(routes!(login)))
+    OpenApiRouter::default()
+        .routes(Access::Public.to(routes!(login)))
+        .routes(Access::Admin.to(routes!(make_link)))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 struct LoginParams {
     /// The ticket of the link, which opens the page once
     ticket: String,
+}
+
+/// Make a one-time link to the page
+///
+/// It works once and for a few minutes, and only under its own host name.
+#[utoipa::path(
+    post,
+    path = "/api/v1/login-links",
+    tag = "page",
+    responses(
+        (status = CREATED, body = LoginLink),
+        (status = INTERNAL_SERVER_ERROR, description = "The system has no random bytes", body = ProblemDocument, content_type = "application/problem+json")
+    )
+)]
+async fn make_link(State(app): State<App>) -> Result<Response, Problem> {
+    let link = app.identity().login_link();
+    let (host, path) =
+        link.map_err(|_| Problem::new(ProblemKind::Internal, "cannot make a link"))?;
+    let link = LoginLink { host: host.to_owned(), path };
+    Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(link)).into_response())
 }
 
 /// Log a browser in

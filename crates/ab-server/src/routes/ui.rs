@@ -27,7 +27,7 @@ use crate::access::Access;
 use crate::app::App;
 use crate::extract::PathParams;
 use crate::page::{self, CONTENT_SECURITY_POLICY, Chrome, SCRIPT, STYLE, SessionView, TaskForm};
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemKind};
 
 /// How many sessions the list shows.
 const SHOWN_SESSIONS: u32 = 50;
@@ -38,6 +38,7 @@ const SHOWN_EVENTS: usize = 500;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::default()
+        .routes(Access::Public.to(routes!(home)))
         .routes(Access::Admin.to(routes!(feed)))
         .routes(Access::Admin.to(routes!(feed_with_slash)))
         .routes(Access::Admin.to(routes!(session)))
@@ -48,6 +49,19 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(Access::Admin.to(routes!(new_task, create_task)))
         .routes(Access::Public.to(routes!(style)))
         .routes(Access::Public.to(routes!(script)))
+}
+
+/// The way to the page
+///
+/// A browser is sent to `/ui`.
+#[utoipa::path(get, path = "/", tag = "page", responses((status = SEE_OTHER, description = "At /ui"), PageProblems))]
+async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Redirect, Problem> {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    if app.control().is_ok() && accepts.is_some_and(|accepts| accepts.contains("text/html")) {
+        return Ok(Redirect::to("/ui"));
+    }
+    let detail = "there is nothing at this path; see /api/v1/openapi.json";
+    Err(Problem::new(ProblemKind::NotFound, detail))
 }
 
 /// The list of sessions

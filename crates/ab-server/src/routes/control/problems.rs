@@ -55,6 +55,12 @@ fn general(error: ControlError) -> Problem {
         ControlError::Illegal(_) => {
             Problem::new(ProblemKind::Conflict, detail).coded("illegal_transition")
         }
+        ControlError::NotEnded(_) => {
+            Problem::new(ProblemKind::Conflict, detail).coded("session_not_ended")
+        }
+        ControlError::WorkspaceGone(_) => {
+            Problem::new(ProblemKind::Gone, detail).coded("workspace_gone")
+        }
         ControlError::ShuttingDown => Problem::new(ProblemKind::Unavailable, detail),
         ControlError::Store(StoreError::KeyReused) => {
             Problem::new(ProblemKind::Unprocessable, detail).coded("idempotency_key_reused")

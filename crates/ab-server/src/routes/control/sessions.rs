@@ -1,13 +1,14 @@
 //! `/api/v1/sessions`: lists, details, logs, the diff, and the end of a session.
 
 use ab_api::{
-    Endpoints, Event, Fleet, Page, PageRequest, Session, SessionId, SessionInfo, SessionStatus,
-    Violations,
+    Continuation, Endpoints, Event, Fleet, Page, PageRequest, Session, SessionId, SessionInfo,
+    SessionLinks, SessionStatus, TaskCreated, Violations,
 };
 use ab_control::{Control, ControlError};
 use ab_executor::Job;
 use ab_store::{SessionFilter, StoreError};
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -131,6 +132,38 @@ pub(crate) async fn stop(
 ) -> Result<(StatusCode, Json<Session>), Problem> {
     let session = app.control()?.control.stop(id).await;
     session.map(accepted).map_err(|error| of_session(id, error))
+}
+
+/// Continue a session that was stopped or failed
+///
+/// A new session works on the workspace of the earlier one, with the same agent and repository.
+#[utoipa::path(
+    post,
+    path = "/api/v1/sessions/{id}/continue",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    request_body = Continuation,
+    responses(
+        (status = CREATED, description = "The new session exists and waits for its turn", body = TaskCreated),
+        (status = CONFLICT, description = "The session has not ended", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "Its workspace was removed, or another session continues it", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn resume_work(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let Continuation { prompt } =
+        Continuation::check(&body).map_err(|violations| violated(&violations))?;
+    let next = app.control()?.control.continue_session(id, prompt).await;
+    let id = next.map_err(|error| of_session(id, error))?;
+    let links = SessionLinks::of(id);
+    let location = links.this.clone();
+    let created = TaskCreated { id, session_ids: vec![id], status: SessionStatus::Queued, links };
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
 }
 
 fn accepted(session: Session) -> (StatusCode, Json<Session>) {

@@ -1,4 +1,4 @@
-//! `GET /health`: alive, and what is served; who is trusted also learns what is in force.
+//! `GET /health`: alive, and which workspace is served, if any; who is trusted also learns what is in force.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -7,7 +7,6 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::gate::Caller;
-use crate::problem::Problem;
 use crate::wire::EffectivePolicyBody;
 
 /// That the daemon is alive, and what it serves
@@ -41,27 +40,24 @@ struct Transports {
     get,
     path = "/health",
     tag = "port",
-    responses(
-        (status = OK, body = Health),
-        (status = NOT_FOUND, description = "No workspace is served here")
-    )
+    responses((status = OK, body = Health))
 )]
 pub(crate) async fn show(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<Health>, Problem> {
-    let daemon = app.daemon()?;
-    let trusted = caller.is_admin();
-    Ok(Json(Health {
+) -> Json<Health> {
+    let daemon = app.daemon().ok();
+    let of_trusted = daemon.filter(|_| caller.is_admin());
+    Json(Health {
         status: "ok",
         version: env!("CARGO_PKG_VERSION"),
-        root_dir: trusted.then(|| daemon.root_dir.clone()),
+        root_dir: of_trusted.map(|daemon| daemon.root_dir.clone()),
         transports: Transports {
-            mcp: true,
-            ssh_ws: daemon.ssh.is_some(),
-            ssh: daemon.conventional_ssh,
+            mcp: daemon.is_some(),
+            ssh_ws: daemon.is_some_and(|daemon| daemon.ssh.is_some()),
+            ssh: daemon.is_some_and(|daemon| daemon.conventional_ssh),
         },
         // A daemon that has just been started says that it is alive before it knows.
-        effective_policy: trusted.then(|| daemon.in_force().map(EffectivePolicyBody::from)),
-    }))
+        effective_policy: of_trusted.map(|daemon| daemon.in_force().map(EffectivePolicyBody::from)),
+    })
 }

@@ -1,0 +1,31 @@
+//! Opens a page in the browser of the desktop.
+
+use std::env;
+use std::time::Duration;
+
+use ab_host::tool::{Tool, ToolRun};
+
+/// Some desktops keep the program until the browser is closed. It is killed after this time.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_OUTPUT: usize = 64 * 1024;
+
+/// Opens a link. Without a desktop or a program that opens links nothing happens: the link was printed.
+pub(crate) async fn open(link: &str) {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    if !is_set("DISPLAY") && !is_set("WAYLAND_DISPLAY") {
+        return;
+    }
+    let path: Vec<_> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
+    let Ok(opener) = Tool::find("xdg-open", &path) else { return };
+    let run = ToolRun {
+        arguments: vec![link.into()],
+        directory: "/".into(),
+        environment: env::vars_os().collect(),
+        input: Vec::new(),
+        timeout: LONGEST,
+        max_output: MAX_OUTPUT,
+    };
+    if let Err(error) = opener.run(run).await {
+        tracing::warn!(%error, "cannot open the browser");
+    }
+}

@@ -1,0 +1,97 @@
+//! A directory that `serve` shows at `/mcp` and `/ssh` beside its sessions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ab_core::process::{ExecLimits, Restrictions};
+use ab_core::{Backend, CommandLimit};
+use ab_host::ExecSettings;
+use ab_mcp::HttpSettings;
+use ab_remote::{Access, HostKey, Lanes, Server, Settings};
+use ab_server::DaemonSurface;
+use agent_backend::{CommandPolicy, LocalConfig, Profile};
+
+use super::defaults;
+use crate::failure::Failure;
+use crate::{process, toolchains};
+
+/// The key by which SSH clients know the server, in its data directory.
+const HOST_KEY: &str = "ssh_host_ed25519_key";
+
+/// An opened directory, with the limits and the policy that `daemon` has by default.
+#[derive(Debug)]
+pub(crate) struct ServedRoot {
+    root: PathBuf,
+    backend: Backend,
+    /// The part that callers get: without the data directory, if that is inside.
+    handle: Backend,
+    ssh: Server,
+    lanes: Lanes,
+}
+
+impl ServedRoot {
+    /// Opens a directory that exists. A data directory inside it is hidden: the token is there.
+    ///
+    /// # Errors
+    ///
+    /// Usage, if the root is inside the data directory; errors of the workspace.
+    pub(crate) fn open(root: &Path, data_dir: &Path) -> Result<ServedRoot, Failure> {
+        let real = |path: &Path| {
+            path.canonicalize()
+                .map_err(|error| Failure::input(format!("find {}", path.display()), error))
+        };
+        let (root, data) = (real(root)?, real(data_dir)?);
+        if root.starts_with(&data) {
+            let message = format!(
+                "--root {} is in the data directory {}, which is the server's own",
+                root.display(),
+                data.display()
+            );
+            return Err(Failure::usage(message).with_hint("serve another directory"));
+        }
+        let asked = ExecLimits::default();
+        let mut config = LocalConfig::new(&root);
+        config.options.exec = ExecSettings {
+            limits: defaults::completed(asked),
+            unasked: defaults::unasked(asked),
+            toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
+            ..ExecSettings::default()
+        };
+        config.policy = CommandPolicy { profile: Profile::Guarded, ..CommandPolicy::default() };
+        let most = usize::try_from(defaults::MAX_COMMANDS).unwrap_or(usize::MAX);
+        config.assembly.guards.limits.push(Arc::new(CommandLimit::new(most)));
+        let backend = agent_backend::local_with(config)?;
+        let mut handle = backend.clone();
+        if let Ok(inside) = data.strip_prefix(&root) {
+            let Some(inside) = inside.to_str() else {
+                return Err(Failure::usage("the path of the data directory is not valid UTF-8"));
+            };
+            let hidden = vec![handle.resolve(inside)?];
+            handle = handle.restrict(Restrictions { hidden, ..Restrictions::default() })?;
+        }
+        let key = HostKey::load_or_make(&data.join(HOST_KEY)).map_err(|error| {
+            Failure::input(format!("use the SSH host key {}", data.join(HOST_KEY).display()), error)
+        })?;
+        let lanes = Lanes::open(process::threads())
+            .map_err(|error| Failure::input("start the threads for SSH", error))?;
+        // A caller that gets as far as the upgrade has shown the token.
+        let settings = Settings::new(key, Access::Any);
+        let ssh = Server::on_lanes(handle.clone(), settings, lanes.clone());
+        Ok(ServedRoot { root, backend, handle, ssh, lanes })
+    }
+
+    /// The routes of the directory.
+    pub(crate) fn surface(&self) -> DaemonSurface {
+        let root = self.root.to_string_lossy().into_owned();
+        DaemonSurface::new(self.handle.clone(), root, &HttpSettings::default())
+            .with_ssh(self.ssh.clone())
+    }
+
+    /// Ends every command in the directory, after the port is closed.
+    pub(crate) async fn close(self) {
+        if let Err(error) = self.backend.destroy().await {
+            tracing::warn!(%error, "cannot close the served directory");
+        }
+        drop(self.lanes);
+    }
+}

@@ -1,0 +1,82 @@
+//! `webui`: the page of a server, in a browser.
+
+use ab_core::{Code, Error, Kind};
+use agent_backend::{ServeClient, ServeSettings};
+use clap::Args;
+use serde_json::json;
+
+use super::serve::{self, AfterStart};
+use crate::config::{Config, ServeFlags};
+use crate::failure::Failure;
+use crate::terminal::{Format, Terminal};
+use crate::{browser, data_dir};
+
+const EXAMPLES: &str = "\
+Examples:
+  agent-backend webui
+  agent-backend webui --no-open
+  ssh -L 3001:127.0.0.1:3001 box agent-backend webui --no-open
+
+A link works once and for a few minutes. Its host name ends in .localhost, so it is opened on this
+machine, or through a tunnel from another one to the same port.";
+
+/// Open the page of the server, which is started if none runs
+///
+/// Prints a one-time link, and opens it where there is a desktop. A server that runs already with the
+/// same data directory is asked for the link.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Webui {
+    /// Only print the link
+    #[arg(long)]
+    no_open: bool,
+
+    /// Print JSON: an object with the url, if a server runs already
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    flags: ServeFlags,
+}
+
+pub(crate) async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
+    let config = Config::load(&webui.flags)?;
+    let Some(url) = data_dir::running_server(&config.data_dir.value) else {
+        if terminal.format() == Format::Json {
+            let message =
+                format!("no server runs with the data in {}", config.data_dir.value.display());
+            return Err(Failure::from(Error::new(
+                Code::ConnectionClosed,
+                Kind::Unavailable,
+                message,
+            ))
+            .with_hint("start one with agent-backend serve"));
+        }
+        let after = if webui.no_open { AfterStart::Nothing } else { AfterStart::OpenBrowser };
+        return serve::run_with(config, after).await;
+    };
+    let link = link(&config, &url).await?;
+    match terminal.format() {
+        Format::Json => terminal.value(&json!({ "url": link }))?,
+        Format::Text => terminal.line(&link)?,
+    }
+    terminal.finish()?;
+    if !webui.no_open {
+        browser::open(&link).await;
+    }
+    Ok(())
+}
+
+/// A new link of a server that runs. One that asks for no token needs none.
+async fn link(config: &Config, url: &str) -> Result<String, Failure> {
+    let mut settings = ServeSettings::new(url);
+    let token = match serve::token_of_running(config)? {
+        Some(token) => token,
+        None => return Ok(format!("{url}/ui")),
+    };
+    settings.token = Some(token.into());
+    let link = ServeClient::new(settings)?.login_link().await?;
+    let (scheme, authority) = url.split_once("://").unwrap_or(("http", url));
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    Ok(format!("{scheme}://{}:{port}{}", link.host, link.path))
+}
