@@ -7,7 +7,7 @@ use ab_core::process::{ExecLimits, Restrictions};
 use ab_core::{Backend, CommandLimit};
 use ab_host::ExecSettings;
 use ab_mcp::HttpSettings;
-use ab_remote::{Access, HostKey, Lanes, Server, Settings};
+use ab_remote::{HostKey, Lanes, Server, ServerSettings, SshAccess};
 use ab_server::DaemonSurface;
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 
@@ -75,7 +75,7 @@ impl ServedRoot {
         let lanes = Lanes::open(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         // A caller that gets as far as the upgrade has shown the token.
-        let settings = Settings::new(key, Access::Any);
+        let settings = ServerSettings::new(key, SshAccess::Any);
         let ssh = Server::on_lanes(handle.clone(), settings, lanes.clone());
         Ok(ServedRoot { root, backend, handle, ssh, lanes })
     }
