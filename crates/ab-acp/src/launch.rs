@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use ab_core::process::{ExecLimits, Exit, Stdin};
+use ab_core::process::{ExecLimits, Stdin};
 use ab_core::{Code, Error, Kind, Result, WsPath};
 use ab_local::{Launch, Launched, Launcher};
-use tokio::time::timeout;
 
 use crate::catalog::{AgentEntry, SELF};
 use crate::client::{AcpClient, AgentEvents, ClientSettings};
@@ -38,15 +36,16 @@ impl fmt::Debug for LaunchSetup {
     }
 }
 
-/// A running agent. Dropping it kills the agent and everything that the agent started.
+/// A running agent, before the handshake. Dropping `launched` kills the agent and everything that it started.
 #[derive(Debug)]
-pub struct AgentProcess {
-    client: AcpClient,
-    launched: Launched,
+pub struct LaunchedAgent {
+    pub client: AcpClient,
+    pub events: AgentEvents,
+    /// The process, with its standard error.
+    pub launched: Launched,
 }
 
-/// Starts the agent at the root of the workspace. Its standard error is discarded, except for the end
-/// of it, which [`Exit`] holds.
+/// Starts the agent at the root of the workspace.
 ///
 /// # Errors
 /// Those of [`Launcher::start`], and `Invalid` when the entry needs the path of our own binary and the
@@ -55,9 +54,8 @@ pub async fn launch(
     launcher: &Launcher,
     entry: &AgentEntry,
     setup: &LaunchSetup,
-) -> Result<(AgentProcess, AgentEvents)> {
+) -> Result<LaunchedAgent> {
     let mut launched = launcher.start(request(entry, setup)?).await?;
-    drop(launched.stderr.take());
     let (Some(input), Some(output)) = (launched.stdout.take(), launched.stdin.take()) else {
         let message = format!("agent {}: the launcher gave no streams", entry.id);
         return Err(Error::new(Code::ExecError, Kind::Io, message));
@@ -65,7 +63,7 @@ pub async fn launch(
     let settings =
         ClientSettings { auth_method: entry.auth_method.clone(), ..ClientSettings::default() };
     let (client, events) = AcpClient::connect(input, output, settings);
-    Ok((AgentProcess { client, launched }, events))
+    Ok(LaunchedAgent { client, events, launched })
 }
 
 fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch> {
@@ -91,27 +89,6 @@ fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch> {
     launch.stdin = Stdin::Piped;
     launch.limits = setup.limits;
     Ok(launch)
-}
-
-impl AgentProcess {
-    pub fn client(&self) -> &AcpClient {
-        &self.client
-    }
-
-    /// Waits for the end of the process. `None` when the driver lost the process.
-    pub async fn exit(&mut self) -> Option<Exit> {
-        self.launched.wait().await
-    }
-
-    /// Closes the agent's input, waits for at most `grace` until the agent ends, and kills it then,
-    /// with everything that it started.
-    pub async fn stop(mut self, grace: Duration) -> Option<Exit> {
-        self.client.close().await;
-        match timeout(grace, self.launched.wait()).await {
-            Ok(exit) => exit,
-            Err(_) => self.launched.kill().await,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ pub use id::{ApprovalId, Id, IdError, IdKind, SessionId};
 pub use page::{Page, PageRequest};
 pub use session::{
     Activity, Changes, EndReason, Endpoints, Fleet, FleetMember, Session, SessionAgent,
-    SessionInfo, SessionLinks, SessionStatus, SessionTask, SessionVcs, SessionWorkspace,
+    SessionInfo, SessionLimits, SessionLinks, SessionStatus, SessionTask, SessionVcs,
+    SessionWorkspace,
 };
 pub use task::{
     AgentChoice, Continuation, DeliveryChoice, DeliveryMode, LoginLink, NetworkType, NewRepo,

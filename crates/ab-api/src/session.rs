@@ -173,6 +173,9 @@ pub struct Session {
     /// How much the work changed so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<Changes>,
+    /// What all processes of the session together are limited to. Present once the agent was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<SessionLimits>,
     /// The session whose workspace this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<SessionId>,
@@ -237,6 +240,21 @@ pub struct Changes {
     pub files_changed: u64,
     pub lines_added: u64,
     pub lines_removed: u64,
+}
+
+/// Limits that the executor's kernel enforces on a session. An absent one is not in force.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionLimits {
+    /// Processors, in whole or in part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// Memory, swap included.
+    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Processes and threads at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
 }
 
 /// Where the parts of a session are. Paths of this server.
@@ -358,6 +376,7 @@ impl Session {
             keep_open: task.keep_open,
             open_approvals: 0,
             changes: None,
+            limits: None,
             continues: None,
             created_at: now,
             updated_at: now,

@@ -30,12 +30,17 @@ pub(crate) async fn store(directory: &Path) -> Result<Store, Failure> {
     Store::open(data_dir).await.map_err(failed)
 }
 
-/// Connects the parts, and takes up the sessions of an earlier process.
+/// Connects the parts, and takes up the sessions of an earlier process. Agents reach the server at `url`.
 ///
 /// # Errors
 ///
 /// Errors of the store, and of the executor if there is no git.
-pub(crate) async fn assemble(store: Store, config: &Config, gate: Gate) -> Result<Parts, Failure> {
+pub(crate) async fn assemble(
+    store: Store,
+    config: &Config,
+    gate: Gate,
+    url: String,
+) -> Result<Parts, Failure> {
     let own =
         std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
     let sessions = &config.sessions;
@@ -47,19 +52,21 @@ pub(crate) async fn assemble(store: Store, config: &Config, gate: Gate) -> Resul
     settings.toolchains = sessions.toolchains.value.toolchains.clone();
     settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
     settings.refuses_shared_network = config.no_auth.value;
+    settings.server_url = Some(url);
     let executor = LocalExecutor::new(settings).map_err(|error| {
         Failure::from(Error::new(Code::MissingUtilities, Kind::Unavailable, error.to_string()))
     })?;
-    let catalog = catalog(config);
+    let endpoints = executor.endpoints();
+    let catalog = catalog(config, executor.enforces_limits().await);
     let control = Control::start(store, Arc::new(executor), sessions.control()).await;
     let control = control.map_err(failed)?;
-    let surface = ControlSurface::new(control.clone(), catalog);
+    let surface = ControlSurface::new(control.clone(), catalog).with_endpoints(endpoints);
     Ok(Parts { app: App::new(gate).with_control(surface), control })
 }
 
-/// What tasks can name.
-fn catalog(config: &Config) -> TaskCatalog {
-    let mut catalog = TaskCatalog::default();
+/// What tasks can name. `resource_limits`: whether the executor enforces limits.
+fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
+    let mut catalog = TaskCatalog { resource_limits, ..TaskCatalog::default() };
     let sessions = &config.sessions;
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {

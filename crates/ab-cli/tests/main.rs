@@ -29,6 +29,8 @@ mod secrets;
 mod secure_shell;
 mod serve;
 mod session;
+mod session_bounds;
+mod session_endpoint;
 mod sessions;
 mod stage;
 mod streams;

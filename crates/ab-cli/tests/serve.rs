@@ -144,6 +144,93 @@ fn a_task_becomes_a_branch() {
     assert!(fs::metadata(stage.outside("data").join("token")).unwrap().is_file());
 }
 
+/// A task whose agent waits for an answer.
+fn waiting(stage: &Stage) -> String {
+    let given = client(stage, &["task", "Wait for me", "--json"]).value();
+    let id = given["sessionId"].as_str().unwrap().to_owned();
+    while client(stage, &["session", "get", &id, "--json"]).value()["openApprovals"] != 1 {}
+    id
+}
+
+fn reaches(stage: &Stage, id: &str, status: &str) {
+    loop {
+        let session = client(stage, &["session", "get", id, "--json"]).value();
+        if session["status"] == status {
+            return;
+        }
+        assert!(session["endedAt"].is_null(), "{session}");
+    }
+}
+
+#[test]
+fn a_session_is_paused_and_resumed() {
+    let stage = repository();
+    let _server = Server::start(&stage);
+    let id = waiting(&stage);
+    let shown = client(&stage, &["session", "get", &id]).text();
+    if !shown.contains(" 2048 processes") {
+        ab_testkit::host::cannot_run("limits of sessions", "they are not in force");
+        return;
+    }
+    assert!(shown.contains(" MiB of memory, "), "{shown}");
+    let paused = client(&stage, &["session", "pause", &id]);
+    assert_eq!(paused.code, 0, "{}", paused.err);
+    reaches(&stage, &id, "paused");
+    let resumed = client(&stage, &["session", "resume", &id]);
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    let again = client(&stage, &["session", "resume", &id]);
+    assert!(again.code != 0 && again.err.contains("resume"), "{}", again.err);
+    let events = ["session", "events", &id, "--follow", "--approve", "always"];
+    let followed = client(&stage, &events);
+    let shown = followed.text();
+    for expect in ["○ pausing", "○ paused", "○ resuming", "✓ completed"] {
+        assert!(shown.contains(expect), "{expect:?} is missing:\n{shown}");
+    }
+}
+
+/// Control groups that a process made, in every hierarchy.
+fn groups_of(pid: u32) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut places = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
+    while let Some(place) = places.pop() {
+        let Ok(entries) = place.read_dir() else { continue };
+        for entry in entries.flatten().filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir())) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("agent-backend-") && name.contains(&format!("-{pid}-")) {
+                found.push(entry.path());
+            }
+            places.push(entry.path());
+        }
+    }
+    found
+}
+
+#[test]
+fn a_killed_server_leaves_no_process_and_no_group_also_of_a_paused_session() {
+    let stage = repository();
+    let mut server = Server::start(&stage);
+    let pid = server.child.id();
+    let (running, paused) = (waiting(&stage), waiting(&stage));
+    if client(&stage, &["session", "pause", &paused]).code == 0 && !groups_of(pid).is_empty() {
+        reaches(&stage, &paused, "paused");
+    } else {
+        ab_testkit::host::cannot_run("control groups of sessions", "there are none");
+    }
+    let data = stage.outside("data").canonicalize().unwrap();
+    let inside = || {
+        let processes = Path::new("/proc").read_dir().unwrap().flatten();
+        let places = processes.filter_map(|entry| entry.path().join("cwd").read_link().ok());
+        places.filter(|cwd| cwd.starts_with(&data)).count()
+    };
+    assert!(inside() > 0, "{running} has no process");
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    // A watchdog outlives the server for as long as this takes.
+    while inside() > 0 || !groups_of(pid).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_second_server_on_the_data_directory_is_refused() {
     let stage = repository();

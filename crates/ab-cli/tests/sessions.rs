@@ -1,6 +1,7 @@
 //! Sessions with real parts: control plane, store, executor, sandbox, git, and the scripted agent as a process.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use ab_api::{
     SessionId, SessionStatus, ToolStatus,
 };
 use ab_control::{Control, ControlError, Settings};
-use ab_executor::{Executor, ExecutorSettings, LocalExecutor};
+use ab_executor::{ExecutorSettings, LocalExecutor};
+use ab_server::{App, ControlSurface, Gate, Port, TaskCatalog, Token};
 use ab_store::{DataDir, Scope, Store};
 use tempfile::TempDir;
 
@@ -20,15 +22,28 @@ use crate::stage::BINARY;
 /// A scenario in the repository, where the agent finds it in its sandbox.
 const SCENARIO: &str = "scenario.toml";
 
-/// A source repository and a control plane with everything that `serve` gives it.
-struct Server {
+/// The token of the server's admin.
+pub(crate) const ADMIN: &str = "the-token-of-the-admin";
+
+/// A source repository, and a control plane behind a port with everything that `serve` gives it.
+pub(crate) struct Server {
     keep: TempDir,
-    control: Control,
+    pub(crate) control: Control,
+    /// Where the port listens.
+    pub(crate) address: SocketAddr,
 }
 
 impl Server {
     /// Nothing where the host has no sandbox.
-    async fn start(scenario: Option<&str>) -> Option<Server> {
+    pub(crate) async fn start(scenario: Option<&str>) -> Option<Server> {
+        Server::start_with(scenario, |_| {}).await
+    }
+
+    /// The same with other settings of the executor.
+    pub(crate) async fn start_with(
+        scenario: Option<&str>,
+        change: impl FnOnce(&mut ExecutorSettings),
+    ) -> Option<Server> {
         let keep = tempfile::tempdir().unwrap();
         let probe = keep.path().join("probe");
         std::fs::create_dir(&probe).unwrap();
@@ -60,28 +75,49 @@ impl Server {
             ..settings.catalog.entries()[0].clone()
         };
         settings.catalog.add(scenario).unwrap();
-        let executor: Arc<dyn Executor> = Arc::new(LocalExecutor::new(settings).unwrap());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        settings.server_url = Some(format!("http://{address}"));
+        change(&mut settings);
+        let executor = Arc::new(LocalExecutor::new(settings).unwrap());
+        let endpoints = executor.endpoints();
         let control = Control::start(store, executor, Settings::default()).await.unwrap();
-        Some(Server { keep, control })
+        let surface = ControlSurface::new(control.clone(), TaskCatalog::default());
+        let token = Some(Token::new(ADMIN));
+        let app = App::new(Gate { token, hosts: Vec::new(), origins: Vec::new() })
+            .with_control(surface.with_endpoints(endpoints));
+        // Ends with the test's runtime.
+        Port::new(app).open(listener).unwrap();
+        Some(Server { keep, control, address })
     }
 
     fn source(&self) -> PathBuf {
         self.keep.path().join("source")
     }
 
-    async fn create(&self, agent: &str) -> SessionId {
+    pub(crate) async fn create(&self, agent: &str) -> SessionId {
+        self.create_with(agent, serde_json::json!({})).await
+    }
+
+    /// The same with this `runtime`.
+    pub(crate) async fn create_with(&self, agent: &str, runtime: serde_json::Value) -> SessionId {
         let body = serde_json::json!({
             "prompt": "Describe the project", "repo": { "url": self.source() },
-            "agent": { "type": agent },
+            "agent": { "type": agent }, "runtime": runtime,
         });
         let agents = BTreeMap::from([(agent.to_owned(), Vec::new())]);
-        let offers = Offers { agents, local_repositories: true, ..Offers::default() };
+        let (local_repositories, resource_limits) = (true, true);
+        let offers = Offers { agents, local_repositories, resource_limits, ..Offers::default() };
         let task = NewTask::check(body.to_string().as_bytes(), &offers).unwrap();
         self.control.create(task, None).await.unwrap()
     }
 
     /// The first event of a session for which `pick` gives something.
-    async fn event<T>(&self, id: SessionId, pick: impl Fn(&EventKind) -> Option<T>) -> T {
+    pub(crate) async fn event<T>(
+        &self,
+        id: SessionId,
+        pick: impl Fn(&EventKind) -> Option<T>,
+    ) -> T {
         let mut follow = self.control.subscribe(Scope::Session(id), 0);
         loop {
             let record = follow.next().await.unwrap();
@@ -92,7 +128,7 @@ impl Server {
         }
     }
 
-    async fn asked(&self, id: SessionId) -> ApprovalId {
+    pub(crate) async fn asked(&self, id: SessionId) -> ApprovalId {
         let approval = |kind: &EventKind| match kind {
             EventKind::ApprovalRequested { approval_id, .. } => Some(*approval_id),
             _ => None,
@@ -101,7 +137,7 @@ impl Server {
     }
 
     /// Waits until the agent said `text`.
-    async fn said(&self, id: SessionId, text: &str) {
+    pub(crate) async fn said(&self, id: SessionId, text: &str) {
         let said = |kind: &EventKind| match kind {
             EventKind::Log { message, .. } if message == text => Some(()),
             _ => None,
@@ -109,25 +145,25 @@ impl Server {
         self.event(id, said).await;
     }
 
-    async fn decide(&self, approval: ApprovalId, decision: Choice) {
+    pub(crate) async fn decide(&self, approval: ApprovalId, decision: Choice) {
         let by = DecidedBy { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
         let decision = Decision { decision, reason: None };
         self.control.decide(approval, decision, by).await.unwrap();
     }
 
-    async fn ended(&self, id: SessionId) -> Session {
+    pub(crate) async fn ended(&self, id: SessionId) -> Session {
         let mut follow = self.control.subscribe(Scope::Session(id), 0);
         while !follow.next().await.unwrap().is_last() {}
         self.control.store().session(id).await.unwrap()
     }
 
-    async fn events(&self, id: SessionId) -> Vec<EventKind> {
+    pub(crate) async fn events(&self, id: SessionId) -> Vec<EventKind> {
         let records = self.control.store().records(Scope::Session(id), 0, 1000).await.unwrap();
         records.iter().map(|record| record.event().unwrap().kind).collect()
     }
 
     /// The types of all events, without repetitions; statuses by their names.
-    async fn story(&self, id: SessionId) -> Vec<String> {
+    pub(crate) async fn story(&self, id: SessionId) -> Vec<String> {
         let name = |kind: EventKind| match kind {
             EventKind::Status { status, .. } => status.to_string(),
             EventKind::Log { message, .. } => format!("log {message}"),
@@ -137,13 +173,13 @@ impl Server {
     }
 
     /// The new branches of the source.
-    fn branches(&self) -> Vec<String> {
+    pub(crate) fn branches(&self) -> Vec<String> {
         let all = git(&self.source(), &["for-each-ref", "--format=%(refname:short)", "refs/heads"]);
         all.lines().filter(|name| *name != "main").map(str::to_owned).collect()
     }
 
     /// The source is as the user left it, and no session has left files or processes.
-    async fn assert_clean(&self, workspaces: usize) {
+    pub(crate) async fn assert_clean(&self, workspaces: usize) {
         assert_eq!(git(&self.source(), &["status", "--porcelain"]).trim(), "M README.md");
         assert_eq!(git(&self.source(), &["symbolic-ref", "HEAD"]), "refs/heads/main");
         self.control.shutdown().await;

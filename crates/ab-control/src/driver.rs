@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_api::{
-    Approval, ApprovalId, ApprovalStatus, Choice, Event, EventKind, LogLevel, LogSource, Session,
+    Approval, ApprovalId, ApprovalStatus, Event, EventKind, LogLevel, LogSource, Session,
     SessionStatus, Time,
 };
 use ab_executor::{Job, Question, QuestionId, Report, TurnOutcome};
@@ -106,7 +106,7 @@ impl Driver {
         let mut doing: Option<Doing> = None;
         while self.state.ended().is_none() {
             if let Some(effect) = machine::wants(&self.state)
-                && doing.as_ref().is_none_or(|doing| !doing.is(effect, self.state.generation))
+                && doing.as_ref().is_none_or(|doing| doing.yields_to(effect, self.state.generation))
             {
                 // Dropping the old effect first cancels it.
                 drop(doing.take());
@@ -130,7 +130,7 @@ impl Driver {
                     doing = None;
                     self.finish(done).await?;
                 }
-                Wake::Answer(question, approval) => self.answer(&question, approval?).await,
+                Wake::Answer(question, approval) => self.answer(&question, &approval?).await,
                 Wake::Command(Some(command)) => self.obey(command).await?,
                 Wake::Command(None) => return Ok(()),
                 Wake::IdleTimeout => self.commit(Input::Finish, Vec::new()).await?,
@@ -179,7 +179,6 @@ impl Driver {
         if matches!(effect, Effect::Stop | Effect::Kill) {
             let reason = "the session ended".to_owned();
             self.plane.store.expire_approvals(self.session.id, reason).await?;
-            self.plane.store.remove_session_tokens(self.session.id).await?;
         }
         Ok(Doing::other(Arc::clone(&self.plane), self.job(), effect))
     }
@@ -199,9 +198,11 @@ impl Driver {
                 self.commit(Input::Provisioned, notes.collect()).await
             }
             Done::Launched(launched) => {
-                let note =
+                self.session.limits = Some(launched.limits);
+                let started =
                     launched.agent.map(|agent| log(LogLevel::Info, format!("Started {agent}.")));
-                self.commit(Input::Launched, note.into_iter().collect()).await?;
+                let notes = launched.notes.into_iter().map(|note| log(LogLevel::Warn, note));
+                self.commit(Input::Launched, notes.chain(started).collect()).await?;
                 self.check_agent().await
             }
             Done::Resumed => {
@@ -210,6 +211,10 @@ impl Driver {
             }
             Done::Prompted => Ok(()),
             Done::Paused => self.commit(Input::Paused, Vec::new()).await,
+            Done::NotPaused { detail } => {
+                let note = log(LogLevel::Warn, format!("The session cannot be paused: {detail}"));
+                self.commit(Input::Resumed, vec![note]).await
+            }
             Done::Delivered(delivered) => {
                 let changes = delivered.changes;
                 self.session.changes = Some(changes);
@@ -327,14 +332,8 @@ impl Driver {
         Ok(())
     }
 
-    async fn answer(&mut self, question: &QuestionId, approval: Approval) {
-        let choice = match approval.status {
-            ApprovalStatus::Approved => Choice::Approve,
-            ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired => {
-                Choice::Deny
-            }
-        };
-        if let Err(error) = self.plane.executor.answer(&self.job(), question, choice).await {
+    async fn answer(&mut self, question: &QuestionId, approval: &Approval) {
+        if let Err(error) = self.plane.executor.answer(&self.job(), question, approval).await {
             tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
         }
     }

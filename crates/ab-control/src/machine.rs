@@ -219,6 +219,8 @@ fn advance(state: &State, input: Input) -> Option<State> {
         }
         (Phase::Pausing(_) | Phase::Paused(_), Input::Pause) => Some(*state),
         (Phase::Pausing(work), Input::Paused) => at(Phase::Paused(work)),
+        // They could not be frozen.
+        (Phase::Pausing(work), Input::Resumed) => at(Phase::Running(work)),
         (Phase::Paused(work), Input::Resume) => at(Phase::Resuming(work)),
         (Phase::Resuming(_), Input::Resume) => Some(*state),
         (Phase::Resuming(work), Input::Resumed) => {

@@ -78,7 +78,7 @@ async fn a_crashed_agent_fails_its_session() {
 #[tokio::test]
 async fn a_question_waits_for_its_decision() {
     for (choice, expect) in
-        [(Choice::Approve, "answer q1 Approve"), (Choice::Deny, "answer q1 Deny")]
+        [(Choice::Approve, "answer q1 Approved"), (Choice::Deny, "answer q1 Denied")]
     {
         let scene = scene(Fake::new(Script::Ask)).await;
         let id = scene.create(false).await;

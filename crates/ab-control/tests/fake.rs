@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    ApprovalSubject, Choice, DeliveryResult, EndReason, EventKind, ExecutorHealth, ExecutorListing,
-    NewTask, Offers, Overlay, Provider, Session, SessionId, Task,
+    Approval, ApprovalSubject, DeliveryResult, EndReason, EventKind, ExecutorHealth,
+    ExecutorListing, NewTask, Offers, Overlay, Provider, Session, SessionId, Task,
 };
 use ab_control::{Control, Settings};
 use ab_executor::{
@@ -154,7 +154,7 @@ impl Executor for Fake {
             return Err(ExecutorError { reason: EndReason::Launch, detail });
         }
         *self.reports.lock().expect("reports") = Some(reports);
-        Ok(Launched { agent: Some("fake 1.0".to_owned()) })
+        Ok(Launched { agent: Some("fake 1.0".to_owned()), ..Launched::default() })
     }
 
     async fn prompt(&self, _: &Job, number: u32, prompt: &str) -> Result<(), ExecutorError> {
@@ -181,9 +181,9 @@ impl Executor for Fake {
         &self,
         _: &Job,
         question: &QuestionId,
-        choice: Choice,
+        approval: &Approval,
     ) -> Result<(), ExecutorError> {
-        self.note(format!("answer {} {choice:?}", question.0));
+        self.note(format!("answer {} {:?}", question.0, approval.status));
         let reports = self.reports();
         reports.send(Report::TurnEnded(TurnOutcome::Done)).await.expect("the driver listens");
         Ok(())

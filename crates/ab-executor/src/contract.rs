@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ab_api::{
-    Changes, Choice, DeliveryResult, EndReason, ExecutorListing, Provider, Session, SessionId,
+    Approval, Changes, DeliveryResult, EndReason, ExecutorListing, Provider, Session, SessionId,
+    SessionLimits,
 };
 use async_trait::async_trait;
 
@@ -39,15 +40,15 @@ pub trait Executor: fmt::Debug + Send + Sync {
     /// Gives the agent a prompt. Returns when the agent has it; the turn's end is reported.
     async fn prompt(&self, job: &Job, number: u32, prompt: &str) -> Result<(), ExecutorError>;
 
-    /// Answers a question of the agent. Questions that are no longer open are ignored.
+    /// Answers a question by an approval that is no longer pending. Questions that are no longer open are ignored.
     async fn answer(
         &self,
         job: &Job,
         question: &QuestionId,
-        choice: Choice,
+        approval: &Approval,
     ) -> Result<(), ExecutorError>;
 
-    /// Freezes every process of the session.
+    /// Freezes every process of the session. After an error they go on.
     async fn pause(&self, job: &Job) -> Result<(), ExecutorError>;
 
     /// Lets the frozen processes go on.
@@ -124,10 +125,14 @@ impl fmt::Debug for SessionToken {
 }
 
 /// An agent that takes prompts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Launched {
     /// The name and version that the agent gave itself.
     pub agent: Option<String>,
+    /// What is enforced on all processes of the session together.
+    pub limits: SessionLimits,
+    /// Things that the user should know, such as limits that cannot be enforced.
+    pub notes: Vec<String>,
 }
 
 /// A result that was handed over.

@@ -2,6 +2,7 @@
 //! [`LocalExecutor`], which runs sessions in sandboxes on this machine.
 
 mod contract;
+mod endpoints;
 mod local;
 mod report;
 
@@ -9,5 +10,6 @@ pub use contract::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
     SessionToken,
 };
+pub use endpoints::{SessionEndpoint, SessionEndpoints};
 pub use local::{ExecutorSettings, LocalExecutor};
 pub use report::{Question, QuestionId, Report, Reports, TurnOutcome};

@@ -1,10 +1,14 @@
 //! The executor in the server's own process: sessions in sandboxes on this machine.
 
 mod agent;
+mod audit;
 mod conversation;
+mod digest;
+mod groups;
 mod launch;
 mod lines;
 mod program;
+mod questions;
 mod request;
 mod translate;
 
@@ -17,21 +21,26 @@ use std::time::Duration;
 
 use ab_acp::catalog::{AgentEntry, Catalog};
 use ab_api::{
-    Changes, Choice, DeliveryMode, DeliveryResult, EndReason, ExecutorHealth, ExecutorListing,
+    Approval, Changes, DeliveryMode, DeliveryResult, EndReason, ExecutorHealth, ExecutorListing,
     NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, SessionId,
 };
-use ab_core::{Backend, Isolation, Network};
-use ab_host::Toolchain;
-use ab_local::{Launcher, LocalWorkspace};
+use ab_core::journal::{Journal, Mode};
+use ab_core::{Assembly, Backend, Guards, Isolation, Network};
+use ab_host::{ControlGroup, Toolchain, TotalLimits};
+use ab_local::{CommandPolicy, Launcher, LocalWorkspace};
+use ab_policy::RuleFile;
 use ab_snapshot::{
     Collected, GitAuthor, OPERATOR_VARIABLES, SnapshotSettings, Workspace, Workspaces,
 };
 use async_trait::async_trait;
 
 use self::agent::Agent;
+use self::audit::AuditLog;
+use self::questions::PolicyQuestions;
 use crate::contract::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
 };
+use crate::endpoints::SessionEndpoints;
 use crate::report::{QuestionId, Reports};
 
 /// The executor's id in listings and sessions.
@@ -39,7 +48,7 @@ const ID: &str = "local";
 /// Bytes of a diff that the control plane stores.
 const MAX_DIFF: usize = 8 * 1024 * 1024;
 const SHARED_NOTE: &str = "The agent runs in a sandbox. It shares the network of this machine.";
-const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network.";
+const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network. It cannot reach the MCP endpoint of its session.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
 /// What a [`LocalExecutor`] is made with.
@@ -65,10 +74,18 @@ pub struct ExecutorSettings {
     pub allow_disabled_runtime: bool,
     /// Whether no agent may share the network of this machine, because the server's port asks no caller for a token.
     pub refuses_shared_network: bool,
+    /// The address at which agents reach the server, such as `http://127.0.0.1:3001`. Without one, agents are
+    /// offered no MCP endpoint.
+    pub server_url: Option<String>,
+    /// Rules for the commands that agents run through their endpoints, beside the built-in ones.
+    pub rules: RuleFile,
+    /// Limits of all processes of a session together, where its task names none.
+    pub limits: TotalLimits,
 }
 
 impl ExecutorSettings {
-    /// The built-in agents, the strongest isolation, and an empty environment.
+    /// The built-in agents, the strongest isolation, the limits of [`TotalLimits::for_this_host`], and an empty
+    /// environment.
     pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -80,6 +97,9 @@ impl ExecutorSettings {
             toolchains: Vec::new(),
             allow_disabled_runtime: false,
             refuses_shared_network: false,
+            server_url: None,
+            rules: RuleFile::default(),
+            limits: TotalLimits::for_this_host(),
         }
     }
 
@@ -94,6 +114,7 @@ pub struct LocalExecutor {
     settings: ExecutorSettings,
     workspaces: Workspaces,
     running: Mutex<HashMap<SessionId, Arc<Running>>>,
+    endpoints: SessionEndpoints,
 }
 
 /// A session with a sandbox. Registered before anything starts in it, so that
@@ -102,6 +123,9 @@ struct Running {
     generation: u32,
     backend: Backend,
     launcher: Launcher,
+    /// Where the agent, its commands and git run. Absent where the host has none.
+    group: Option<ControlGroup>,
+    questions: Arc<PolicyQuestions>,
     /// Present once the agent takes prompts.
     agent: Mutex<Option<Arc<Agent>>>,
 }
@@ -125,7 +149,8 @@ impl LocalExecutor {
         };
         let workspaces = Workspaces::open(snapshots)
             .map_err(|error| failed(EndReason::ExecutorLost, error.to_string()))?;
-        Ok(Self { settings, workspaces, running: Mutex::default() })
+        let endpoints = SessionEndpoints::default();
+        Ok(Self { settings, workspaces, running: Mutex::default(), endpoints })
     }
 
     /// The agents that can be launched.
@@ -133,16 +158,38 @@ impl LocalExecutor {
         &self.settings.catalog
     }
 
+    /// Whether the host lets sessions be limited as tasks may ask.
+    pub async fn enforces_limits(&self) -> bool {
+        groups::enforces().await
+    }
+
+    /// The MCP endpoints of the sessions that run.
+    pub fn endpoints(&self) -> SessionEndpoints {
+        self.endpoints.clone()
+    }
+
     fn running(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Running>>> {
         lock(&self.running)
     }
 
+    /// The sandbox of this job.
+    fn running_job(&self, job: &Job) -> Option<Arc<Running>> {
+        let running = self.running().get(&job.session.id).cloned();
+        running.filter(|running| running.generation == job.generation)
+    }
+
     /// The launched agent of this job.
     fn agent(&self, job: &Job) -> Result<Arc<Agent>, ExecutorError> {
-        let running = self.running().get(&job.session.id).cloned();
-        let running = running.filter(|running| running.generation == job.generation);
-        let agent = running.and_then(|running| lock(&running.agent).clone());
+        let agent = self.running_job(job).and_then(|running| lock(&running.agent).clone());
         agent.ok_or_else(|| failed(EndReason::Agent, "the agent is not running"))
+    }
+
+    /// The control group of this job.
+    fn group(&self, job: &Job) -> Result<ControlGroup, ExecutorError> {
+        let Some(running) = self.running_job(job) else {
+            return Err(failed(EndReason::Agent, "the agent is not running"));
+        };
+        running.group.clone().ok_or_else(|| failed(EndReason::Agent, "it has no control group"))
     }
 
     /// The workspace that was provisioned for this job.
@@ -154,11 +201,14 @@ impl LocalExecutor {
     }
 
     /// Opens the sandbox of a session on its workspace, with the programs of its agent.
+    /// The guards of `handle` are those of its backend.
     async fn sandbox(
         &self,
         workspace: &Workspace,
         runtime: &RuntimeChoice,
         agent: Option<&AgentEntry>,
+        handle: HandleSetup,
+        group: Option<ControlGroup>,
     ) -> ab_core::Result<LocalWorkspace> {
         let (isolation, floor) = match runtime.kind {
             RuntimeType::Disabled if self.settings.allow_disabled_runtime => {
@@ -176,9 +226,14 @@ impl LocalExecutor {
                 NetworkType::None => Network::None,
             })
             .home(&workspace.home)
+            .policy(handle.policy)
+            .assembly(handle.assembly)
             .private_dir(&workspace.outbox);
         for toolchain in self.toolchains(agent) {
             builder = builder.toolchain(toolchain);
+        }
+        if let Some(group) = group {
+            builder = builder.control_group(group);
         }
         for directory in &workspace.read_only {
             builder = builder.read_only_dir(directory);
@@ -204,23 +259,51 @@ impl LocalExecutor {
         let (author, message) =
             (GitAuthor::default(), request::commit_message(&job.session.prompt));
         let running = self.running().get(&job.session.id).cloned();
+        let is_frozen =
+            |running: &Running| running.group.as_ref().is_some_and(ControlGroup::is_frozen);
+        // Beside a paused agent git runs in a sandbox of its own.
+        let running = running.filter(|running| !is_frozen(running));
         let collected = match &running {
             Some(running) => {
                 let inside = &running.launcher;
                 self.workspaces.collect(&workspace, inside, &author, &message).await
             }
             None => {
-                let sandbox = self.sandbox(&workspace, &job.session.runtime, None).await;
+                // Without a group git has no limits, but ends with us.
+                let group = groups::make(&self.settings, &job.session).await.ok();
+                let group = group.and_then(|made| made.group);
+                let (runtime, handle) = (&job.session.runtime, HandleSetup::default());
+                let sandbox = self.sandbox(&workspace, runtime, None, handle, group.clone()).await;
                 let sandbox = sandbox.map_err(|error| failed(reason, error.to_string()))?;
                 let inside = &sandbox.launcher;
                 let collected =
                     self.workspaces.collect(&workspace, inside, &author, &message).await;
                 destroy(&sandbox.backend).await;
+                clear(group.as_ref()).await;
                 collected
             }
         };
         let collected = collected.map_err(|error| failed(reason, error.to_string()))?;
         Ok(Brought { workspace, collected })
+    }
+}
+
+/// What a session's backend is made with. By default questions of the policy are refused, and nothing is recorded.
+#[derive(Default)]
+struct HandleSetup {
+    policy: CommandPolicy,
+    assembly: Assembly,
+}
+
+impl HandleSetup {
+    /// The policy asks people, and every change goes to the audit.
+    fn of_session(session: SessionId, rules: &RuleFile, questions: &Arc<PolicyQuestions>) -> Self {
+        let (approver, rules) = (Arc::clone(questions), rules.clone());
+        let policy = CommandPolicy { approver, rules, ..CommandPolicy::default() };
+        let journal = Journal::new(Arc::new(AuditLog), Mode::Standard);
+        let journal = Some(Arc::new(journal.for_workspace(session.to_string())));
+        let guards = Guards { journal, ..Guards::default() };
+        Self { policy, assembly: Assembly { guards, ..Assembly::default() } }
     }
 }
 
@@ -295,21 +378,25 @@ impl Executor for LocalExecutor {
         &self,
         job: &Job,
         question: &QuestionId,
-        choice: Choice,
+        approval: &Approval,
     ) -> Result<(), ExecutorError> {
         // The agent of a question that is no longer open may be gone.
-        if let Ok(agent) = self.agent(job) {
-            agent.answer(question, choice);
+        if let Some(running) = self.running_job(job) {
+            running.questions.answer(question, approval);
+            let agent = lock(&running.agent).clone();
+            if let Some(agent) = agent {
+                agent.answer(question, approval);
+            }
         }
         Ok(())
     }
 
-    async fn pause(&self, _: &Job) -> Result<(), ExecutorError> {
-        Err(failed(EndReason::Agent, "this executor cannot pause sessions yet"))
+    async fn pause(&self, job: &Job) -> Result<(), ExecutorError> {
+        self.group(job)?.freeze().await.map_err(|error| failed(EndReason::Agent, error.to_string()))
     }
 
-    async fn resume(&self, _: &Job) -> Result<(), ExecutorError> {
-        Err(failed(EndReason::Agent, "this executor cannot pause sessions yet"))
+    async fn resume(&self, job: &Job) -> Result<(), ExecutorError> {
+        self.group(job)?.thaw().await.map_err(|error| failed(EndReason::Agent, error.to_string()))
     }
 
     async fn deliver(&self, job: &Job) -> Result<Delivered, ExecutorError> {
@@ -362,11 +449,19 @@ impl Executor for LocalExecutor {
 
     async fn terminate(&self, session: SessionId, grace: Duration) -> Result<(), ExecutorError> {
         let Some(running) = self.running().get(&session).cloned() else { return Ok(()) };
+        match &running.group {
+            Some(_) if grace.is_zero() => clear(running.group.as_ref()).await,
+            // A paused agent goes on, to wrap up.
+            Some(group) => thaw(group).await,
+            None => {}
+        }
         let agent = lock(&running.agent).clone();
         if let Some(agent) = agent {
             agent.end(grace).await;
         }
+        self.endpoints.close(session);
         destroy(&running.backend).await;
+        clear(running.group.as_ref()).await;
         let mut all = self.running();
         if all.get(&session).is_some_and(|known| Arc::ptr_eq(known, &running)) {
             all.remove(&session);
@@ -399,6 +494,22 @@ fn failed(reason: EndReason, detail: impl Into<String>) -> ExecutorError {
 async fn destroy(backend: &Backend) {
     if let Err(error) = backend.destroy().await {
         tracing::warn!(%error, "cannot close a session's sandbox");
+    }
+}
+
+/// Ends what is left in a session's control group.
+async fn clear(group: Option<&ControlGroup>) {
+    if let Some(group) = group
+        && let Err(error) = group.clear().await
+    {
+        tracing::warn!(%error, "cannot end the processes of a session");
+    }
+}
+
+async fn thaw(group: &ControlGroup) {
+    if let Err(error) = group.thaw().await {
+        // Where it cannot be frozen, nothing is.
+        tracing::debug!(%error, "cannot thaw the processes of a session");
     }
 }
 

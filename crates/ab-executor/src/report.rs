@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 pub enum Report {
     /// Something to show: text, a tool call, an edit. Chunks of text are joined before they are reported.
     Event(EventKind),
-    /// The agent waits for a person's decision.
+    /// The agent, or a command that it started, waits for a person's decision.
     Question(Question),
     /// The agent finished its turn.
     TurnEnded(TurnOutcome),
@@ -16,7 +16,7 @@ pub enum Report {
     Exited { detail: String },
 }
 
-/// A question of an agent.
+/// A question of an agent, or of the command policy about a command of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// Names the question in [`Executor::answer`](crate::Executor::answer).

@@ -131,7 +131,7 @@ impl Runner {
             requirements::check_network(&settings, standing.isolation)?;
             mounts::check_isolation(&mounts, standing.isolation)?;
             let accepted = requirements::accepted(&settings, &ExecLimits::default());
-            scene::grouped(&settings.limits, &accepted)?;
+            scene::grouped(&settings.limits, &accepted, settings.group.as_ref())?;
             Ok(policy::describe(&settings, &standing))
         })
         .await
@@ -167,8 +167,9 @@ impl Runner {
             Origin::Caller => request.limits.tightened(self.settings.limits),
             Origin::Operator => request.limits,
         };
-        let mounts = self.mounts.clone();
-        let terms = Terms { isolation: standing.isolation, limits, accepted, origin, mounts };
+        let (isolation, mounts) = (standing.isolation, self.mounts.clone());
+        let total = self.settings.group.clone();
+        let terms = Terms { isolation, limits, accepted, origin, mounts, total };
         let scene = scene::open(shared, request, terms).await?;
         self.launch_in(shared, scene, standing, request, place).await
     }
@@ -201,8 +202,10 @@ impl Runner {
             let stand = || watchdog::stand(&Groups::find().parents());
             blocking::run(move |_| stand().map_err(|error| unstarted(&error))).await?;
         }
+        let entering = scene.entering().await;
         let started = spawner::start(Image { groups: scene.entries()?, ..image }).await;
         let (started, mut image) = started.map_err(|error| unstarted(&error))?;
+        drop(entering);
         channels.keep_open(&mut image);
         let (group, placeholders) = scene.into_remains();
         let running = Running::new(started, reach, group, cookie);

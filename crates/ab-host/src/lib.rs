@@ -21,4 +21,5 @@ pub use exec::{
     ExecSettings, READABLE_SYSTEM, Requirement, SANDBOX_ROOT, SYSTEM_PATH, SandboxMount, Shell,
     Spooling, Toolchain, check_restrictions,
 };
+pub use limits::cgroup::{ControlGroup, TotalLimits};
 pub use local::{Local, LocalOptions, MissingRoot, Resolution};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{BindAccess, ExecLimits};
 use ab_core::{Assembly, Isolation, Network};
-use ab_host::{SandboxMount, Toolchain};
+use ab_host::{ControlGroup, SandboxMount, Toolchain};
 use ab_policy::RuleFile;
 
 use crate::policy::CommandPolicy;
@@ -97,6 +97,12 @@ impl WorkspaceBuilder {
     /// Limits of every command. A launched program has only the limits of its own launch.
     pub fn limits(mut self, limits: ExecLimits) -> Self {
         self.config.options.exec.limits = limits;
+        self
+    }
+
+    /// The control group that every command and launched program enters.
+    pub fn control_group(mut self, group: ControlGroup) -> Self {
+        self.config.options.exec.group = Some(group);
         self
     }
 

@@ -16,7 +16,6 @@ use crate::problem::Rendering;
 
 /// Who may call a route. A lesser value admits more callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(dead_code, reason = "the sessions of the control plane bring the first agents")]
 pub(crate) enum Access {
     /// Every caller that passes the checks of Host and Origin.
     Public,

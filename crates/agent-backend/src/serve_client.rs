@@ -267,6 +267,24 @@ impl ServeClient {
         self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
     }
 
+    /// Freezes the processes of a running session.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] if the session does not run; [`Kind::NotFound`] if there is no such session.
+    pub async fn pause(&self, id: SessionId) -> Result<()> {
+        self.answer(Method::POST, &session_path(id, "/pause"), Bytes::new()).await.map(drop)
+    }
+
+    /// Lets a paused session go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] if the session is not paused; [`Kind::NotFound`] if there is no such session.
+    pub async fn resume(&self, id: SessionId) -> Result<()> {
+        self.answer(Method::POST, &session_path(id, "/resume"), Bytes::new()).await.map(drop)
+    }
+
     /// Ends a session at once and removes its workspace.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::path::Path;
 use ab_core::effective::{Isolation, Network};
 use ab_server::{Gate, Port, Tls, Token};
 use clap::Args;
+use tokio::net::TcpListener;
 
 use super::daemon::{ServedRoot, logs, open_files, sockets};
 use crate::browser;
@@ -76,23 +77,26 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         Some(root) => Some(ServedRoot::open(root, &directory)?),
         None => None,
     };
-    let listener = sockets::listen(host, port).await.map_err(|error| {
-        let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
-        let failure = Failure::input(format!("listen on {host}, port {port}"), error);
-        if is_taken {
-            return failure.with_hint("another program has this port: choose one with --port");
-        }
-        failure
-    })?;
+    let listener = listen(host, port).await?;
     let gate = Gate {
         token: token.as_deref().map(Token::new),
         hosts: config.allowed_hosts.value.clone(),
         origins: Vec::new(),
     };
-    let Parts { mut app, control } = wire::assemble(store, &config, gate).await?;
+    // Agents do not know our certificate: they get an unencrypted address of this machine only.
+    let agents = match &tls {
+        Some(_) => Some(listen(Ipv4Addr::LOCALHOST.into(), 0).await?),
+        None => None,
+    };
+    let agents_address = agents.as_ref().unwrap_or(&listener).local_addr();
+    let agents_address = agents_address.map_err(|error| Failure::input("listen", error))?;
+    let agents_url = format!("http://{}", reachable(agents_address));
+    let Parts { mut app, control } = wire::assemble(store, &config, gate, agents_url).await?;
     if let Some(served) = &served {
         app = app.with_daemon(served.surface());
     }
+    let agents = agents.map(|listener| Port::new(app.clone()).open(listener)).transpose();
+    let agents = agents.map_err(|error| Failure::input("open the port of agents", error))?;
     let opened = Port::new(app.clone()).with_tls(tls).open(listener);
     let opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let address = opened.address();
@@ -130,6 +134,9 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     drop(address_file);
     let ended = async {
         opened.close().await;
+        if let Some(agents) = agents {
+            agents.close().await;
+        }
         control.shutdown().await;
         if let Some(served) = served {
             served.close().await;
@@ -181,6 +188,17 @@ fn tls(config: &Config) -> Result<Option<Tls>, Failure> {
     };
     let loaded = Tls::load(certificates, key);
     loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
+}
+
+async fn listen(host: IpAddr, port: u16) -> Result<TcpListener, Failure> {
+    sockets::listen(host, port).await.map_err(|error| {
+        let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        let failure = Failure::input(format!("listen on {host}, port {port}"), error);
+        if is_taken {
+            return failure.with_hint("another program has this port: choose one with --port");
+        }
+        failure
+    })
 }
 
 /// The address at which clients on this machine reach a socket that listens on `address`.

@@ -1,6 +1,6 @@
-//! `session`: what the server's sessions are doing, and their end.
+//! `session`: what the server's sessions are doing, their pause and their end.
 
-use ab_api::{Continuation, Session, SessionId, SessionStatus, Time};
+use ab_api::{Continuation, Session, SessionId, SessionLimits, SessionStatus, Time};
 use agent_backend::ServeClient;
 use agent_backend::serve_client::SessionQuery;
 use clap::{Args, Subcommand};
@@ -45,6 +45,10 @@ enum SessionAct {
     Diff(DiffSession),
     /// Start a new session on the workspace of one that was stopped or failed
     Continue(ContinueSession),
+    /// Freeze the processes of a running session
+    Pause(OneSession),
+    /// Let a paused session go on
+    Resume(OneSession),
     /// Ask the agent to wrap up, and deliver nothing
     Stop(OneSession),
     /// End a session at once and remove its workspace
@@ -138,6 +142,8 @@ impl SessionCommand {
             SessionAct::List(_)
             | SessionAct::Get(_)
             | SessionAct::Diff(_)
+            | SessionAct::Pause(_)
+            | SessionAct::Resume(_)
             | SessionAct::Stop(_)
             | SessionAct::Cancel(_) => false,
         }
@@ -206,6 +212,14 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
             let created = client.continue_session(next.id, &Continuation { prompt }).await?;
             let follow = next.follow.then_some(next.approve);
             task::show_created(client, created, follow, &server_flags, terminal).await
+        }
+        SessionAct::Pause(one) => {
+            client.pause(one.id).await?;
+            show_one(&client.session(one.id).await?, terminal)
+        }
+        SessionAct::Resume(one) => {
+            client.resume(one.id).await?;
+            show_one(&client.session(one.id).await?, terminal)
         }
         SessionAct::Stop(one) => {
             client.stop(one.id).await?;
@@ -327,6 +341,7 @@ fn details(session: &Session) -> String {
         ("branch", session.repo.branch.clone()),
         ("base", session.vcs.base_commit.clone()),
         ("workspace", session.workspace.mount_path.clone()),
+        ("limits", session.limits.and_then(limits_text)),
         ("changes", session.changes.map(lines::changes_text)),
         ("questions", (session.open_approvals > 0).then(|| session.open_approvals.to_string())),
         ("created", Some(session.created_at.to_string())),
@@ -335,6 +350,18 @@ fn details(session: &Session) -> String {
     ];
     rows.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     rows.iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
+}
+
+/// What is enforced on the processes of a session; nothing if nothing is.
+fn limits_text(limits: SessionLimits) -> Option<String> {
+    let SessionLimits { cpu, memory_mib, processes } = limits;
+    let parts = [
+        cpu.map(|cpu| format!("{cpu} processors")),
+        memory_mib.map(|mib| format!("{mib} MiB of memory")),
+        processes.map(|count| format!("{count} processes")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn shortened(text: &str) -> String {
@@ -398,12 +425,15 @@ SESSION                     STATUS          AGENT     AGE  PROMPT
         let mut ended = session("Fix it");
         ended.status = SessionStatus::Failed;
         ended.end_detail = Some("the agent exited with 3".to_owned());
+        let (cpu, memory_mib, processes) = (Some(1.5), Some(2048), Some(100));
+        ended.limits = Some(SessionLimits { cpu, memory_mib, processes });
         let expect = "\
 session     01HVZ6K9T1N8S6M3V3Q3F0X5B7
 status      failed: the agent exited with 3
 prompt      Fix it
 agent       scripted latest
 repository  /srv/project
+limits      1.5 processors, 2048 MiB of memory, 100 processes
 created     2026-01-31T12:00:00Z
 ";
         assert_eq!(details(&ended), expect);

@@ -32,6 +32,7 @@ pub(super) enum Done {
     Resumed,
     Prompted,
     Paused,
+    NotPaused { detail: String },
     Delivered(Delivered),
     Closed { notes: Vec<EventKind> },
     Failed { reason: EndReason, detail: String },
@@ -44,9 +45,12 @@ impl From<ExecutorError> for Done {
 }
 
 impl Doing {
-    /// Whether this is `effect` in this attempt.
-    pub(super) fn is(&self, effect: Effect, generation: u32) -> bool {
-        self.effect == effect && self.generation == generation
+    /// Whether `effect` of this attempt replaces it. A prompt that is on its way to the agent arrives before the
+    /// agent is frozen: it is not sent again.
+    pub(super) fn yields_to(&self, effect: Effect, generation: u32) -> bool {
+        let is_same = self.effect == effect && self.generation == generation;
+        let arrives = matches!(self.effect, Effect::Prompt(_)) && effect == Effect::Pause;
+        !is_same && !arrives
     }
 
     /// Waits for the end. Can be dropped and called again.
@@ -104,7 +108,10 @@ async fn perform(plane: &Plane, job: &Job, effect: Effect) -> Done {
         },
         Effect::Provision => provision(plane, job).await,
         Effect::Deliver => plane.executor.deliver(job).await.map(Done::Delivered),
-        Effect::Pause => plane.executor.pause(job).await.map(|()| Done::Paused),
+        Effect::Pause => Ok(match plane.executor.pause(job).await {
+            Ok(()) => Done::Paused,
+            Err(error) => Done::NotPaused { detail: error.detail },
+        }),
         Effect::Resume => plane.executor.resume(job).await.map(|()| Done::Resumed),
         Effect::Stop => Ok(close(plane, job, plane.settings.stop_grace).await),
         Effect::Kill => Ok(close(plane, job, Duration::ZERO).await),
@@ -132,6 +139,10 @@ async fn close(plane: &Plane, job: &Job, grace: Duration) -> Done {
     let mut notes = Vec::new();
     if let Err(error) = plane.executor.terminate(job.session.id, grace).await {
         notes.push(log(LogLevel::Error, format!("Processes may be left: {error}")));
+    }
+    // An agent that wraps up may still use its endpoint, so the token lives as long as the agent.
+    if let Err(error) = plane.store.remove_session_tokens(job.session.id).await {
+        notes.push(log(LogLevel::Warn, format!("The agent's token is not removed: {error}")));
     }
     // Without a workspace there is nothing to compare.
     if job.session.workspace.mount_path.is_some() {

@@ -9,8 +9,9 @@ use ab_acp::{
     AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer,
     PermissionQuestion, PromptPart, StopReason, TurnEnd,
 };
-use ab_api::{Choice, EndReason, EventKind, LogLevel, LogSource};
+use ab_api::{Approval, ApprovalStatus, EndReason, EventKind, LogLevel, LogSource};
 use ab_core::process::Exit;
+use ab_host::ControlGroup;
 use ab_local::OutputReader;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
@@ -90,11 +91,13 @@ impl Agent {
     }
 
     /// Answers a question, unless it has its answer.
-    pub(super) fn answer(&self, question: &QuestionId, choice: Choice) {
+    pub(super) fn answer(&self, question: &QuestionId, approval: &Approval) {
         let asked = lock(&self.shared.questions).remove(question);
-        let answer = match choice {
-            Choice::Approve => PermissionAnswer::Allow,
-            Choice::Deny => PermissionAnswer::Reject,
+        let answer = match approval.status {
+            ApprovalStatus::Approved => PermissionAnswer::Allow,
+            ApprovalStatus::Pending | ApprovalStatus::Denied | ApprovalStatus::Expired => {
+                PermissionAnswer::Reject
+            }
         };
         if let Some(asked) = asked {
             // `false` when the turn was cancelled meanwhile.
@@ -131,6 +134,8 @@ pub(super) struct Pump {
     pub(super) shared: Arc<Shared>,
     /// Makes the ids of questions unique among the attempts to run the session.
     pub(super) generation: u32,
+    /// The session's control group, which knows whether memory ran out.
+    pub(super) group: Option<ControlGroup>,
     pub(super) asked: u64,
 }
 
@@ -184,7 +189,7 @@ impl Pump {
         let connection =
             if self.shared.kill.is_cancelled() { None } else { Some(self.client.ended().await) };
         self.client.close().await;
-        let Self { mut launched, reports, shared, .. } = self;
+        let Self { mut launched, reports, shared, group, .. } = self;
         drop(stderr);
         let exit = if shared.kill.is_cancelled() {
             None
@@ -198,7 +203,7 @@ impl Pump {
             Some(error @ (AcpError::LineTooLong { .. } | AcpError::NotAcp { .. })) => {
                 error.to_string()
             }
-            _ => ending(exit.as_ref(), killed.as_ref()),
+            _ => ending(exit.as_ref(), killed.as_ref(), group.as_ref()),
         };
         if shared.attached.load(Ordering::Acquire) && !shared.kill.is_cancelled() {
             report(&reports, &shared, Report::Exited { detail: detail.clone() }).await;
@@ -290,7 +295,7 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// How a process ended, in words. `exit` is absent when it had to be killed.
-fn ending(exit: Option<&Exit>, killed: Option<&Exit>) -> String {
+fn ending(exit: Option<&Exit>, killed: Option<&Exit>, group: Option<&ControlGroup>) -> String {
     let how = match exit {
         None => "the agent closed its output and was ended".to_owned(),
         Some(Exit { code: Some(code), .. }) => format!("the agent ended with exit code {code}"),
@@ -299,6 +304,12 @@ fn ending(exit: Option<&Exit>, killed: Option<&Exit>) -> String {
         }
         Some(_) => "the agent ended".to_owned(),
     };
+    if let Some(memory) =
+        group.filter(|group| group.ran_out_of_memory()).and_then(|it| it.limits().memory)
+    {
+        let mib = memory / (1024 * 1024);
+        return format!("{how}: the session ran out of its {mib} MiB of memory");
+    }
     let said = exit.or(killed).map(|exit| exit.stderr_tail.trim()).unwrap_or_default();
     match said.lines().next_back() {
         Some(line) => format!("{how}: {}", cut(line)),

@@ -3,21 +3,24 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ab_acp::catalog::{AgentEntry, SELF};
-use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, ClientSettings, SessionSetup};
+use ab_acp::catalog::AgentEntry;
+use ab_acp::launch::{LaunchSetup, LaunchedAgent};
+use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
 use ab_api::{EndReason, NetworkType, RuntimeType};
-use ab_core::process::Stdin;
-use ab_local::Launch;
 use ab_snapshot::Workspace;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::{Agent, Pump, Shared};
+use super::groups::{self, MadeGroup};
+use super::questions::PolicyQuestions;
 use super::translate::Translator;
-use super::{LocalExecutor, Running, conversation, failed, lock, program};
+use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
 use crate::contract::{Executor, ExecutorError, Job, LaunchMode, Launched};
 use crate::report::Reports;
 
+/// The name of the session's endpoint among the MCP servers of its agent.
+const MCP_NAME: &str = "workspace";
 /// How long an agent whose launch failed may take to end by itself.
 const END_TIME: Duration = Duration::from_secs(5);
 
@@ -58,18 +61,27 @@ pub(super) async fn launch(
     let workspace = executor.workspace(job, EndReason::Launch)?;
     // Of an earlier attempt.
     executor.terminate(id, Duration::ZERO).await?;
-    let sandbox = executor.sandbox(&workspace, runtime, Some(entry)).await;
+    let questions = PolicyQuestions::new(job.generation, reports.downgrade());
+    let handle = HandleSetup::of_session(id, &executor.settings.rules, &questions);
+    let MadeGroup { group, note } = groups::make(&executor.settings, &job.session).await?;
+    let sandbox = executor.sandbox(&workspace, runtime, Some(entry), handle, group.clone()).await;
     let sandbox = sandbox.map_err(|error| unlaunched(error.to_string()))?;
     let running = Arc::new(Running {
         generation: job.generation,
         backend: sandbox.backend,
         launcher: sandbox.launcher,
+        group,
+        questions,
         agent: Mutex::default(),
     });
     executor.running().insert(id, Arc::clone(&running));
+    executor.endpoints.open(id, running.backend.clone());
     let started = start(executor, entry, job, &workspace, &running, mode, reports).await;
     match started {
-        Ok(launched) => Ok(launched),
+        Ok(agent) => {
+            let limits = groups::shown(running.group.as_ref());
+            Ok(Launched { agent, limits, notes: note.into_iter().collect() })
+        }
         Err(error) => {
             executor.terminate(id, Duration::ZERO).await?;
             Err(error)
@@ -77,6 +89,7 @@ pub(super) async fn launch(
     }
 }
 
+/// Starts the agent's process. Returns what the agent calls itself.
 async fn start(
     executor: &LocalExecutor,
     entry: &AgentEntry,
@@ -85,18 +98,12 @@ async fn start(
     running: &Running,
     mode: &LaunchMode,
     reports: Reports,
-) -> Result<Launched, ExecutorError> {
-    let launch = command(executor, entry)?;
-    let launched = running.launcher.start(launch).await;
-    let mut launched = launched.map_err(|error| {
+) -> Result<Option<String>, ExecutorError> {
+    let setup = setup(executor, entry);
+    let launched = ab_acp::launch::launch(&running.launcher, entry, &setup).await;
+    let LaunchedAgent { client, events, launched } = launched.map_err(|error| {
         unlaunched(format!("cannot start the agent {}: {error}", entry.title()))
     })?;
-    let (Some(output), Some(input)) = (launched.stdout.take(), launched.stdin.take()) else {
-        return Err(unlaunched("the agent's streams are missing"));
-    };
-    let auth_method = entry.auth_method.clone();
-    let settings = ClientSettings { auth_method, ..ClientSettings::default() };
-    let (client, events) = AcpClient::connect(output, input, settings);
     let shared = Shared::new();
     let pump = Pump {
         client: client.clone(),
@@ -106,10 +113,12 @@ async fn start(
         reports,
         shared: Arc::clone(&shared),
         generation: job.generation,
+        group: running.group.clone(),
         asked: 0,
     };
     let mut pump = AbortOnDropHandle::new(tokio::spawn(pump.run()));
-    let opened = open(&client, workspace, mode).await;
+    let offer = offer(executor, job, mode);
+    let opened = open(&client, workspace, mode, offer).await;
     let (profile, session) = match opened {
         Ok(opened) => opened,
         Err(Unopened::Acp(error)) if error.ends_connection() => {
@@ -124,26 +133,21 @@ async fn start(
     let prompted = tokio::sync::Mutex::default();
     let agent = Agent { client, session, shared, prompted, _pump: pump };
     *lock(&running.agent) = Some(Arc::new(agent));
-    Ok(Launched { agent: name(&profile) })
+    Ok(name(&profile))
 }
 
-/// The program of a catalog entry. It gets its own credentials and nothing else of the server's environment.
-fn command(executor: &LocalExecutor, entry: &AgentEntry) -> Result<Launch, ExecutorError> {
-    let mut argv = entry.argv.clone();
-    if let Some(program) = argv.first_mut().filter(|program| *program == SELF) {
-        let Some(own) = executor.settings.own_executable.to_str() else {
-            return Err(unlaunched("the path of this program is not valid UTF-8"));
-        };
-        *program = own.to_owned();
+/// What a launch needs beside the catalog entry. The agent gets the credentials that its entry lists and nothing else of
+/// the server's environment.
+fn setup(executor: &LocalExecutor, entry: &AgentEntry) -> LaunchSetup {
+    let credential = |name: &String| {
+        let value = executor.settings.variable(name)?.to_str()?;
+        Some((name.clone(), value.to_owned()))
+    };
+    LaunchSetup {
+        own_binary: Some(executor.settings.own_executable.clone()),
+        credentials: entry.credentials.iter().filter_map(credential).collect(),
+        ..LaunchSetup::default()
     }
-    let mut launch = Launch { stdin: Stdin::Piped, ..Launch::new(argv) };
-    for name in &entry.credentials {
-        if let Some(value) = executor.settings.variable(name).and_then(|value| value.to_str()) {
-            launch = launch.env(name, value);
-        }
-    }
-    launch.env.extend(entry.env.clone());
-    Ok(launch)
 }
 
 /// Why no conversation was opened.
@@ -158,16 +162,32 @@ impl From<AcpError> for Unopened {
     }
 }
 
+/// The session's MCP endpoint, as the agent is told of it. An agent without a network cannot reach it.
+fn offer(executor: &LocalExecutor, job: &Job, mode: &LaunchMode) -> Option<McpServer> {
+    if job.session.runtime.network == Some(NetworkType::None) {
+        return None;
+    }
+    let base = executor.settings.server_url.as_ref()?;
+    let (LaunchMode::New { token } | LaunchMode::Reload { token }) = mode;
+    Some(McpServer::Http {
+        name: MCP_NAME.to_owned(),
+        url: format!("{base}/api/v1/sessions/{}/mcp", job.session.id),
+        headers: vec![("Authorization".to_owned(), format!("Bearer {}", token.expose()))],
+    })
+}
+
 /// The handshake, and a new conversation or the stored one.
 async fn open(
     client: &AcpClient,
     workspace: &Workspace,
     mode: &LaunchMode,
+    offer: Option<McpServer>,
 ) -> Result<(AgentProfile, AcpSessionId), Unopened> {
     let unusable = |error| Unopened::Other(format!("cannot use the conversation's file: {error}"));
     let profile = client.initialize().await?.clone();
     let cwd = workspace.tree.display().to_string();
-    let setup = SessionSetup { cwd, mcp_servers: Vec::new() };
+    let mcp_servers = offer.filter(|_| profile.mcp_http).into_iter().collect();
+    let setup = SessionSetup { cwd, mcp_servers };
     let session = match mode {
         LaunchMode::New { .. } => {
             let session = client.new_session(&setup).await?;

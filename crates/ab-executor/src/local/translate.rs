@@ -9,6 +9,7 @@ use ab_acp::{PermissionQuestion, TokenCounts};
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
 use tokio::time::Instant;
 
+use super::digest;
 use super::lines::{MAX_TEXT, boundary, cut};
 
 /// How long a piece of text waits for its continuation.
@@ -150,7 +151,7 @@ impl Translator {
             action: Some(call.kind.as_str().to_owned()),
             detail: command.or(paths).or(input),
             tool_execution_id: Some(execution_id(&call.id)),
-            digest: None,
+            digest: Some(digest::of_call(call)),
         }
     }
 

@@ -138,7 +138,8 @@ async fn run(
     // Not those of the settings: too little memory or time for it says nothing about walls.
     let (limits, accepted, origin) = (request.limits, BTreeSet::new(), Origin::Caller);
     // Without mounts: one that cannot be made is an error of the settings, and no lack of the host.
-    let terms = Terms { isolation, limits, accepted, origin, mounts: Arc::new([]) };
+    let (mounts, total) = (Arc::new([]), None);
+    let terms = Terms { isolation, limits, accepted, origin, mounts, total };
     // What cannot be opened is missing for every isolation.
     let scene = scene::open(shared, &request, terms).await.map_err(Unproven::Failed)?;
     let launched = runner.launch_in(shared, scene, &standing, &request, &place).await;

@@ -20,12 +20,10 @@ use super::settings::needs_group;
 use crate::blocking;
 use crate::failure::Act;
 use crate::jail::{Fault, Final, Jail, Missing, Spot, open_host_dir};
-use crate::limits::cgroup::{self, Group, Groups, Wanted};
+use crate::limits::cgroup::{self, ControlGroup, Group, Groups, Wanted};
 use crate::local::Shared;
 use crate::process::watchdog;
 use crate::sandbox::bwrap::{Cover, With};
-
-static SWEPT: std::sync::Once = std::sync::Once::new();
 
 /// A directory of the host that a command sees.
 #[derive(Debug)]
@@ -86,6 +84,8 @@ pub(super) struct Scene {
     /// The limits that its control group sees to.
     pub(super) grouped: Wanted,
     group: Option<Group>,
+    /// The group of all commands of the workspace.
+    total: Option<ControlGroup>,
 }
 
 /// What a scene is opened for.
@@ -98,6 +98,8 @@ pub(super) struct Terms {
     pub(super) origin: Origin,
     /// What the operator shows commands beside the workspace.
     pub(super) mounts: Arc<[SandboxMount]>,
+    /// The group of all commands of the workspace.
+    pub(super) total: Option<ControlGroup>,
 }
 
 /// Who chose the words, the variables and the limits of a command.
@@ -113,10 +115,25 @@ pub(crate) enum Origin {
 impl Scene {
     /// The files by which a child enters its control group.
     pub(super) fn entries(&self) -> Result<Vec<OwnedFd>> {
-        let entries = self.group.as_ref().map(Group::entry_files).transpose();
-        entries.map(Option::unwrap_or_default).map_err(|cause| {
+        let own = self.group.as_ref();
+        let entries = || {
+            let mut entries = own.map(Group::entry_files).transpose()?.unwrap_or_default();
+            if let Some(total) = &self.total {
+                entries.extend(total.entry_files(own)?);
+            }
+            Ok(entries)
+        };
+        entries().map_err(|cause: std::io::Error| {
             Error::new(Code::MissingUtilities, Kind::Unavailable, cause.to_string())
         })
+    }
+
+    /// Waits until commands of the workspace may start. They may as long as it is held.
+    pub(super) async fn entering(&self) -> Option<cgroup::Entering> {
+        match &self.total {
+            Some(total) => Some(total.entering().await),
+            None => None,
+        }
     }
 
     /// What must outlive the command: its control group, and what stands for missing paths.
@@ -190,7 +207,7 @@ fn opened(
             format!("{}/{fence}", alias.trim_end_matches('/'))
         }
     };
-    let (group, grouped) = grouped(&terms.limits, &terms.accepted)?;
+    let (group, grouped) = grouped(&terms.limits, &terms.accepted, terms.total.as_ref())?;
     Ok(Scene {
         cwd_path: if request.cwd == fence { visible[0].path.clone() } else { name_of(&cwd, act)? },
         cwd_below: request.cwd.below_fence().to_owned(),
@@ -202,6 +219,7 @@ fn opened(
         origin: terms.origin,
         grouped,
         group,
+        total: terms.total.clone(),
     })
 }
 
@@ -213,20 +231,21 @@ fn opened(
 pub(super) fn grouped(
     limits: &ExecLimits,
     accepted: &BTreeSet<Requirement>,
+    total: Option<&ControlGroup>,
 ) -> Result<(Option<Group>, Wanted)> {
     if !needs_group(limits) {
         return Ok((None, Wanted::default()));
     }
     // What processes that were killed together with their watchdog have left.
-    SWEPT.call_once(cgroup::sweep);
+    cgroup::sweep_once();
     let groups = Groups::find();
     let all = Wanted { memory: limits.memory, processes: limits.processes };
     let needed = requirements::needed(all, accepted);
-    let (group, wanted) = match groups.make(&all) {
+    let (group, wanted) = match groups.make_in(total, &all) {
         Ok(group) => (group, all),
         Err(_) if needed == Wanted::default() => return Ok((None, needed)),
         Err(lack) if needed == all => return Err(requirements::unlimited(needed, &lack)),
-        Err(_) => match groups.make(&needed) {
+        Err(_) => match groups.make_in(total, &needed) {
             Ok(group) => (group, needed),
             Err(lack) => return Err(requirements::unlimited(needed, &lack)),
         },

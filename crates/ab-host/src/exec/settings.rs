@@ -9,6 +9,7 @@ use ab_core::process::ExecLimits;
 
 use super::mounts::SandboxMount;
 use super::requirements::Requirement;
+use crate::limits::cgroup::ControlGroup;
 use crate::process::spool;
 pub use crate::sandbox::bwrap::SANDBOX_ROOT;
 
@@ -83,6 +84,8 @@ pub struct ExecSettings {
     pub shell: Shell,
     /// Bounds of every command; a command's own can only be tighter.
     pub limits: ExecLimits,
+    /// The control group that every command enters: limits of all together, and a freezer.
+    pub group: Option<ControlGroup>,
     pub spooling: Spooling,
     /// Compilers and the like of the host that every command may use.
     pub toolchains: Vec<Toolchain>,
@@ -135,6 +138,7 @@ impl Default for ExecSettings {
             network: Network::Shared,
             shell: Shell::Auto,
             limits: ExecLimits::default(),
+            group: None,
             spooling: Spooling::default(),
             toolchains: Vec::new(),
             bwrap: None,

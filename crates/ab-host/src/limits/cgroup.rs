@@ -10,6 +10,7 @@
 
 pub(crate) mod delegation;
 mod directory;
+mod total;
 mod wanted;
 
 use std::fs;
@@ -26,6 +27,8 @@ use delegation::{Facts, Way};
 use directory::{Directory, PAUSE, TRIES, Version, groups_in};
 use wanted::Limit;
 
+pub use total::{ControlGroup, TotalLimits};
+pub(crate) use total::{Entering, sweep_once};
 pub(crate) use wanted::Wanted;
 
 /// Where groups can be made on this host.
@@ -72,18 +75,35 @@ impl Groups {
     /// Makes an empty group with the limits set. Where the second version is mounted, the group is
     /// there too, even without limits, since that ends all processes at once.
     pub(crate) fn make(&self, wanted: &Wanted) -> Result<Group, Lack> {
+        self.make_in(None, wanted)
+    }
+
+    /// The same below the group of a workspace, so that its limits hold too.
+    pub(crate) fn make_in(
+        &self,
+        total: Option<&ControlGroup>,
+        wanted: &Wanted,
+    ) -> Result<Group, Lack> {
+        self.make_below(total.map(ControlGroup::group), &wanted.limits())
+    }
+
+    fn make_below(&self, parent: Option<&Group>, limits: &[Limit]) -> Result<Group, Lack> {
         let mut needs: Vec<Vec<Limit>> = vec![Vec::new(); self.sites.len()];
-        for limit in wanted.limits() {
-            needs[self.site_for(limit)?].push(limit);
+        for limit in limits {
+            needs[self.site_for(*limit)?].push(*limit);
         }
+        let above = |site: &Site| {
+            let mut directories = parent.into_iter().flat_map(|parent| &parent.directories);
+            directories.find(|directory| directory.place.parent() == site.own.as_deref())
+        };
         let mut group = Group { directories: Vec::new() };
         for (site, limits) in self.sites.iter().zip(&needs).filter(|(_, needs)| !needs.is_empty()) {
             // What was made so far goes when this fails.
-            group.directories.push(site.make(limits)?);
+            group.directories.push(site.make(limits, above(site))?);
         }
         if group.killing().is_none()
             && let Some(site) = self.sites.iter().find(|site| site.version() == Version::Second)
-            && let Ok(directory) = site.make(&[])
+            && let Ok(directory) = site.make(&[], above(site))
         {
             if directory.offers("cgroup.kill") {
                 group.directories.push(directory);
@@ -137,6 +157,11 @@ impl Site {
         controllers.is_none_or(|all| all.iter().any(|each| each == controller))
     }
 
+    /// Whether this is a hierarchy of the first version with this controller.
+    fn has(&self, controller: &str) -> bool {
+        self.version() == Version::First && self.may_have(controller)
+    }
+
     /// What has to be done for groups with these controllers in our own group.
     fn way(&self, controllers: &[&str]) -> Way {
         match (&self.own, self.version()) {
@@ -148,20 +173,25 @@ impl Site {
         }
     }
 
-    fn make(&self, limits: &[Limit]) -> Result<Directory, Lack> {
-        self.made(limits).map_err(|lack| match limits.first() {
+    /// Makes a group below `above`, or below our own.
+    fn make(&self, limits: &[Limit], above: Option<&Directory>) -> Result<Directory, Lack> {
+        self.made(limits, above).map_err(|lack| match limits.first() {
             Some(limit) => limit.lacking(&lack),
             None => lack,
         })
     }
 
-    fn made(&self, limits: &[Limit]) -> Result<Directory, Lack> {
+    fn made(&self, limits: &[Limit], above: Option<&Directory>) -> Result<Directory, Lack> {
         let own = self.own.as_deref().ok_or_else(|| unseen(&self.hierarchy.place))?;
+        let parent = above.map_or(own, |above| above.place.as_path());
         if self.version() == Version::Second {
             let controllers: Vec<&str> = limits.iter().map(|limit| limit.controller()).collect();
             delegation::hand_down(own, &controllers)?;
+            if above.is_some() && !controllers.is_empty() {
+                delegation::hand_down_from(parent, &controllers)?;
+            }
         }
-        let place = new_group(own).map_err(|error| refused(own, &error))?;
+        let place = new_group(parent).map_err(|error| refused(parent, &error))?;
         let directory = Directory { place, version: self.version() };
         for limit in limits {
             if let Err(error) = limit.set(&directory) {
@@ -218,7 +248,6 @@ impl Group {
         }
     }
 
-    /// Whether the kernel ended a process of the group because of the memory limit.
     /// Whether a process is in it, or below it.
     pub(crate) fn has_members(&self) -> bool {
         let Some(directory) = self.directories.first() else { return false };
@@ -226,6 +255,7 @@ impl Group {
         members.is_ok_and(|members| !members.trim().is_empty())
     }
 
+    /// Whether the kernel ended a process of the group because of the memory limit.
     pub(crate) fn oom_killed(&self) -> bool {
         self.directories.iter().any(|directory| {
             let events = match directory.version {

@@ -11,6 +11,9 @@ use crate::facilities::Lack;
 /// The controllers whose limits bounded commands need.
 pub(crate) const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
+/// The controller that stops processes, in the first version.
+pub(crate) const FREEZER: &str = "freezer";
+
 /// A mounted hierarchy of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
@@ -38,7 +41,7 @@ pub(crate) fn mounted(mounts: &str) -> Vec<Hierarchy> {
                 let controllers: Vec<String> = options
                     .split(',')
                     .filter(named)
-                    .filter(|option| CONTROLLERS.contains(option))
+                    .filter(|option| CONTROLLERS.contains(option) || *option == FREEZER)
                     .map(str::to_owned)
                     .collect();
                 let useful = !controllers.is_empty();

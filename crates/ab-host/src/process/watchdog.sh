@@ -12,6 +12,8 @@ while IFS= read -r line; do
 done
 
 end() {
+  # The first version kills nothing that is frozen.
+  [ -e "$1/freezer.state" ] && echo THAWED > "$1/freezer.state"
   for below in "$1"/*/ "$1"/.[!.]*/; do
     [ -d "$below" ] && end "${below%/}"
   done

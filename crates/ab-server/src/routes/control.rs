@@ -3,6 +3,7 @@
 mod approvals;
 mod catalog;
 mod events;
+mod mcp;
 mod problems;
 mod sessions;
 mod tasks;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use ab_api::{DecidedBy, Offers, RuntimeType, SessionId};
 use ab_control::{Control, ControlError};
 use ab_core::{Principal, PrincipalKind};
+use ab_executor::SessionEndpoints;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -31,11 +33,19 @@ const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 pub struct ControlSurface {
     pub(crate) control: Control,
     pub(crate) catalog: TaskCatalog,
+    /// The MCP endpoints of running sessions.
+    pub(crate) endpoints: SessionEndpoints,
 }
 
 impl ControlSurface {
     pub fn new(control: Control, catalog: TaskCatalog) -> ControlSurface {
-        ControlSurface { control, catalog }
+        ControlSurface { control, catalog, endpoints: SessionEndpoints::default() }
+    }
+
+    /// Serves the workspaces of running sessions to their agents, at `/api/v1/sessions/{id}/mcp`.
+    pub fn with_endpoints(mut self, endpoints: SessionEndpoints) -> ControlSurface {
+        self.endpoints = endpoints;
+        self
     }
 
     /// What a task of this caller may ask for.
@@ -135,6 +145,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(Access::Admin.to(routes!(sessions::diff)))
         .routes(Access::Admin.to(routes!(sessions::stop)))
         .routes(Access::Admin.to(routes!(sessions::resume_work)))
+        .routes(Access::Admin.to(routes!(sessions::pause)))
+        .routes(Access::Admin.to(routes!(sessions::resume)))
+        .routes(Access::SessionAgent.to(routes!(mcp::call, mcp::listen, mcp::end)))
         .routes(Access::Admin.to(routes!(events::follow)))
         .routes(Access::Admin.to(routes!(events::follow_all)))
         .routes(Access::Admin.to(routes!(catalog::agents)))

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_api::{
-    AgentListing, ApprovalSubject, Choice, DeliveryResult, EventKind, ExecutorHealth,
+    AgentListing, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorHealth,
     ExecutorListing, LogLevel, LogSource, Overlay, Provider, SessionId,
 };
 use ab_control::{Control, Settings};
@@ -108,7 +108,7 @@ impl Executor for Fake {
         Ok(())
     }
 
-    async fn answer(&self, job: &Job, _: &QuestionId, _: Choice) -> Result<(), ExecutorError> {
+    async fn answer(&self, job: &Job, _: &QuestionId, _: &Approval) -> Result<(), ExecutorError> {
         self.reports(job).send(Report::TurnEnded(TurnOutcome::Done)).await.unwrap();
         Ok(())
     }

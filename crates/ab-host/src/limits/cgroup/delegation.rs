@@ -81,23 +81,30 @@ pub(crate) fn way(facts: &Facts, wanted: &[&str], own: u32) -> Way {
 pub(crate) fn hand_down(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let refused = |act: &str, error: &io::Error| {
-        Lack::new(
-            format!("cannot {act} {}: {error}", group.display()),
-            "start with systemd-run --scope -p Delegate=yes",
-        )
-    };
     match way(&Facts::of(group), wanted, std::process::id()) {
         Way::Ready => return Ok(()),
         Way::Refused(lack) => return Err(lack),
         Way::HandDown => {}
         Way::MoveAndHandDown => {
-            moved(group).map_err(|error| refused("move this process to a group below", &error))?;
+            let act = "move this process to a group below";
+            moved(group).map_err(|error| refused(act, group, &error))?;
         }
     }
+    hand_down_from(group, wanted)
+}
+
+/// The same for a group of ours that has no processes of its own.
+pub(crate) fn hand_down_from(group: &Path, wanted: &[&str]) -> Result<(), Lack> {
     let all: Vec<String> = wanted.iter().map(|each| format!("+{each}")).collect();
     let handed = fs::write(group.join("cgroup.subtree_control"), all.join(" "));
-    handed.map_err(|error| refused("hand controllers down from", &error))
+    handed.map_err(|error| refused("hand controllers down from", group, &error))
+}
+
+fn refused(act: &str, group: &Path, error: &io::Error) -> Lack {
+    Lack::new(
+        format!("cannot {act} {}: {error}", group.display()),
+        "start with systemd-run --scope -p Delegate=yes",
+    )
 }
 
 /// Moves our process, with all its threads, into a group below.

@@ -87,7 +87,7 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 /// The groups below `top`, each after the one it is in.
-fn below(top: &Path) -> Vec<PathBuf> {
+pub(super) fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;
     while next < found.len() && found.len() < MOST_BELOW {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::TotalLimits;
 use super::directory::{Directory, Version};
 use crate::facilities::Lack;
 
@@ -24,17 +25,32 @@ impl Wanted {
     }
 }
 
+/// The limits of a workspace.
+pub(super) fn total(limits: &TotalLimits) -> Vec<Limit> {
+    let TotalLimits { memory, processes, cpu_millis } = *limits;
+    let mut all = Wanted { memory, processes }.limits();
+    all.extend(cpu_millis.map(Limit::Cpu));
+    all
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
     Memory(u64),
     Processes(u64),
+    /// Thousandths of one processor.
+    Cpu(u64),
 }
+
+/// How often processor time is handed out, in microseconds, and the least that the kernel takes.
+const CPU_PERIOD: u64 = 100_000;
+const LEAST_CPU: u64 = 1_000;
 
 impl Limit {
     pub(super) fn controller(self) -> &'static str {
         match self {
             Limit::Memory(_) => "memory",
             Limit::Processes(_) => "pids",
+            Limit::Cpu(_) => "cpu",
         }
     }
 
@@ -53,6 +69,16 @@ impl Limit {
             (Limit::Processes(count), _) => {
                 group.write("pids.max", &count.min(MOST_PROCESSES).to_string())
             }
+            (Limit::Cpu(millis), version) => {
+                let quota = millis.saturating_mul(CPU_PERIOD / 1000).max(LEAST_CPU);
+                match version {
+                    Version::First => {
+                        group.write("cpu.cfs_period_us", &CPU_PERIOD.to_string())?;
+                        group.write("cpu.cfs_quota_us", &quota.to_string())
+                    }
+                    Version::Second => group.write("cpu.max", &format!("{quota} {CPU_PERIOD}")),
+                }
+            }
         }
     }
 
@@ -61,6 +87,7 @@ impl Limit {
         let what = match self {
             Limit::Memory(bytes) => format!("the memory limit of {bytes} bytes"),
             Limit::Processes(count) => format!("the limit of {count} processes"),
+            Limit::Cpu(millis) => format!("the limit of {millis} thousandths of a processor"),
         };
         Lack::new(format!("cannot set {what}: {}", lack.cause), lack.remedy.clone())
     }

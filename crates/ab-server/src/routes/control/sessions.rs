@@ -166,6 +166,50 @@ pub(crate) async fn resume_work(
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
 }
 
+/// Freeze the processes of a running session
+///
+/// The session is `pausing` until all of them stand. Where they cannot be frozen it goes on, and its log says why.
+#[utoipa::path(
+    post,
+    path = "/api/v1/sessions/{id}/pause",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses(
+        (status = ACCEPTED, description = "The session pauses", body = Session),
+        (status = CONFLICT, description = "The session does not run", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<(StatusCode, Json<Session>), Problem> {
+    let session = app.control()?.control.pause(id).await;
+    session.map(accepted).map_err(|error| of_session(id, error))
+}
+
+/// Let a paused session go on
+#[utoipa::path(
+    post,
+    path = "/api/v1/sessions/{id}/resume",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses(
+        (status = ACCEPTED, description = "The session goes on", body = Session),
+        (status = CONFLICT, description = "The session is not paused", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<(StatusCode, Json<Session>), Problem> {
+    let session = app.control()?.control.resume(id).await;
+    session.map(accepted).map_err(|error| of_session(id, error))
+}
+
 fn accepted(session: Session) -> (StatusCode, Json<Session>) {
     (StatusCode::ACCEPTED, Json(session))
 }

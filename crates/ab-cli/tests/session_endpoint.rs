@@ -1,0 +1,189 @@
+//! The MCP endpoint of a session: its agent works through it, the policy judges it, and its token opens nothing else.
+
+use ab_api::{ApprovalId, Choice, DecidedBy, Decision, EventKind, SessionId, SessionStatus};
+use ab_policy::RuleFile;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::sessions::{ADMIN, Server};
+
+/// Everything that the agent said.
+pub(crate) async fn said(server: &Server, id: SessionId) -> String {
+    let messages = server.events(id).await.into_iter().filter_map(|event| match event {
+        EventKind::Log { message, .. } => Some(message),
+        _ => None,
+    });
+    messages.collect::<Vec<_>>().join("\n")
+}
+
+/// The status and the body of an answer.
+pub(crate) async fn ask(
+    server: &Server,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+    body: &Value,
+) -> (u16, String) {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let body = body.to_string();
+    let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {}\r\n{token}Connection: close\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        server.address,
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // Streams of events do not end: the head is enough.
+    while !answer.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0, "{method} {path}");
+    }
+    let is_stream = String::from_utf8_lossy(&answer).contains("text/event-stream");
+    if !is_stream {
+        stream.read_to_end(&mut answer).await.unwrap();
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn tool_call(tool: &str, arguments: Value) -> Value {
+    let params = json!({ "name": tool, "arguments": arguments });
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })
+}
+
+fn endpoint(id: SessionId) -> String {
+    format!("/api/v1/sessions/{id}/mcp")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_works_through_its_endpoint_and_the_policy_judges_it() {
+    let steps = r#"[[turn]]
+        steps = [
+            { call = { tool = "exec", arguments = { command = "sudo ls" } } },
+            { say = "denied: {output}\n" },
+            { run = "echo \"$HOME\"; pwd" },
+            { say = "home: {output}\n" },
+            { write = { path = "made.txt", text = "made\n" } },
+        ]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let id = server.create("scenario").await;
+    let session = server.ended(id).await;
+    let (story, said) = (server.story(id).await, said(&server, id).await);
+    assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+    assert!(said.contains("privilege.sudo"), "{said}");
+    let home = said.lines().find_map(|line| line.strip_prefix("home: ")).unwrap();
+    let tree = session.workspace.mount_path.unwrap();
+    assert!(home.ends_with("/home") && !home.starts_with(&tree), "{said}");
+    assert!(said.contains(&format!("{home}\n{tree}")), "{said}");
+    let edits = server.events(id).await;
+    let edits = edits.iter().filter(|event| matches!(event, EventKind::FileEdit { .. }));
+    assert_eq!(edits.count(), 1, "an edit is one event: {story:#?}");
+    assert_eq!(server.branches().len(), 1);
+    server.assert_clean(0).await;
+}
+
+/// The approval that the session asked for as number `index`.
+async fn approval(server: &Server, id: SessionId, index: usize) -> ApprovalId {
+    let seen = std::cell::Cell::new(0);
+    let nth = |kind: &EventKind| match kind {
+        EventKind::ApprovalRequested { approval_id, .. } => {
+            seen.set(seen.get() + 1);
+            (seen.get() == index + 1).then_some(*approval_id)
+        }
+        _ => None,
+    };
+    server.event(id, nth).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn question_of_the_policy_is_an_approval_of_the_session() {
+    let rules = r#"
+        [[rule]]
+        id = "own.touch"
+        category = "destructive"
+        verdict = "ask"
+        command = ["touch"]
+        reason = "it makes a file"
+    "#;
+    let steps = r#"[[turn]]
+        steps = [
+            { run = "touch first" }, { say = "first: {output}\n" },
+            { run = "touch second" }, { say = "second: {output}\n" },
+        ]"#;
+    let change = |settings: &mut ab_executor::ExecutorSettings| {
+        settings.rules = RuleFile::parse(rules).unwrap();
+    };
+    let Some(server) = Server::start_with(Some(steps), change).await else { return };
+    let id = server.create("scenario").await;
+    let first = approval(&server, id, 0).await;
+    let stored = server.control.store().approval(first).await.unwrap();
+    assert_eq!(stored.subject.title, "Run touch first");
+    assert_eq!(stored.subject.digest.as_ref().map(String::len), Some(64));
+    let detail = stored.subject.detail.unwrap();
+    assert!(detail.contains("it makes a file (rule own.touch)"), "{detail}");
+    server.decide(first, Choice::Approve).await;
+    let second = approval(&server, id, 1).await;
+    let by = DecidedBy { kind: "person".to_owned(), name: "ann".to_owned(), via: None };
+    let decision = Decision { decision: Choice::Deny, reason: Some("not today".to_owned()) };
+    server.control.decide(second, decision, by).await.unwrap();
+    let session = server.ended(id).await;
+    let (story, said) = (server.story(id).await, said(&server, id).await);
+    assert_eq!(session.status, SessionStatus::Completed, "{story:#?}");
+    assert!(said.contains("not approved by person:ann (not today)"), "{said}");
+    let diff = server.control.store().artifact(id, "diff").await.unwrap();
+    assert!(diff.contains("first") && !diff.contains("second"), "{diff}");
+    server.assert_clean(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_of_a_session_opens_its_endpoint_alone() {
+    let steps = r#"[[turn]]
+        steps = [{ say = "ready\n" }, { hang = "until_cancelled" }]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let (own, other) = (server.create("scenario").await, server.create("scenario").await);
+    let token = "a-token-of-the-first-session";
+    server.control.store().add_session_token(own, token).await.unwrap();
+    server.said(own, "ready").await;
+    server.said(other, "ready").await;
+
+    let read = tool_call("read_text_file", json!({ "path": "README.md" }));
+    let (status, body) = ask(&server, "POST", &endpoint(own), Some(token), &read).await;
+    assert_eq!((status, body.contains("first")), (200, true), "{body}");
+    assert_eq!(ask(&server, "POST", &endpoint(own), Some(ADMIN), &read).await.0, 200);
+    assert_eq!(ask(&server, "POST", &endpoint(own), None, &read).await.0, 401);
+    assert_eq!(ask(&server, "POST", &endpoint(own), Some("wrong"), &read).await.0, 401);
+    assert_eq!(ask(&server, "POST", &endpoint(other), Some(token), &read).await.0, 403);
+    let unknown = endpoint(SessionId::generate());
+    assert_eq!(ask(&server, "POST", &unknown, Some(ADMIN), &read).await.0, 404);
+
+    let description = serde_json::to_value(ab_server::openapi()).unwrap();
+    let mut seen = 0;
+    for (template, item) in description["paths"].as_object().unwrap() {
+        if template == "/api/v1/sessions/{id}/mcp" {
+            continue;
+        }
+        let path = template.replace("{id}", &own.to_string());
+        for (method, operation) in item.as_object().unwrap() {
+            if operation["security"] == json!([{}]) {
+                continue;
+            }
+            let method = method.to_uppercase();
+            let (status, body) = ask(&server, &method, &path, Some(token), &json!({})).await;
+            assert_eq!(status, 403, "{method} {path}: {body}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen}");
+
+    server.control.cancel(own).await.unwrap();
+    server.ended(own).await;
+    assert_eq!(ask(&server, "POST", &endpoint(own), Some(ADMIN), &read).await.0, 410);
+    assert_eq!(ask(&server, "POST", &endpoint(own), Some(token), &read).await.0, 401);
+    server.control.cancel(other).await.unwrap();
+    server.ended(other).await;
+    server.assert_clean(0).await;
+}

@@ -1,0 +1,57 @@
+//! The workspaces of running sessions, as MCP endpoints that the server reaches by the session's id.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ab_api::SessionId;
+use ab_core::Backend;
+use ab_mcp::{Endpoint, HttpSettings};
+
+/// The endpoints of all running sessions. Cheap to clone; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct SessionEndpoints {
+    open: Arc<Mutex<HashMap<SessionId, SessionEndpoint>>>,
+}
+
+/// The workspace of one running session.
+#[derive(Clone)]
+pub struct SessionEndpoint {
+    /// The guarded handle: the command policy judges every command on it.
+    pub backend: Backend,
+    /// Answers MCP requests about `backend`, or about a handle derived from it.
+    pub mcp: Endpoint,
+}
+
+impl SessionEndpoints {
+    /// The endpoint of a session; `None` unless the session runs.
+    pub fn find(&self, session: SessionId) -> Option<SessionEndpoint> {
+        self.lock().get(&session).cloned()
+    }
+
+    /// Opens the endpoint of a session. One that an earlier attempt left is closed.
+    pub(crate) fn open(&self, session: SessionId, backend: Backend) {
+        let mcp = Endpoint::new(&backend, &HttpSettings::default());
+        if let Some(old) = self.lock().insert(session, SessionEndpoint { backend, mcp }) {
+            old.mcp.close();
+        }
+    }
+
+    /// Ends the streams of a session's endpoint. Later requests do not find it.
+    pub(crate) fn close(&self, session: SessionId) {
+        let closed = self.lock().remove(&session);
+        if let Some(endpoint) = closed {
+            endpoint.mcp.close();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, SessionEndpoint>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SessionEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionEndpoint").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! The control group of a session: which limits it has, and what is said where the host has none.
+
+use ab_api::{EndReason, Resources, Session, SessionLimits};
+use ab_host::{ControlGroup, TotalLimits};
+
+use super::{ExecutorSettings, failed};
+use crate::contract::ExecutorError;
+
+const MIB: u64 = 1024 * 1024;
+
+/// A session's control group, as far as the host has one.
+pub(super) struct MadeGroup {
+    pub(super) group: Option<ControlGroup>,
+    /// What is missing, for the session's user.
+    pub(super) note: Option<String>,
+}
+
+/// Makes the group of a session. Default limits may be missing, with a note; limits that the task asks for may not.
+pub(super) async fn make(
+    settings: &ExecutorSettings,
+    session: &Session,
+) -> Result<MadeGroup, ExecutorError> {
+    let asked = session.runtime.resources;
+    let error = match ControlGroup::make(limits(settings.limits, asked)).await {
+        Ok(group) => return Ok(MadeGroup { group: Some(group), note: None }),
+        Err(error) => error,
+    };
+    if asked.is_some() {
+        let detail = format!("runtime.resources: cannot be enforced: {error}");
+        return Err(failed(EndReason::Launch, detail));
+    }
+    let note = Some(format!("Memory and processes of this session are not limited: {error}"));
+    // Without limits it still ends and freezes everything at once.
+    let group = ControlGroup::make(TotalLimits::default()).await.ok();
+    Ok(MadeGroup { group, note })
+}
+
+/// Whether the host takes every limit that a task can name.
+pub(super) async fn enforces() -> bool {
+    let all = TotalLimits { cpu_millis: Some(1000), ..TotalLimits::for_this_host() };
+    ControlGroup::make(all).await.is_ok()
+}
+
+/// The limits of a group as clients see them.
+pub(super) fn shown(group: Option<&ControlGroup>) -> SessionLimits {
+    let limits = group.map(ControlGroup::limits).unwrap_or_default();
+    SessionLimits {
+        cpu: limits.cpu_millis.map(|millis| millis as f64 / 1000.0),
+        memory_mib: limits.memory.map(|bytes| bytes / MIB),
+        processes: limits.processes,
+    }
+}
+
+fn limits(defaults: TotalLimits, asked: Option<Resources>) -> TotalLimits {
+    let Resources { cpu, memory_mib } = asked.unwrap_or_default();
+    TotalLimits {
+        memory: memory_mib.map(|mib| mib.saturating_mul(MIB)).or(defaults.memory),
+        // Checked when the task was taken: a positive number.
+        cpu_millis: cpu.map(|cpu| (cpu * 1000.0).round() as u64).or(defaults.cpu_millis),
+        processes: defaults.processes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_the_task_replace_the_defaults() {
+        let defaults =
+            TotalLimits { memory: Some(1024 * MIB), processes: Some(99), cpu_millis: None };
+        assert_eq!(limits(defaults, None), defaults);
+        let asked = Resources { cpu: Some(1.5), memory_mib: Some(64) };
+        let expect =
+            TotalLimits { memory: Some(64 * MIB), processes: Some(99), cpu_millis: Some(1500) };
+        assert_eq!(limits(defaults, Some(asked)), expect);
+        assert_eq!(shown(None), SessionLimits::default());
+    }
+}

@@ -1,0 +1,259 @@
+//! Questions of the command policy: each becomes an approval of the session, and the command waits for the decision.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use ab_api::{Approval, ApprovalStatus, ApprovalSubject, DecidedBy};
+use ab_core::error::printable;
+use ab_core::{Answer, Approver, Asked, Digest, Principal, PrincipalKind};
+use async_trait::async_trait;
+use tokio::sync::{mpsc, watch};
+
+use super::lines::cut;
+use super::lock;
+use crate::report::{Question, QuestionId, Report};
+
+/// Questions of one session that are open at the same time.
+const MAX_OPEN: usize = 64;
+/// Characters of a command in a title.
+const MAX_TITLE: usize = 100;
+
+/// The open questions of one attempt to run a session.
+///
+/// Every waiting command has a question of its own: one yes counts for one command. A command whose caller stopped
+/// waiting leaves its question open, and the next command with the same digest takes it over, decided or not.
+pub(super) struct PolicyQuestions {
+    generation: u32,
+    /// Weak: the end of the agent's reports must be seen.
+    reports: mpsc::WeakSender<Report>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    asked: u64,
+    questions: HashMap<QuestionId, Waiting>,
+}
+
+struct Waiting {
+    digest: Digest,
+    /// Whether a command waits for it.
+    taken: bool,
+    decision: watch::Sender<Option<Answer>>,
+}
+
+impl PolicyQuestions {
+    pub(super) fn new(generation: u32, reports: mpsc::WeakSender<Report>) -> Arc<Self> {
+        Arc::new(Self { generation, reports, open: Mutex::default() })
+    }
+
+    /// Passes a decision on to the command that waits. Ids of other questions are ignored.
+    pub(super) fn answer(&self, question: &QuestionId, approval: &Approval) {
+        let open = lock(&self.open);
+        if let Some(waiting) = open.questions.get(question) {
+            waiting.decision.send_replace(Some(answer(approval)));
+        }
+    }
+
+    /// Takes over a question that no command waits for, or opens one. `None` when no more may be open, or when the
+    /// control plane no longer listens.
+    async fn take(&self, asked: &Asked) -> Option<Taken<'_>> {
+        // Room for the report first: a question that is open was reported.
+        let permit = self.reports.upgrade()?.reserve_owned().await.ok()?;
+        let mut open = lock(&self.open);
+        let abandoned = open
+            .questions
+            .iter_mut()
+            .find(|(_, waiting)| !waiting.taken && waiting.digest == asked.digest);
+        if let Some((id, waiting)) = abandoned {
+            waiting.taken = true;
+            let (id, decision) = (id.clone(), waiting.decision.subscribe());
+            return Some(Taken { questions: self, id, decision });
+        }
+        if open.questions.len() >= MAX_OPEN {
+            return None;
+        }
+        open.asked += 1;
+        let id = QuestionId(format!("policy-{}-{}", self.generation, open.asked));
+        let (sender, decision) = watch::channel(None);
+        let waiting = Waiting { digest: asked.digest, taken: true, decision: sender };
+        open.questions.insert(id.clone(), waiting);
+        permit.send(Report::Question(Question { id: id.clone(), subject: subject(asked) }));
+        Some(Taken { questions: self, id, decision })
+    }
+}
+
+#[async_trait]
+impl Approver for PolicyQuestions {
+    async fn ask(&self, asked: &Asked) -> Answer {
+        let Some(mut taken) = self.take(asked).await else { return Answer::Nobody };
+        // Both live as long as `self`, so the sender is not dropped.
+        let decided = match taken.decision.wait_for(Option::is_some).await {
+            Ok(decided) => decided.clone(),
+            Err(_) => None,
+        };
+        let Some(decided) = decided else { return Answer::Nobody };
+        lock(&self.open).questions.remove(&taken.id);
+        decided
+    }
+}
+
+impl fmt::Debug for PolicyQuestions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyQuestions")
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A question that a command waits for. Dropping it leaves the question to the next command like it.
+struct Taken<'a> {
+    questions: &'a PolicyQuestions,
+    id: QuestionId,
+    decision: watch::Receiver<Option<Answer>>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = lock(&self.questions.open).questions.get_mut(&self.id) {
+            waiting.taken = false;
+        }
+    }
+}
+
+/// What a person sees of a command.
+fn subject(asked: &Asked) -> ApprovalSubject {
+    let command = asked.call.command().unwrap_or_default();
+    let line = printable(&command);
+    let mut title: String = line.chars().take(MAX_TITLE).collect();
+    if title.len() < line.len() {
+        title.push('…');
+    }
+    let origin = &asked.origin;
+    let mut detail = format!("{command}\n\n{} (rule {})", origin.reason, origin.rule);
+    if let Some(cwd) = asked.call.path.as_ref().filter(|path| !path.is_root()) {
+        detail.push_str(&format!("\nin the directory {cwd}"));
+    }
+    ApprovalSubject {
+        title: format!("Run {title}"),
+        action: Some("execute".to_owned()),
+        detail: Some(cut(&detail)),
+        tool_execution_id: None,
+        digest: Some(asked.digest.to_string()),
+    }
+}
+
+fn answer(approval: &Approval) -> Answer {
+    let by = principal(approval.decided_by.as_ref());
+    match approval.status {
+        ApprovalStatus::Approved => Answer::Yes(by),
+        ApprovalStatus::Denied | ApprovalStatus::Expired | ApprovalStatus::Pending => {
+            Answer::No(by, approval.reason.clone().unwrap_or_default())
+        }
+    }
+}
+
+/// An approval that expired was decided by the server.
+fn principal(by: Option<&DecidedBy>) -> Principal {
+    let Some(by) = by else { return Principal::new(PrincipalKind::Process, "server") };
+    let kind = match by.kind.as_str() {
+        "person" => PrincipalKind::Person,
+        "key" => PrincipalKind::ApiKey,
+        _ => PrincipalKind::Process,
+    };
+    Principal::new(kind, &by.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use ab_api::{ApprovalId, SessionId, Time};
+    use ab_core::process::ExecRequest;
+    use ab_core::{Actor, AskingRule, Call, Verb};
+
+    use super::*;
+
+    fn asked(line: &str) -> Asked {
+        let (actor, request) = (Actor::default(), ExecRequest::shell(line));
+        let call = Call { request: Some(&request), ..Call::new(&actor, Verb::Exec) };
+        let (rule, reason) = ("own.rule".to_owned(), "it may be wrong".to_owned());
+        Asked::new(&call, AskingRule { rule, reason, suggestion: None })
+    }
+
+    fn decided(status: ApprovalStatus) -> Approval {
+        Approval {
+            id: ApprovalId::generate(),
+            session_id: SessionId::generate(),
+            status,
+            subject: ApprovalSubject::default(),
+            created_at: Time::now(),
+            expires_at: None,
+            decided_at: None,
+            decided_by: None,
+            reason: None,
+        }
+    }
+
+    async fn reported(reports: &mut mpsc::Receiver<Report>) -> Question {
+        match reports.recv().await {
+            Some(Report::Question(question)) => question,
+            other => panic!("no question: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn each_command_has_a_question_of_its_own() {
+        let (sender, mut reports) = mpsc::channel(8);
+        let questions = PolicyQuestions::new(1, sender.downgrade());
+        let same = asked("rm -r $X");
+        let both = async { tokio::join!(questions.ask(&same), questions.ask(&same)) };
+        let deciding = async {
+            let (first, second) = (reported(&mut reports).await, reported(&mut reports).await);
+            assert_ne!(first.id, second.id);
+            assert_eq!(first.subject.digest, second.subject.digest);
+            questions.answer(&first.id, &decided(ApprovalStatus::Approved));
+            questions.answer(&second.id, &decided(ApprovalStatus::Denied));
+        };
+        let ((one, other), ()) = tokio::join!(both, deciding);
+        assert!(matches!((one, other), (Answer::Yes(_), Answer::No(..))));
+        assert!(lock(&questions.open).questions.is_empty());
+    }
+
+    #[tokio::test]
+    async fn repeated_command_takes_over_the_question_of_one_that_left() {
+        let (sender, mut reports) = mpsc::channel(8);
+        let questions = PolicyQuestions::new(1, sender.downgrade());
+        let (call, other) = (asked("rm -r $X"), asked("rm -r $Y"));
+        let question = tokio::select! {
+            question = reported(&mut reports) => question,
+            answer = questions.ask(&call) => panic!("decided by nobody: {answer:?}"),
+        };
+        assert!(question.subject.title.starts_with("Run rm -r"), "{question:?}");
+        questions.answer(&question.id, &decided(ApprovalStatus::Approved));
+        let strange = tokio::select! {
+            question = reported(&mut reports) => question,
+            answer = questions.ask(&other) => panic!("the yes is for another command: {answer:?}"),
+        };
+        assert_ne!(strange.subject.digest, question.subject.digest);
+        assert!(matches!(questions.ask(&call).await, Answer::Yes(_)));
+        // The yes is used up: the same command is asked about again.
+        tokio::select! {
+            again = reported(&mut reports) => assert_ne!(again.id, question.id),
+            answer = questions.ask(&call) => panic!("the yes counted twice: {answer:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn questions_are_bounded_and_need_a_listener() {
+        let (sender, reports) = mpsc::channel(2 * MAX_OPEN);
+        let questions = PolicyQuestions::new(1, sender.downgrade());
+        for number in 0..MAX_OPEN {
+            let call = asked(&format!("rm -r $X{number}"));
+            let waiting = tokio::time::timeout(std::time::Duration::ZERO, questions.ask(&call));
+            assert!(waiting.await.is_err());
+        }
+        assert_eq!(questions.ask(&asked("rm -r $Y")).await, Answer::Nobody);
+        drop(reports);
+        assert_eq!(questions.ask(&asked("rm -r $X0")).await, Answer::Nobody);
+    }
+}

@@ -1,0 +1,514 @@
+//! One control group for everything that a workspace runs: limits on the sum, a freezer, and an end for all of it.
+//!
+//! Commands enter it as they start. In the second version a group with controllers for groups below
+//! has no processes of its own, so there the commands are in a group below; one that has limits of
+//! its own has its own group below.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+
+use ab_core::error::{Code, Error, Kind, Result};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+use super::directory::{Directory, PAUSE, TRIES, Version, below};
+use super::{Group, Groups, sweep};
+use crate::blocking;
+use crate::facilities::Lack;
+use crate::limits::hierarchy::FREEZER;
+use crate::process::watchdog;
+
+/// The group of the second version that commands without limits of their own enter.
+const MEMBERS: &str = "members";
+/// How often is looked whether all processes are frozen, with a pause in between.
+const FREEZE_TRIES: u32 = 2_000;
+
+/// Removes what processes that were killed together with their watchdog have left, once.
+pub(crate) fn sweep_once() {
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(sweep);
+}
+
+/// Limits of all processes of a workspace together. The default has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TotalLimits {
+    /// Bytes of memory, swap included.
+    pub memory: Option<u64>,
+    /// Processes and threads at the same time.
+    pub processes: Option<u64>,
+    /// Processor time, in thousandths of one processor.
+    pub cpu_millis: Option<u64>,
+}
+
+/// Processes and threads of a workspace, unless it is said otherwise.
+const PROCESSES: u64 = 2048;
+/// Memory of a workspace where the host does not tell how much it has.
+const MEMORY: u64 = 2 * 1024 * 1024 * 1024;
+
+impl TotalLimits {
+    /// Half of the memory of this host and 2,048 processes; processor time is not limited.
+    pub fn for_this_host() -> Self {
+        let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let memory = total_memory(&told).map_or(MEMORY, |bytes| bytes / 2);
+        Self { memory: Some(memory), processes: Some(PROCESSES), cpu_millis: None }
+    }
+}
+
+/// Bytes of memory, from text in the form of `/proc/meminfo`.
+fn total_memory(text: &str) -> Option<u64> {
+    let told = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = told.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// A control group of the host for all processes of one workspace. Clones are the same group; it is
+/// removed with the last one, and what still runs in it is killed.
+#[derive(Clone, Debug)]
+pub struct ControlGroup {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    group: Group,
+    limits: TotalLimits,
+    /// Read while a process is started, written while all are frozen: a process that is frozen before it
+    /// becomes its program would stop the thread that starts processes.
+    entering: Arc<RwLock<()>>,
+    /// Held while the group is frozen.
+    frozen: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
+}
+
+/// Leave to start a process in a group. The group is not frozen as long as it is held.
+#[derive(Debug)]
+pub(crate) struct Entering {
+    _lock: OwnedRwLockReadGuard<()>,
+}
+
+impl ControlGroup {
+    /// Makes an empty group with these limits, and sees to it that it is removed also when this
+    /// process is killed.
+    ///
+    /// # Errors
+    /// `Unavailable` when the host does not let us make it, or not with one of the limits.
+    pub async fn make(limits: TotalLimits) -> Result<ControlGroup> {
+        blocking::run(move |_| {
+            sweep_once();
+            let groups = Groups::find();
+            let made = Self::made(groups, limits)?;
+            watchdog::stand(&groups.parents()).map_err(|error| {
+                let cause = format!("no watchdog can be started for a control group: {error}");
+                Error::new(Code::MissingUtilities, Kind::Unavailable, cause)
+            })?;
+            Ok(made)
+        })
+        .await
+    }
+
+    fn made(groups: &Groups, limits: TotalLimits) -> Result<ControlGroup> {
+        let group = groups.make_total(&limits).map_err(|lack| unavailable(&lack))?;
+        let (entering, frozen) = Default::default();
+        Ok(ControlGroup { shared: Arc::new(Shared { group, limits, entering, frozen }) })
+    }
+
+    /// The limits that it has.
+    pub fn limits(&self) -> TotalLimits {
+        self.shared.limits
+    }
+
+    /// Stops every process where it is, and waits until all of them stand. Commands that are started
+    /// meanwhile wait until the others go on.
+    ///
+    /// # Errors
+    /// `Unavailable` where the host cannot freeze groups; `Io` when a process does not stop. Then all of them go on.
+    pub async fn freeze(&self) -> Result<()> {
+        if self.is_frozen() {
+            return Ok(());
+        }
+        let alone = Arc::clone(&self.shared.entering).write_owned().await;
+        self.turn(Motion::Frozen).await?;
+        *self.shared.held() = Some(alone);
+        Ok(())
+    }
+
+    /// Whether its processes are frozen.
+    pub fn is_frozen(&self) -> bool {
+        self.shared.held().is_some()
+    }
+
+    /// Lets frozen processes go on. Harmless where none are.
+    ///
+    /// # Errors
+    /// As [`freeze`](Self::freeze).
+    pub async fn thaw(&self) -> Result<()> {
+        self.turn(Motion::Moving).await?;
+        *self.shared.held() = None;
+        Ok(())
+    }
+
+    /// Kills every process in the group, also frozen ones, and waits until none is left.
+    ///
+    /// # Errors
+    /// `Io` when a process does not end.
+    pub async fn clear(&self) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        blocking::run(move |_| {
+            let is_clear = shared.clear();
+            *shared.held() = None;
+            if is_clear {
+                return Ok(());
+            }
+            let cause = "processes of a control group do not end after they were killed";
+            Err(Error::new(Code::ExecError, Kind::Io, cause))
+        })
+        .await
+    }
+
+    /// Whether the kernel killed a process because of the memory limit.
+    pub fn ran_out_of_memory(&self) -> bool {
+        self.shared.group.oom_killed()
+    }
+
+    async fn turn(&self, motion: Motion) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        blocking::run(move |_| {
+            let Some(freezer) = Freezer::of(&shared.group) else {
+                let cause = "this host has no freezer for control groups; needed is cgroup2, or the controller freezer";
+                return Err(Error::new(Code::MissingUtilities, Kind::Unavailable, cause));
+            };
+            freezer.turn(motion).map_err(|error| {
+                let cause = format!("cannot {} the processes of a control group: {error}", motion.verb());
+                Error::new(Code::ExecError, Kind::Io, cause).with_source(error)
+            })
+        })
+        .await
+    }
+
+    /// Waits until the group is not frozen.
+    pub(crate) async fn entering(&self) -> Entering {
+        Entering { _lock: Arc::clone(&self.shared.entering).read_owned().await }
+    }
+
+    /// The group in the hierarchies that it is in.
+    pub(super) fn group(&self) -> &Group {
+        &self.shared.group
+    }
+
+    /// Files into each of which a process writes `0` to enter, for a process that enters `own` too.
+    pub(crate) fn entry_files(&self, own: Option<&Group>) -> io::Result<Vec<OwnedFd>> {
+        let is_covered = |directory: &&Directory| {
+            let inside = |own: &Directory| own.place.starts_with(&directory.place);
+            own.is_some_and(|own| own.directories.iter().any(inside))
+        };
+        let directories = self.shared.group.directories.iter();
+        let open = |directory: &Directory| {
+            let place = match directory.version {
+                Version::First => directory.place.clone(),
+                Version::Second => directory.place.join(MEMBERS),
+            };
+            let entered = Directory { place, version: directory.version };
+            Ok(OwnedFd::from(entered.open("cgroup.procs")?))
+        };
+        directories.filter(|directory| !is_covered(directory)).map(open).collect()
+    }
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, Option<OwnedRwLockWriteGuard<()>>> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is left.
+    fn clear(&self) -> bool {
+        for _ in 0..TRIES {
+            if let Some(freezer) = Freezer::of(&self.group) {
+                // The first version kills nothing that is frozen.
+                let _ = freezer.set(Motion::Moving);
+            }
+            self.group.kill();
+            let mut left = 0;
+            for directory in &self.group.directories {
+                let mut places = below(&directory.place);
+                places.push(directory.place.clone());
+                for place in places {
+                    left += Directory { place, version: directory.version }.kill_each();
+                }
+            }
+            if left == 0 {
+                return true;
+            }
+            thread::sleep(PAUSE);
+        }
+        false
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(freezer) = Freezer::of(&self.group) {
+            // The first version kills nothing that is frozen.
+            let _ = freezer.set(Motion::Moving);
+        }
+    }
+}
+
+impl Groups {
+    /// Makes an empty group with all of these limits, and with a freezer where the host has one.
+    fn make_total(&self, limits: &TotalLimits) -> std::result::Result<Group, Lack> {
+        let mut group = self.make_below(None, &super::wanted::total(limits))?;
+        if Freezer::of(&group).is_none()
+            && let Some(site) = self.sites.iter().find(|site| site.has(FREEZER))
+            && let Ok(directory) = site.make(&[], None)
+        {
+            group.directories.push(directory);
+        }
+        for directory in &group.directories {
+            if directory.version == Version::Second {
+                let made = fs::create_dir(directory.place.join(MEMBERS));
+                made.map_err(|error| super::refused(&directory.place, &error))?;
+            }
+        }
+        Ok(group)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Motion {
+    Frozen,
+    Moving,
+}
+
+impl Motion {
+    fn verb(self) -> &'static str {
+        match self {
+            Motion::Frozen => "freeze",
+            Motion::Moving => "thaw",
+        }
+    }
+}
+
+/// The files of a group that stop its processes and let them go on.
+struct Freezer<'a> {
+    directory: &'a Path,
+    version: Version,
+}
+
+impl Freezer<'_> {
+    fn of(group: &Group) -> Option<Freezer<'_>> {
+        group.directories.iter().find_map(|directory| {
+            let file = match directory.version {
+                Version::First => "freezer.state",
+                Version::Second => "cgroup.freeze",
+            };
+            let (place, version) = (&directory.place, directory.version);
+            place.join(file).exists().then_some(Freezer { directory: place, version })
+        })
+    }
+
+    fn turn(&self, motion: Motion) -> io::Result<()> {
+        for _ in 0..FREEZE_TRIES {
+            // The first version has to be told again while processes are being started.
+            self.set(motion)?;
+            if self.is(motion)? {
+                return Ok(());
+            }
+            thread::sleep(PAUSE);
+        }
+        if motion == Motion::Frozen {
+            self.set(Motion::Moving)?;
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut))
+    }
+
+    fn set(&self, motion: Motion) -> io::Result<()> {
+        let (file, text) = match (self.version, motion) {
+            (Version::First, Motion::Frozen) => ("freezer.state", "FROZEN"),
+            (Version::First, Motion::Moving) => ("freezer.state", "THAWED"),
+            (Version::Second, Motion::Frozen) => ("cgroup.freeze", "1"),
+            (Version::Second, Motion::Moving) => ("cgroup.freeze", "0"),
+        };
+        Directory { place: self.directory.to_owned(), version: self.version }.write(file, text)
+    }
+
+    fn is(&self, motion: Motion) -> io::Result<bool> {
+        let read = |file: &str| fs::read_to_string(self.place(file));
+        Ok(match self.version {
+            Version::First => {
+                let state = read("freezer.state")?;
+                (state.trim() == "FROZEN") == (motion == Motion::Frozen)
+            }
+            Version::Second => {
+                let is_frozen = read("cgroup.events")?.lines().any(|line| line == "frozen 1");
+                is_frozen == (motion == Motion::Frozen)
+            }
+        })
+    }
+
+    fn place(&self, file: &str) -> PathBuf {
+        self.directory.join(file)
+    }
+}
+
+fn unavailable(lack: &Lack) -> Error {
+    Error::new(Code::MissingUtilities, Kind::Unavailable, lack.cause.clone())
+        .with_hint(lack.remedy.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use ab_testkit::host::cannot_run;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    async fn made(limits: TotalLimits) -> Option<ControlGroup> {
+        match ControlGroup::make(limits).await {
+            Ok(group) => Some(group),
+            Err(error) => {
+                cannot_run("control groups of workspaces", error.message());
+                None
+            }
+        }
+    }
+
+    /// A shell that enters the group and then runs `line`. Its output can be read.
+    fn inside(group: &ControlGroup, line: &str) -> Child {
+        let places = group.shared.group.directories.iter().map(|directory| {
+            let place = match directory.version {
+                Version::First => directory.place.clone(),
+                Version::Second => directory.place.join(MEMBERS),
+            };
+            format!("echo 0 > {}/cgroup.procs", place.display())
+        });
+        let entering = places.collect::<Vec<_>>().join(" && ");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("{entering} && {line}")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn places(group: &ControlGroup) -> Vec<PathBuf> {
+        group.shared.group.directories.iter().map(|it| it.place.clone()).collect()
+    }
+
+    #[tokio::test]
+    async fn frozen_processes_stand_and_go_on() {
+        let Some(group) = made(TotalLimits::default()).await else { return };
+        stand_and_go_on(group).await;
+    }
+
+    /// As where the second version is not mounted.
+    #[tokio::test]
+    async fn frozen_processes_stand_and_go_on_in_the_first_version() {
+        let text = |path| fs::read_to_string(path).unwrap();
+        let mounts = text("/proc/self/mountinfo");
+        let mounts = mounts.lines().filter(|line| !line.contains(" - cgroup2 "));
+        let mounts = mounts.collect::<Vec<_>>().join("\n");
+        let groups = Groups::among(&mounts, &text("/proc/self/cgroup"));
+        match ControlGroup::made(&groups, TotalLimits { processes: Some(50), ..Default::default() })
+        {
+            Ok(group) => stand_and_go_on(group).await,
+            Err(error) => cannot_run("control groups of the first version", error.message()),
+        }
+    }
+
+    async fn stand_and_go_on(group: ControlGroup) {
+        use std::io::{Read, Write};
+        let mut child = inside(&group, "exec cat");
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut echo = [0];
+        input.write_all(b"a").unwrap();
+        output.read_exact(&mut echo).unwrap();
+        if let Err(error) = group.freeze().await {
+            cannot_run("frozen control groups", error.message());
+            drop(group);
+            child.wait().unwrap();
+            return;
+        }
+        input.write_all(b"b").unwrap();
+        let answers = |within: Duration| {
+            let mut waited = [PollFd::new(&output, PollFlags::IN)];
+            poll(&mut waited, Some(&Timespec::try_from(within).unwrap())).unwrap() == 1
+        };
+        assert!(!answers(Duration::from_millis(300)), "a frozen process answered");
+        let entering = group.entering();
+        let early = tokio::time::timeout(Duration::from_millis(50), entering).await;
+        assert!(early.is_err() && group.is_frozen(), "a process may enter a frozen group");
+        group.thaw().await.unwrap();
+        drop(group.entering().await);
+        assert!(answers(Duration::from_secs(30)), "a process that goes on does not answer");
+        // Killed while it is frozen.
+        group.freeze().await.unwrap();
+        group.clear().await.unwrap();
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        let places = places(&group);
+        drop(group);
+        assert!(places.iter().all(|place| !place.exists()), "{places:?}");
+    }
+
+    #[test]
+    fn memory_of_the_host_is_read() {
+        let text = "MemTotal:        8024600 kB\nMemFree:          121320 kB\n";
+        assert_eq!(total_memory(text), Some(8_024_600 * 1024));
+        assert_eq!(total_memory(""), None);
+        assert!(TotalLimits::for_this_host().memory >= Some(64 * MIB));
+    }
+
+    #[tokio::test]
+    async fn limits_hold_for_the_sum_of_all() {
+        let limits =
+            TotalLimits { memory: Some(24 * MIB), processes: Some(8), cpu_millis: Some(100) };
+        let Some(group) = made(limits).await else { return };
+        assert_eq!(group.limits(), limits);
+        let forks =
+            "i=0; while [ $i -lt 20 ]; do sleep 60 & i=$((i + 1)); done; echo started; wait";
+        let mut child = inside(&group, forks);
+        assert!(!child.wait().unwrap().success(), "more processes than the limit were started");
+        group.clear().await.unwrap();
+        let mut bomb = inside(&group, "exec tail -n 1 /dev/zero");
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(bomb.wait().unwrap().signal(), Some(9));
+        assert!(group.ran_out_of_memory());
+        let mut busy = inside(&group, "while :; do :; done");
+        let is_throttled = || {
+            let stats = places(&group).into_iter().map(|place| place.join("cpu.stat"));
+            stats.filter_map(|file| fs::read_to_string(file).ok()).any(|text| {
+                let count = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+                count.is_some_and(|count| count != "0")
+            })
+        };
+        while !is_throttled() {
+            assert_eq!(busy.try_wait().unwrap(), None);
+            thread::yield_now();
+        }
+        group.clear().await.unwrap();
+        busy.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn command_with_limits_of_its_own_is_below() {
+        let total = TotalLimits { memory: Some(64 * MIB), processes: Some(50), cpu_millis: None };
+        let Some(group) = made(total).await else { return };
+        let wanted = super::super::Wanted { memory: Some(24 * MIB), processes: None };
+        let own = Groups::find().make_in(Some(&group), &wanted).unwrap();
+        let bases = places(&group);
+        for directory in &own.directories {
+            assert!(bases.iter().any(|base| directory.place.starts_with(base)), "{directory:?}");
+        }
+        // One file for each hierarchy that the total has.
+        let entries =
+            own.entry_files().unwrap().len() + group.entry_files(Some(&own)).unwrap().len();
+        assert_eq!(entries, bases.len());
+        drop(own);
+        drop(group);
+        assert!(bases.iter().all(|place| !place.exists()), "{bases:?}");
+    }
+}

@@ -1,0 +1,141 @@
+//! `/api/v1/sessions/{id}/mcp`: the workspace of a running session as tools, for its agent.
+
+use ab_api::SessionId;
+use ab_control::ControlError;
+use ab_core::{Backend, Error, Narrow, Principal};
+use ab_executor::SessionEndpoint;
+use ab_mcp::CallerAddress;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::problems::SessionProblems;
+use super::{found, of_session};
+use crate::app::App;
+use crate::extract::PathParams;
+use crate::problem::{Problem, ProblemDocument, ProblemKind};
+use crate::routes::Peer;
+
+/// Send a message of the protocol to a session's workspace
+///
+/// One JSON-RPC message, or an array of them where the revision has batches. Commands are judged by the command
+/// policy; where it asks, the call waits until an approval of the session is decided.
+#[utoipa::path(
+    post,
+    path = "/api/v1/sessions/{id}/mcp",
+    tag = "mcp",
+    params(
+        ("id" = SessionId, Path),
+        ("session" = Option<bool>, Query, description = "Begin an MCP session with this initialize"),
+        ("MCP-Protocol-Version" = Option<String>, Header, description = "The revision of the protocol"),
+        ("Mcp-Session-Id" = Option<String>, Header, description = "The MCP session, if there is one")
+    ),
+    request_body(content = serde_json::Value, content_type = "application/json"),
+    responses(
+        (status = OK, description = "The answer", content((serde_json::Value = "application/json"), (String = "text/event-stream"))),
+        (status = ACCEPTED, description = "Nothing to answer"),
+        (status = BAD_REQUEST, description = "No message, or headers that make no sense"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
+        (status = REQUEST_TIMEOUT, description = "The body did not come in time"),
+        (status = CONFLICT, description = "The session does not run, or the call's id is in use", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn call(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    answer(&app, id, request).await
+}
+
+/// Listen to an MCP session of a session's workspace
+#[utoipa::path(
+    get,
+    path = "/api/v1/sessions/{id}/mcp",
+    tag = "mcp",
+    params(
+        ("id" = SessionId, Path),
+        ("Mcp-Session-Id" = Option<String>, Header, description = "The MCP session")
+    ),
+    responses(
+        (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
+        (status = BAD_REQUEST, description = "Headers that make no sense"),
+        (status = METHOD_NOT_ALLOWED, description = "The request names no MCP session"),
+        (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
+        (status = CONFLICT, description = "The session does not run, or a client listens already", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn listen(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    answer(&app, id, request).await
+}
+
+/// End an MCP session of a session's workspace
+#[utoipa::path(
+    delete,
+    path = "/api/v1/sessions/{id}/mcp",
+    tag = "mcp",
+    params(
+        ("id" = SessionId, Path),
+        ("Mcp-Session-Id" = Option<String>, Header, description = "The MCP session")
+    ),
+    responses(
+        (status = ACCEPTED, description = "It has ended"),
+        (status = BAD_REQUEST, description = "Headers that make no sense"),
+        (status = METHOD_NOT_ALLOWED, description = "The request names no MCP session"),
+        (status = CONFLICT, description = "The session does not run", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn end(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    answer(&app, id, request).await
+}
+
+async fn answer(app: &App, id: SessionId, mut request: Request) -> Result<Response, Problem> {
+    let surface = app.control()?;
+    let SessionEndpoint { backend, mcp } = match surface.endpoints.find(id) {
+        Some(endpoint) => endpoint,
+        None => {
+            let session = found(&surface.control, id).await?;
+            if session.status.is_terminal() {
+                return Err(of_session(id, ControlError::Ended(session.status)));
+            }
+            let detail = format!("the agent of the session does not run: it is {}", session.status);
+            return Err(Problem::new(ProblemKind::Conflict, detail).coded("not_running"));
+        }
+    };
+    let caller = request.extensions().get::<Principal>().cloned();
+    let backend = acting(&backend, caller).map_err(Problem::from)?;
+    let address = CallerAddress(Peer::of(&request));
+    request.extensions_mut().insert(address);
+    tokio::select! {
+        biased;
+        // A call may wait for a person: the end of the server does not wait for it.
+        () = app.shutdown().cancelled() => {
+            Err(Problem::new(ProblemKind::Unavailable, "the server is shutting down"))
+        }
+        answer = mcp.handle(backend, request) => Ok(answer.map(Body::new)),
+    }
+}
+
+/// The handle of a caller, so that policy, approvals and audit name it.
+fn acting(backend: &Backend, caller: Option<Principal>) -> Result<Backend, Error> {
+    match caller {
+        Some(principal) => backend.narrow(Narrow::actor(principal)),
+        None => Ok(backend.clone()),
+    }
+}
