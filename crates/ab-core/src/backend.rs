@@ -6,6 +6,7 @@
 mod exec;
 mod narrow;
 mod search;
+mod streams;
 mod text;
 mod views;
 
@@ -40,6 +41,7 @@ use crate::ticket::{CallEffect, Ticket};
 pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT, Said};
 pub use narrow::Narrow;
 pub use search::{GlobOptions, GrepOptions, Names, Node, Tree, TreeOptions};
+pub use streams::{StreamOptions, WRITTEN_AT_ONCE};
 pub use text::{CHUNK, Chunks, LineRange, TextWindow, WINDOW_BYTES};
 pub use views::Overlaid;
 

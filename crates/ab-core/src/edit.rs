@@ -20,7 +20,7 @@ use crate::metadata::{Stat, Version};
 use crate::options::DEFAULT_READ_LIMIT;
 use crate::path::WsPath;
 
-pub use diff::unified_diff;
+pub use diff::{DiffLines, UnifiedDiff, unified_diff, unified_diff_between};
 use find::{Finder, LineEnds};
 
 /// Most characters of somebody's text that a message repeats.
@@ -81,6 +81,8 @@ pub struct Edited {
     pub replaced: usize,
     /// The change as a unified diff; see [`unified_diff`].
     pub diff: String,
+    /// Lines added and removed; `None` where `diff` is cut.
+    pub lines: Option<DiffLines>,
     /// The file as it is now; nothing after a dry run.
     pub stat: Option<Stat>,
 }
@@ -439,7 +441,7 @@ mod tests {
         let text = line.repeat(10 * 1024 * 1024 / line.len()) + "the last line\r\n";
         let done = apply(&text, &one("fox\nthe last line\n", "dog\nthe end\n")).unwrap();
         assert!(done.text.ends_with("fox\r\nthe quick brown dog\r\nthe end\r\n"));
-        let diff = unified_diff("f", &text, &done.text);
+        let diff = unified_diff("f", &text, &done.text).text;
         assert_eq!(diff.lines().count(), 10);
         let done = apply(&text, &[Edit::new("quick", "slow").all()]).unwrap();
         assert_eq!(done.replaced, text.matches("quick").count());

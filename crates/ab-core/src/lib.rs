@@ -8,6 +8,7 @@ pub mod approval;
 pub mod backend;
 pub mod call;
 pub mod command_limit;
+pub mod compare;
 pub mod confines;
 pub mod driver;
 pub mod edit;
@@ -33,6 +34,7 @@ mod scoped;
 pub mod search;
 mod stack;
 pub mod status;
+pub mod stream;
 mod ticket;
 mod transfer;
 

@@ -16,6 +16,7 @@ use crate::options::{
     RenameOptions, WriteMode, WriteOptions,
 };
 use crate::path::{RESERVED_PREFIX, WsPath};
+use crate::stream::{self, Unfilled};
 
 /// Bytes that are in memory at a time.
 pub(crate) const PIECE: usize = 256 * 1024;
@@ -173,16 +174,14 @@ async fn fill(
     };
     let to =
         temporary.driver.open(temporary.path, options).await.map_err(TransferFailure::Target)?;
-    let mut offset = 0;
-    loop {
-        let piece = from.read_at(offset, PIECE).await.map_err(TransferFailure::Source)?;
-        if piece.is_empty() {
-            break;
-        }
-        let length = piece.len() as u64;
-        to.write_at(offset, piece).await.map_err(TransferFailure::Target)?;
-        offset += length;
-    }
+    // A file that claims to be empty may not be.
+    let size = Some(before.size).filter(|size| *size > 0);
+    stream::fill(&*to, stream::pieces(from, size), |_| {}).await.map_err(
+        |unfilled| match unfilled {
+            Unfilled::Source(error) => TransferFailure::Source(error),
+            Unfilled::Target(error) => TransferFailure::Target(error),
+        },
+    )?;
     drop(to);
     if from.stat().await.map_err(TransferFailure::Source)?.version != before.version {
         return Err(TransferFailure::Source(changed(name)));

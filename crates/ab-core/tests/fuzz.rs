@@ -58,7 +58,7 @@ fn check_all(text: &str, edits: &[Edit]) -> TestCaseResult {
         (Ok(applied), Ok(expect)) => {
             prop_assert!(!edits.is_empty());
             prop_assert_eq!((&applied.text, applied.replaced), (&expect, replaced));
-            let diff = unified_diff("file", text, &applied.text);
+            let diff = unified_diff("file", text, &applied.text).text;
             prop_assert_eq!(patched(text, &diff), applied.text, "by {}", diff);
         }
         (Err(problem), Ok(_)) if edits.is_empty() => prop_assert_eq!(problem.kind, Kind::Invalid),

@@ -22,4 +22,5 @@ mod overlay;
 mod paths;
 mod restricted;
 mod scope;
+mod streams;
 mod suite;

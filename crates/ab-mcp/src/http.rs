@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bounds::{DEFAULT_BODY, MAX_SESSIONS};
 use crate::catalog;
+use crate::extension::Extension;
 use crate::nonsense::{Refusal, refused};
 use crate::outgoing::Metered;
 use crate::server::Server;
@@ -66,13 +67,13 @@ pub(crate) const FIRST_REVISION: &str = "2024-10-07";
 pub struct HttpSettings {
     /// Bytes of one body.
     pub max_body: usize,
-    /// Serve what the official conformance suite calls by name, beside the tools.
-    pub conformance_fixtures: bool,
+    /// What is served beside the tools of the workspace.
+    pub extension: Option<Arc<dyn Extension>>,
 }
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { max_body: DEFAULT_BODY, conformance_fixtures: false }
+        Self { max_body: DEFAULT_BODY, extension: None }
     }
 }
 
@@ -92,11 +93,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// `backend` says which tools there are; each request brings a view of it.
     pub fn new(backend: &Backend, settings: &HttpSettings) -> Endpoint {
-        let server = if settings.conformance_fixtures {
-            Server::of_requests(backend).with_fixtures()
-        } else {
-            Server::of_requests(backend)
-        };
+        let server = Server::of_requests(backend).with_extension(settings.extension.clone());
         let closing = CancellationToken::new();
         let config = || {
             StreamableHttpServerConfig::default()
@@ -178,7 +175,7 @@ impl Endpoint {
 
     /// What rmcp answers, bounded like what is answered here.
     fn metered(&self, answer: HttpAnswer) -> HttpAnswer {
-        answer.map(|body| Metered::new(body, self.server.outgoing().clone()).boxed())
+        answer.map(|body| Metered::new(body, self.server.own_tools().outgoing().clone()).boxed())
     }
 
     async fn post<B>(
@@ -202,10 +199,13 @@ impl Endpoint {
         if direct::is_plain(&parts) {
             let text = body.bytes().clone();
             let parse = move || direct::Call::parse(&text);
-            let call = self.server.outgoing().aside(body.bytes().len(), parse).await;
-            if let Some(call) = call.filter(|call| !self.server.is_fixture(call.tool())) {
+            let call = self.server.own_tools().outgoing().aside(body.bytes().len(), parse).await;
+            if let Some(call) = call.filter(|call| !self.server.is_of_extension(call.tool())) {
                 let flight = self.flights.begin(&caller, call.id());
-                return match call.written_unless(&self.server.over(backend), &flight).await {
+                return match call
+                    .written_unless(&self.server.own_tools().over(backend), &flight)
+                    .await
+                {
                     Ok(text) => Ok(answer(StatusCode::OK, JSON, text)),
                     Err(unwritten) => Err(told(unwritten.status(), &unwritten.told())),
                 };
@@ -273,7 +273,7 @@ impl Endpoint {
             let answering = async move { alone.handle(request).await };
             let mut answer = self.metered(if media {
                 let work = move || runtime.block_on(answering);
-                self.server.outgoing().aside(usize::MAX, work).await
+                self.server.own_tools().outgoing().aside(usize::MAX, work).await
             } else {
                 answering.await
             });

@@ -1,6 +1,7 @@
 //! MCP: the tools of a workspace, over streams that others open.
 //!
-//! A [`Server`] shows one [`Backend`](ab_core::Backend) as tools and knows nothing of its kind.
+//! [`Tools`] are those of one [`Backend`](ab_core::Backend), whatever its kind, callable without a
+//! transport. A [`Server`] shows them to MCP clients.
 //! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone; an
 //! [`Endpoint`] answers the requests of a port that somebody else opened. A [`Client`] calls such
 //! servers over any stream, and [`carry`] makes one of HTTP. Whatever
@@ -14,8 +15,8 @@ mod briefing;
 mod carried;
 mod catalog;
 mod client;
+mod extension;
 mod failure;
-mod fixtures;
 mod http;
 mod lines;
 mod media;
@@ -36,6 +37,8 @@ pub use bounds::{
 };
 pub use carried::{Target, carry};
 pub use client::Client;
+pub use extension::Extension;
 pub use http::{CallerAddress, Endpoint, HttpAnswer, HttpSettings};
-pub use server::Server;
+pub use server::{Server, has_handshake};
 pub use stdio::serve_stdio;
+pub use tools::Tools;

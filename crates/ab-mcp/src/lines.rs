@@ -27,7 +27,8 @@ use crate::bounds::{CALLS_IN_FLIGHT, ID_WITHIN, LARGE_ANSWER, LAST_CALLS, MAX_LI
 use crate::http::direct::Call;
 use crate::nonsense::{Refusal, id_within, refused};
 use crate::outgoing::Held;
-use crate::server::{Line, Server};
+use crate::server::Line;
+use crate::tools::Tools;
 
 /// Bytes that the buffer of a line keeps from one to the next.
 const LINE_KEPT: usize = 64 * 1024;
@@ -56,7 +57,7 @@ pub(crate) struct Lines<R, W> {
     gone: Arc<watch::Sender<bool>>,
     max_line: usize,
     /// Who answers plain calls.
-    direct: Option<Server>,
+    direct: Option<Tools>,
     /// Whether hands were shaken, in a revision that does so.
     shaken: bool,
     /// Plain calls, each until its answer was written.
@@ -175,9 +176,9 @@ where
         (lines, line)
     }
 
-    /// Plain calls are answered by `server`.
-    pub(crate) fn answer_by(&mut self, server: Server) {
-        self.direct = Some(server);
+    /// Plain calls are answered by `tools`.
+    pub(crate) fn answer_by(&mut self, tools: Tools) {
+        self.direct = Some(tools);
     }
 
     /// Reads on to the end of the line. Nothing that was read is lost when this is dropped.
@@ -225,11 +226,11 @@ where
             return Next::Nothing;
         }
         if self.shaken
-            && let Some(server) = &self.direct
+            && let Some(tools) = &self.direct
             && let Some(call) = Call::parse(line)
         {
-            let server = server.clone();
-            return self.answer(call, server);
+            let tools = tools.clone();
+            return self.answer(call, tools);
         }
         let error = match serde_json::from_slice::<ClientJsonRpcMessage>(line) {
             Ok(message) => return self.admit(message),
@@ -239,7 +240,7 @@ where
     }
 
     /// Makes a plain call, in a task of its own.
-    fn answer(&mut self, call: Call, server: Server) -> Next {
+    fn answer(&mut self, call: Call, tools: Tools) -> Next {
         let id = call.id().clone();
         let Some(cancelled) = self.calls.begin(&id, self.line.len()) else { return in_use(id) };
         let (output, calls, gone) = (self.output.clone(), self.calls.clone(), self.gone.clone());
@@ -248,7 +249,7 @@ where
         self.answering.spawn(async move {
             // What was begun is written whole: only the call itself can be taken back.
             let written = tokio::select! {
-                written = call.written(&server) => written,
+                written = call.written(&tools) => written,
                 () = cancelled.cancelled() => return,
                 () = told(&gone) => return,
             };
@@ -334,7 +335,7 @@ where
             JsonRpcMessage::Error(error) => error.id.clone(),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
-        let outgoing = self.direct.as_ref().map(|server| server.outgoing().clone());
+        let outgoing = self.direct.as_ref().map(|tools| tools.outgoing().clone());
         async move {
             let text = match outgoing {
                 Some(outgoing) => {

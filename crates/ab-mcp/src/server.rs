@@ -18,36 +18,26 @@ use rmcp::model::{
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
-use crate::arguments::{Arguments, described};
-use crate::bounds::CALLS_AT_ONCE;
-use crate::briefing::InForce;
-use crate::catalog::{self, Name, With};
-use crate::failure::Failure;
-use crate::fixtures::Fixtures;
+use crate::arguments::described;
+use crate::extension::Extension;
 use crate::http::FIRST_REVISION;
 use crate::http::flights::Flight;
 use crate::lines::{Calls, Gone};
-use crate::outgoing::Outgoing;
 use crate::progress::Progress;
-use crate::tools::Outcome;
+use crate::tools::Tools;
 
 /// Says what paths mean, since every tool takes one.
 const INSTRUCTIONS: &str = "The tools work on one workspace. Paths are taken from its root: \
     'src/main.rs', or '.' for the root itself; nothing outside it can be named. Long results end \
     with a note in brackets that says how to get the rest.";
 
-/// The tools of a workspace. Cheap to clone; clones share their bounds.
+/// The tools of a workspace as an MCP server. Cheap to clone; clones share their bounds.
 #[derive(Clone)]
 pub struct Server {
-    workspace: Workspace,
-    tools: Arc<[(Name, Tool)]>,
-    slots: Arc<Semaphore>,
-    outgoing: Outgoing,
+    tools: Tools,
     line: Option<Line>,
-    fixtures: Option<Arc<Fixtures>>,
-    in_force: InForce,
+    extension: Option<Arc<dyn Extension>>,
 }
 
 /// The one connection that a server serves, where that is so.
@@ -57,67 +47,42 @@ pub(crate) struct Line {
     pub(crate) calls: Arc<Calls>,
 }
 
-/// Which workspace a call is about.
-#[derive(Clone, Debug)]
-enum Workspace {
-    This(Backend),
-    /// The one that came with the HTTP request.
-    OfRequest,
-}
-
 impl Server {
     pub fn new(backend: Backend) -> Server {
-        let tools = catalog::offered(&backend.info());
-        Server::assembled(Workspace::This(backend), tools)
+        Server { tools: Tools::new(backend), line: None, extension: None }
     }
 
     /// With the tools of `backend`, for requests that each bring a view of it.
     pub(crate) fn of_requests(backend: &Backend) -> Server {
-        Server::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
+        Server { tools: Tools::of_requests(backend), line: None, extension: None }
     }
 
-    fn assembled(workspace: Workspace, tools: Arc<[(Name, Tool)]>) -> Server {
-        let slots = Arc::new(Semaphore::new(CALLS_AT_ONCE));
-        let outgoing = Outgoing::new();
-        let in_force = InForce::default();
-        Server { workspace, tools, slots, outgoing, line: None, fixtures: None, in_force }
-    }
-
-    /// With what the conformance suite calls by name, beside the tools.
-    pub(crate) fn with_fixtures(mut self) -> Server {
-        self.fixtures = Some(Arc::new(Fixtures::new()));
+    /// With what `extension` has, beside the tools.
+    pub(crate) fn with_extension(mut self, extension: Option<Arc<dyn Extension>>) -> Server {
+        self.extension = extension;
         self
-    }
-
-    /// The same tools and bounds over `backend`.
-    pub(crate) fn over(&self, backend: Backend) -> Server {
-        Server { workspace: Workspace::This(backend), ..self.clone() }
     }
 
     /// The tools, with descriptions that hold wherever commands run.
     pub fn tools(&self) -> impl Iterator<Item = &Tool> {
-        let fixtures = self.fixtures.iter().flat_map(|fixtures| fixtures.tools());
-        self.tools.iter().map(|(_, tool)| tool).chain(fixtures)
+        let extension = self.extension.iter().flat_map(|extension| extension.tools());
+        self.tools.offered().chain(extension)
     }
 
-    /// The tools as they are listed: `exec` says what is in force.
-    async fn described(&self) -> Vec<Tool> {
-        let mut tools: Vec<Tool> = self.tools().cloned().collect();
-        let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
-        if let (Some(exec), Ok(backend)) = (exec, self.backend()) {
-            exec.description = Some(self.in_force.description(backend).await.into());
-        }
-        tools
+    /// The tools of the workspace.
+    pub(crate) fn own_tools(&self) -> &Tools {
+        &self.tools
     }
 
-    /// Whether a tool of this name is none of the workspace.
-    pub(crate) fn is_fixture(&self, name: &str) -> bool {
-        self.fixtures.as_ref().is_some_and(|fixtures| fixtures.has_tool(name))
+    /// Whether a tool of this name is the extension's.
+    pub(crate) fn is_of_extension(&self, name: &str) -> bool {
+        let named = |tool: &Tool| tool.name == name;
+        self.extension.as_ref().is_some_and(|extension| extension.tools().iter().any(named))
     }
 
-    /// The fixtures, or what a request is answered that only they could answer.
-    fn fixtures<M: ConstString>(&self) -> Result<&Fixtures, ErrorData> {
-        self.fixtures.as_deref().ok_or_else(ErrorData::method_not_found::<M>)
+    /// The extension, or the answer to a request that only an extension could answer.
+    fn extension<M: ConstString>(&self) -> Result<&dyn Extension, ErrorData> {
+        self.extension.as_deref().ok_or_else(ErrorData::method_not_found::<M>)
     }
 
     /// For one connection, whose end is the end of its calls.
@@ -126,107 +91,50 @@ impl Server {
         self
     }
 
-    /// What large answers cost.
-    pub(crate) fn outgoing(&self) -> &Outgoing {
-        &self.outgoing
-    }
-
     /// The result of a call that nobody can take back.
     async fn called(
         &self,
+        tools: &Tools,
         request: CallToolRequestParams,
         progress: Option<Progress>,
         id: &RequestId,
     ) -> Result<CallToolResult, ErrorData> {
-        let mut answer = match self.outcome(request, progress).await? {
+        let mut answer = match tools.outcome(request, progress).await? {
             Ok(answer) => answer,
-            Err(failure) => return self.failed(failure).await,
+            Err(failure) => return tools.failed(failure).await,
         };
         let weight = answer.weight();
         if let Some(line) = &self.line {
             let room = match answer.take_room() {
                 Some(room) => Some(room),
-                None => match self.outgoing.hold(weight).await {
+                None => match tools.outgoing().hold(weight).await {
                     Ok(room) => room,
-                    Err(crowded) => return self.failed(crowded.into()).await,
+                    Err(crowded) => return tools.failed(crowded.into()).await,
                 },
             };
             // Until its line was written.
             line.calls.keep(id, room);
         }
-        Ok(self.outgoing.aside(weight, || answer.into_result()).await)
+        Ok(tools.outgoing().aside(weight, || answer.into_result()).await)
     }
 
-    /// What came of a call.
-    pub(crate) async fn outcome(
-        &self,
-        request: CallToolRequestParams,
-        progress: Option<Progress>,
-    ) -> Result<Outcome, ErrorData> {
-        let found = self.tools.iter().find(|(name, _)| name.as_str() == request.name);
-        let Some((name, _)) = found else {
-            let called: String = request.name.chars().take(100).collect();
-            let message = format!("unknown tool: {}", ab_core::error::printable(&called));
-            return Err(ErrorData::invalid_params(message, None));
-        };
-        Ok(self.attempt(self.backend()?, *name, request, progress).await)
-    }
-
-    /// The result of a call that did not work.
-    pub(crate) async fn failed(&self, failure: Failure) -> Result<CallToolResult, ErrorData> {
-        Ok(failure.into_result(self.backend()?).await)
-    }
-
-    fn backend(&self) -> Result<&Backend, ErrorData> {
-        match &self.workspace {
-            Workspace::This(backend) => Ok(backend),
-            Workspace::OfRequest => {
-                Err(ErrorData::internal_error("the request came without a workspace", None))
-            }
-        }
-    }
-
-    async fn attempt(
-        &self,
-        backend: &Backend,
-        name: Name,
-        request: CallToolRequestParams,
-        progress: Option<Progress>,
-    ) -> Outcome {
-        let arguments = request.arguments.unwrap_or_default();
-        let arguments = Arguments::new(name.as_str(), name.properties(), arguments)?;
-        let _slot = if name.waits() {
-            // These wait for others, who may need a slot to go on.
-            None
-        } else {
-            match self.slots.acquire().await {
-                Ok(slot) => Some(slot),
-                Err(_) => return Err(Failure::misuse("the server is closing")),
-            }
-        };
-        let with = With { progress, outgoing: &self.outgoing, in_force: &self.in_force };
-        name.call(backend, arguments, with).await
-    }
-
-    fn of_request(&self, context: &RequestContext<RoleServer>) -> Server {
+    /// The tools over the workspace that came with a request.
+    fn tools_of(&self, context: &RequestContext<RoleServer>) -> Tools {
         let parts = context.extensions.get::<http::request::Parts>();
-        match (&self.workspace, parts.and_then(|parts| parts.extensions.get::<Backend>())) {
-            (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
-            (Workspace::OfRequest, None) | (Workspace::This(_), _) => self.clone(),
-        }
+        self.tools.over_request(parts.and_then(|parts| parts.extensions.get::<Backend>()))
     }
 
     /// Whether a method is one of ours, in revisions with or without a handshake.
     fn answers(&self, method: &str, handshake: bool) -> bool {
-        let fixtures = self.fixtures.is_some();
+        let extended = self.extension.is_some();
         match method {
             "tools/call" | "tools/list" | "server/discover" => true,
             "initialize" | "ping" => handshake,
             "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
-                handshake && fixtures
+                handshake && extended
             }
-            "subscriptions/listen" => !handshake && fixtures,
-            "completion/complete" | "prompts/get" | "resources/read" => fixtures,
+            "subscriptions/listen" => !handshake && extended,
+            "completion/complete" | "prompts/get" | "resources/read" => extended,
             _ => false,
         }
     }
@@ -257,8 +165,8 @@ impl Server {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = match &self.fixtures {
-            Some(_) => Fixtures::capabilities(),
+        let capabilities = match &self.extension {
+            Some(extension) => extension.capabilities(),
             None => ServerCapabilities::builder().enable_tools().build(),
         };
         ServerConfig::new(capabilities)
@@ -279,7 +187,9 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.of_request(&context).described().await))
+        let mut tools = self.tools_of(&context).list().await;
+        tools.extend(self.extension.iter().flat_map(|extension| extension.tools()).cloned());
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -293,13 +203,13 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let token = context.meta.get_progress_token();
         let progress = token.map(|token| Progress::new(context.peer.clone(), token));
-        let server = self.of_request(&context);
+        let tools = self.tools_of(&context);
         let call = async {
-            match &self.fixtures {
-                Some(fixtures) if fixtures.has_tool(&request.name) => {
-                    Box::pin(fixtures.call(request, &context)).await
+            match &self.extension {
+                Some(extension) if self.is_of_extension(&request.name) => {
+                    extension.call(request, &context).await
                 }
-                _ => Ok(server.called(request, progress, &context.id).await?.into()),
+                _ => Ok(self.called(&tools, request, progress, &context.id).await?.into()),
             }
         };
         // Work that is let go of ends, and so does its process.
@@ -314,7 +224,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let prompts = self.fixtures.as_ref().map(|_| Fixtures::prompts());
+        let prompts = self.extension.as_ref().map(|extension| extension.prompts());
         Ok(ListPromptsResult::with_all_items(prompts.unwrap_or_default()))
     }
 
@@ -323,7 +233,7 @@ impl ServerHandler for Server {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        self.fixtures::<GetPromptRequestMethod>()?.prompt(&request, &context)
+        self.extension::<GetPromptRequestMethod>()?.prompt(&request, &context)
     }
 
     async fn complete(
@@ -331,8 +241,8 @@ impl ServerHandler for Server {
         request: CompleteRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        match &self.fixtures {
-            Some(_) => Fixtures::complete(&request),
+        match &self.extension {
+            Some(extension) => extension.complete(&request),
             None => Ok(CompleteResult::default()),
         }
     }
@@ -342,7 +252,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resources = self.fixtures.as_ref().map(|_| Fixtures::resources());
+        let resources = self.extension.as_ref().map(|extension| extension.resources());
         Ok(ListResourcesResult::with_all_items(resources.unwrap_or_default()))
     }
 
@@ -351,7 +261,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = self.fixtures.as_ref().map(|_| Fixtures::templates());
+        let templates = self.extension.as_ref().map(|extension| extension.resource_templates());
         Ok(ListResourceTemplatesResult::with_all_items(templates.unwrap_or_default()))
     }
 
@@ -360,8 +270,7 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.fixtures::<ReadResourceRequestMethod>()?;
-        Ok(Fixtures::read(&request.uri)?.into())
+        Ok(self.extension::<ReadResourceRequestMethod>()?.read(&request.uri)?.into())
     }
 
     /// No resource ever changes, so nobody has to be remembered.
@@ -370,8 +279,7 @@ impl ServerHandler for Server {
         request: SubscribeRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.fixtures::<SubscribeRequestMethod>()?;
-        Fixtures::read(&request.uri).map(drop)
+        self.extension::<SubscribeRequestMethod>()?.read(&request.uri).map(drop)
     }
 
     async fn unsubscribe(
@@ -379,21 +287,21 @@ impl ServerHandler for Server {
         _request: UnsubscribeRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.fixtures::<UnsubscribeRequestMethod>().map(drop)
+        self.extension::<UnsubscribeRequestMethod>().map(drop)
     }
 
     fn accepted_subscription_filter(
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        let fixtures = self.fixtures.as_ref()?;
-        fixtures.expect_listener();
-        Some(requested.supported_by(&Fixtures::capabilities()))
+        let extension = self.extension.as_ref()?;
+        extension.expect_listener();
+        Some(requested.supported_by(&extension.capabilities()))
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
-        if let Some(fixtures) = &self.fixtures {
-            fixtures.listen(subscription).await;
+        if let Some(extension) = &self.extension {
+            extension.listen(subscription).await;
         }
         Ok(())
     }
@@ -404,7 +312,7 @@ impl ServerHandler for Server {
         request: rmcp::model::SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.fixtures::<SetLevelRequestMethod>()?.set_level(request.level, &context)
+        self.extension::<SetLevelRequestMethod>()?.set_level(request.level, &context)
     }
 
     /// What rmcp could not read as a request of the method it names ends here as well.
@@ -465,13 +373,13 @@ fn misfit(method: &str, params: Option<&Value>) -> String {
 }
 
 /// Whether the request is of a revision before 2026-07-28.
-pub(crate) fn has_handshake(context: &RequestContext<RoleServer>) -> bool {
+pub fn has_handshake(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("workspace", &self.workspace).finish_non_exhaustive()
+        f.debug_struct("Server").field("tools", &self.tools).finish_non_exhaustive()
     }
 }

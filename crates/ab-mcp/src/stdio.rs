@@ -18,7 +18,7 @@ where
 {
     let (mut lines, line) = Lines::new(input, output);
     let server = Server::new(backend).on(line);
-    lines.answer_by(server.clone());
+    lines.answer_by(server.own_tools().clone());
     match serve_server(server, lines).await {
         Ok(running) => running.waiting().await.map(drop).map_err(io::Error::other),
         // Callers may leave before they have begun.

@@ -1,4 +1,5 @@
-//! The tools, one file for each family: what a caller may say, what is done, what is answered.
+//! The tools of a workspace, callable without a transport. One file for each family: what a caller
+//! may say, what is done, what is answered.
 
 pub(crate) mod boundary;
 pub(crate) mod delete;
@@ -18,7 +19,175 @@ pub(crate) mod several;
 pub(crate) mod tree;
 pub(crate) mod write;
 
+use std::fmt;
+use std::sync::Arc;
+
+use ab_core::Backend;
+use rmcp::model::{CallToolRequestParams, CallToolResult, ErrorData, JsonObject, Tool};
+use tokio::sync::Semaphore;
+
 use crate::answer::ToolAnswer;
+use crate::arguments::Arguments;
+use crate::bounds::CALLS_AT_ONCE;
+use crate::briefing::InForce;
+use crate::catalog::{self, Name, With};
 use crate::failure::Failure;
+use crate::outgoing::Outgoing;
+use crate::progress::Progress;
 
 pub(crate) type Outcome = Result<ToolAnswer, Failure>;
+
+/// The tools of a workspace: what they are, and their calls. Cheap to clone; clones share their
+/// bounds. [`Server`](crate::Server) and [`Endpoint`](crate::Endpoint) are built on it.
+#[derive(Clone)]
+pub struct Tools {
+    workspace: Workspace,
+    offered: Arc<[(Name, Tool)]>,
+    slots: Arc<Semaphore>,
+    outgoing: Outgoing,
+    in_force: InForce,
+}
+
+/// Which workspace a call is about.
+#[derive(Clone, Debug)]
+enum Workspace {
+    This(Backend),
+    /// The one that came with the HTTP request.
+    OfRequest,
+}
+
+impl Tools {
+    /// The tools that `backend` can serve.
+    pub fn new(backend: Backend) -> Tools {
+        let offered = catalog::offered(&backend.info());
+        Tools::assembled(Workspace::This(backend), offered)
+    }
+
+    /// The tools of `backend`, for requests that each bring a view of it.
+    pub(crate) fn of_requests(backend: &Backend) -> Tools {
+        Tools::assembled(Workspace::OfRequest, catalog::offered(&backend.info()))
+    }
+
+    fn assembled(workspace: Workspace, offered: Arc<[(Name, Tool)]>) -> Tools {
+        let slots = Arc::new(Semaphore::new(CALLS_AT_ONCE));
+        let (outgoing, in_force) = (Outgoing::new(), InForce::default());
+        Tools { workspace, offered, slots, outgoing, in_force }
+    }
+
+    /// The same tools and bounds over `backend`.
+    pub(crate) fn over(&self, backend: Backend) -> Tools {
+        Tools { workspace: Workspace::This(backend), ..self.clone() }
+    }
+
+    /// The same, over the workspace that came with a request where that is needed.
+    pub(crate) fn over_request(&self, backend: Option<&Backend>) -> Tools {
+        match (&self.workspace, backend) {
+            (Workspace::OfRequest, Some(backend)) => self.over(backend.clone()),
+            (Workspace::OfRequest, None) | (Workspace::This(_), _) => self.clone(),
+        }
+    }
+
+    /// The tools as they are listed: `exec` says what is in force for commands.
+    pub async fn list(&self) -> Vec<Tool> {
+        let mut tools: Vec<Tool> = self.offered().cloned().collect();
+        let exec = tools.iter_mut().find(|tool| tool.name == catalog::EXEC);
+        if let (Some(exec), Ok(backend)) = (exec, self.backend()) {
+            exec.description = Some(self.in_force.description(backend).await.into());
+        }
+        tools
+    }
+
+    /// Calls a tool. A call that fails is a result that a model can read, with `is_error` set.
+    ///
+    /// Dropping the future ends the call and the process that it started.
+    ///
+    /// # Errors
+    /// There is no tool called `name`.
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+    ) -> Result<CallToolResult, ErrorData> {
+        let request = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+        let mut answer = match self.outcome(request, None).await? {
+            Ok(answer) => answer,
+            Err(failure) => return self.failed(failure).await,
+        };
+        let weight = answer.weight();
+        let _room = match answer.take_room() {
+            Some(room) => Some(room),
+            None => match self.outgoing.hold(weight).await {
+                Ok(room) => room,
+                Err(crowded) => return self.failed(crowded.into()).await,
+            },
+        };
+        Ok(self.outgoing.aside(weight, || answer.into_result()).await)
+    }
+
+    /// The tools, with descriptions that hold wherever commands run.
+    pub(crate) fn offered(&self) -> impl Iterator<Item = &Tool> {
+        self.offered.iter().map(|(_, tool)| tool)
+    }
+
+    /// What large answers cost.
+    pub(crate) fn outgoing(&self) -> &Outgoing {
+        &self.outgoing
+    }
+
+    /// What came of a call.
+    pub(crate) async fn outcome(
+        &self,
+        request: CallToolRequestParams,
+        progress: Option<Progress>,
+    ) -> Result<Outcome, ErrorData> {
+        let found = self.offered.iter().find(|(name, _)| name.as_str() == request.name);
+        let Some((name, _)) = found else {
+            let called: String = request.name.chars().take(100).collect();
+            let message = format!("unknown tool: {}", ab_core::error::printable(&called));
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        Ok(self.attempt(self.backend()?, *name, request, progress).await)
+    }
+
+    /// The result of a call that did not work.
+    pub(crate) async fn failed(&self, failure: Failure) -> Result<CallToolResult, ErrorData> {
+        Ok(failure.into_result(self.backend()?).await)
+    }
+
+    fn backend(&self) -> Result<&Backend, ErrorData> {
+        match &self.workspace {
+            Workspace::This(backend) => Ok(backend),
+            Workspace::OfRequest => {
+                Err(ErrorData::internal_error("the request came without a workspace", None))
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        backend: &Backend,
+        name: Name,
+        request: CallToolRequestParams,
+        progress: Option<Progress>,
+    ) -> Outcome {
+        let arguments = request.arguments.unwrap_or_default();
+        let arguments = Arguments::new(name.as_str(), name.properties(), arguments)?;
+        let _slot = if name.waits() {
+            // These wait for others, who may need a slot to go on.
+            None
+        } else {
+            match self.slots.acquire().await {
+                Ok(slot) => Some(slot),
+                Err(_) => return Err(Failure::misuse("the server is closing")),
+            }
+        };
+        let with = With { progress, outgoing: &self.outgoing, in_force: &self.in_force };
+        name.call(backend, arguments, with).await
+    }
+}
+
+impl fmt::Debug for Tools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools").field("workspace", &self.workspace).finish_non_exhaustive()
+    }
+}

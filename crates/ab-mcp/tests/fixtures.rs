@@ -1,9 +1,11 @@
 //! What the conformance suite calls by name: who may reach it, and what the suite itself does not
-//! look at. That the suite passes is a test of the binary.
+//! look at. That the suite passes is a test of ab-cli, with the port of the daemon.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use ab_conformance::Fixtures;
 use ab_mcp::HttpSettings;
 use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt;
@@ -17,7 +19,8 @@ use crate::port::{Got, Port, call, initialize, modern};
 const SOON: Duration = Duration::from_secs(20);
 
 async fn with_fixtures() -> Port {
-    let settings = HttpSettings { conformance_fixtures: true, ..HttpSettings::default() };
+    let settings =
+        HttpSettings { extension: Some(Arc::new(Fixtures::new())), ..HttpSettings::default() };
     let port = Port::with(Place::memory(), &settings);
     port.place.fill(&[("a.txt", "one\n")]).await;
     port

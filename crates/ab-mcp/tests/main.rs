@@ -18,3 +18,4 @@ mod schemas;
 mod searching;
 mod sessions;
 mod slips;
+mod without_transport;

@@ -1,7 +1,7 @@
 //! What our own client and server tell each other, as bytes.
 //!
 //! Built of the fields of SFTP: `u8`, `u32` and `u64` in network order, and strings with their
-//! length in front. A value of a closed list is its place in that list; something that may be absent
+//! length in front. A value of a closed list is its [number](numbers); something that may be absent
 //! begins with 0 or 1; a list begins with how many there are. Every type reads back what it writes,
 //! and what it reads reaches past nothing and is believed in nothing: a property test and a fuzz
 //! target see to that. Pure.
@@ -10,6 +10,7 @@ pub mod call;
 mod error;
 mod files;
 pub mod frame;
+mod numbers;
 mod process;
 mod search;
 
@@ -20,6 +21,7 @@ use ab_core::{MAX_RESTRICTIONS, PathRules, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::sftp::packet::{Fields, Short};
+use numbers::Numbered;
 
 /// Fences of one path; scopes are not nested deeper.
 const MAX_FENCES: usize = 64;
@@ -66,14 +68,13 @@ pub fn decode<T: Wire>(bytes: Bytes) -> Read<T> {
     if fields.is_empty() { Ok(value) } else { Err(Misread::Senseless) }
 }
 
-/// Writes the place of a value in the list of all there are.
-pub(crate) fn put_choice<T: PartialEq>(out: &mut BytesMut, all: &[T], value: &T) {
-    let place = all.iter().position(|each| each == value);
-    out.put_u8(place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX));
+/// Writes the number of a value of a closed list.
+pub(crate) fn put_number<T: Numbered>(out: &mut BytesMut, value: T) {
+    out.put_u8(value.number());
 }
 
-pub(crate) fn take_choice<T: Copy>(fields: &mut Fields, all: &[T]) -> Read<T> {
-    all.get(usize::from(fields.u8()?)).copied().ok_or(Misread::Senseless)
+pub(crate) fn take_number<T: Numbered>(fields: &mut Fields) -> Read<T> {
+    T::by_number(fields.u8()?).ok_or(Misread::Senseless)
 }
 
 impl Wire for () {
@@ -90,7 +91,11 @@ impl Wire for bool {
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        take_choice(fields, &[false, true])
+        match fields.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Misread::Senseless),
+        }
     }
 }
 

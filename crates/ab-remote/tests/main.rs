@@ -14,6 +14,7 @@ mod dial;
 mod escapes;
 mod forgetting;
 mod fuzz;
+mod golden;
 mod hostile;
 mod openssh;
 mod protocol;

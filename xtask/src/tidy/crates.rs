@@ -22,6 +22,7 @@ const EXECUTOR: &str = "ab-executor";
 const CONTROL: &str = "ab-control";
 const SERVER: &str = "ab-server";
 const CLI: &str = "ab-cli";
+const CONFORMANCE: &str = "ab-conformance";
 const TESTKIT: &str = "ab-testkit";
 const XTASK: &str = "xtask";
 
@@ -57,6 +58,7 @@ const TABLE: &[Row] = &[
             EXECUTOR, CONTROL, SERVER,
         ],
     },
+    Row { name: CONFORMANCE, may_use: &[CORE, MCP] },
     Row { name: TESTKIT, may_use: &[CORE, API] },
     Row { name: XTASK, may_use: &[] },
 ];
@@ -65,10 +67,11 @@ const TABLE: &[Row] = &[
 /// directory with real commands, while the crates themselves know no kind of workspace. Commands under
 /// isolation `software` are checked by the analysis that users have, while the driver knows no shell.
 const TESTS_MAY_ALSO_USE: &[Row] = &[
-    Row { name: MCP, may_use: &[HOST] },
+    Row { name: MCP, may_use: &[HOST, CONFORMANCE] },
     Row { name: REMOTE, may_use: &[LIBRARY] },
     Row { name: HOST, may_use: &[POLICY] },
     Row { name: SERVER, may_use: &[HOST] },
+    Row { name: CLI, may_use: &[CONFORMANCE] },
 ];
 
 /// A workspace member as cargo describes it.
@@ -212,7 +215,9 @@ mod tests {
             let same = TABLE.iter().filter(|other| other.name == row.name).count();
             assert_eq!(same, 1, "{} has one row", row.name);
             assert!(row.may_use.iter().all(|used| is_known(used)), "{}", row.name);
-            assert!(!row.may_use.contains(&TESTKIT), "{} builds on tests", row.name);
+            for tests in [TESTKIT, CONFORMANCE] {
+                assert!(!row.may_use.contains(&tests), "{} builds on tests", row.name);
+            }
             assert!(!reaches(row, row.name), "{} uses itself", row.name);
         }
     }

@@ -72,16 +72,6 @@ pub(crate) struct Daemon {
     ])]
     local_only: bool,
 
-    /// Serve what the official MCP conformance suite calls by name
-    ///
-    /// The suite knows the tools, resources and prompts of a reference server. With this flag they
-    /// are there beside the tools of the workspace, from the same server, and the suite passes:
-    /// conformance server --requirements 2026-07-28 --url http://HOST:PORT/mcp, and with
-    /// --requirements 2025-11-25 --url http://HOST:PORT/mcp?session=true, since that revision asks
-    /// its clients questions, which takes a session. They touch no file; leave them off otherwise.
-    #[arg(long, hide_short_help = true, conflicts_with = "local_only")]
-    conformance_fixtures: bool,
-
     #[command(flatten)]
     listening: Listening,
 
@@ -216,7 +206,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let Opened { root, handle: backend } = daemon.open(settings, daemon.commands.safety.into())?;
     let root_dir = daemon.root_dir.to_string_lossy().into_owned();
     let max_body = daemon.listening.max_body;
-    let http = HttpSettings { max_body, conformance_fixtures: daemon.conformance_fixtures };
+    let http = HttpSettings { max_body, ..HttpSettings::default() };
     let mut served = DaemonSurface::new(backend.clone(), root_dir, &http);
     if daemon.scope_path.is_some() {
         served = served.in_scope();

@@ -10,7 +10,6 @@ mod mkdir;
 mod mv;
 mod patch;
 mod paths;
-mod pieces;
 mod rm;
 mod search;
 mod stat;

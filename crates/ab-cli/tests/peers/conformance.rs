@@ -1,14 +1,20 @@
-//! The official conformance suite for servers, against the built daemon: the requirements of both
-//! eras, as they were frozen. There is no list of failures that are expected.
+//! The official conformance suite for servers, against the port of the daemon with what the suite
+//! calls by name: the requirements of both eras, as they were frozen. There is no list of failures
+//! that are expected.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use ab_conformance::Fixtures;
+use ab_mcp::HttpSettings;
+use ab_server::{App, DaemonSurface, Gate, Port, Running};
 use ab_testkit::peers::Peers;
 use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
-use super::daemon::Daemon;
 use crate::stage::{Ran, Stage, run};
 
 const PACKAGE: &str = "@modelcontextprotocol/conformance";
@@ -56,6 +62,17 @@ fn complaints(results: &Path) -> BTreeMap<String, Vec<String>> {
     all
 }
 
+/// A port as the daemon opens it, with the fixtures of the suite beside the tools.
+async fn open(root: &Path) -> (Running, String) {
+    let backend = agent_backend::local(root).unwrap();
+    let extension = Some(Arc::new(Fixtures::new()) as Arc<_>);
+    let settings = HttpSettings { extension, ..HttpSettings::default() };
+    let served = DaemonSurface::new(backend, root.to_string_lossy(), &settings);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    (Port::new(App::new(Gate::default()).with_daemon(served)).open(listener).unwrap(), url)
+}
+
 /// Runs what `revision` requires; all of it has to pass but the scenarios in `but`, which must not.
 #[track_caller]
 fn passes(revision: &str, scenarios: usize, query: &str, but: &[&str]) {
@@ -64,11 +81,12 @@ fn passes(revision: &str, scenarios: usize, query: &str, but: &[&str]) {
     let required = required(&package, revision);
     assert_eq!(required.len(), scenarios, "{required:?}");
     let stage = Stage::with(&[("a.txt", "untouched")]);
-    let daemon = Daemon::with(&stage, &["--conformance-fixtures"]);
+    let runtime = Runtime::new().unwrap();
+    let (port, url) = runtime.block_on(open(&stage.root()));
     let results = stage.outside("results");
     let mut suite = peers.new_node(&package.join("dist/index.js"));
     suite.args(["server", "--requirements", revision, "--url"]);
-    suite.arg(format!("{}{query}", daemon.url)).arg("--output-dir").arg(&results);
+    suite.arg(format!("{url}{query}")).arg("--output-dir").arg(&results);
     let Ran { code, out, err } = run(suite, b"");
     let mut complaints = complaints(&results);
     for name in but {
@@ -86,7 +104,7 @@ fn passes(revision: &str, scenarios: usize, query: &str, but: &[&str]) {
     assert!(failed.is_empty(), "of revision {revision}:\n{failed}");
     assert_eq!(code == 0, but.is_empty(), "{}{err}", String::from_utf8_lossy(&out));
     assert_eq!(stage.names("."), ["a.txt"]);
-    daemon.end();
+    runtime.block_on(port.close());
 }
 
 #[test]
@@ -110,11 +128,4 @@ fn without_a_session_only_what_needs_one_is_missing() {
     ];
     let about_sessions = ["server-session-lifecycle"];
     passes("2025-11-25", 30, "", &[&questions[..], &about_sessions].concat());
-}
-
-#[test]
-fn fixtures_are_for_the_port_only() {
-    let stage = Stage::new();
-    let ran = stage.run(&["daemon", "--rootDir", ".", "--local-only", "--conformance-fixtures"]);
-    ran.expect_error(1, "--local-only");
 }

@@ -135,10 +135,9 @@ impl Backend {
             }
             let before = utf8(Verb::Write, &parsed, content.bytes)?;
             let applied = edit::apply(&before, edits).map_err(|problem| problem.on(&parsed))?;
-            let done = |stat| Edited {
-                replaced: applied.replaced,
-                diff: edit::unified_diff(&parsed.to_string(), &before, &applied.text),
-                stat,
+            let done = |stat| {
+                let diff = edit::unified_diff(&parsed.to_string(), &before, &applied.text);
+                Edited { replaced: applied.replaced, diff: diff.text, lines: diff.lines, stat }
             };
             if options.dry_run {
                 return Ok(done(None));

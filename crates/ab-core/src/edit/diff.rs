@@ -1,10 +1,10 @@
 //! The unified diff of two texts, bounded in time and in size.
 
 use std::fmt::Write;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
-use similar::{Algorithm, ChangeTag, DiffOp, TextDiff, group_diff_ops};
+use similar::{Algorithm, ChangeTag, DiffOp, DiffTag, TextDiff, group_diff_ops};
 
 /// Unchanged lines shown around a change.
 const CONTEXT: usize = 3;
@@ -15,21 +15,48 @@ const MAX_BYTES: usize = 256 * 1024;
 /// Most lines from the first change to the last; each one costs memory while comparing.
 const MAX_LINES: usize = 100_000;
 
+/// A change of text: the diff, and how many lines it adds and removes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnifiedDiff {
+    /// Empty when nothing changed.
+    pub text: String,
+    /// `None` when the diff was cut or left out, which its last line says.
+    pub lines: Option<DiffLines>,
+}
+
+/// Lines that a change adds and removes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiffLines {
+    pub added: u64,
+    pub removed: u64,
+}
+
+impl AddAssign for DiffLines {
+    fn add_assign(&mut self, other: Self) {
+        self.added += other.added;
+        self.removed += other.removed;
+    }
+}
+
 /// The change from `before` to `after` as a unified diff with three lines of context, or nothing
 /// when there is no change.
 ///
 /// Lines end at `\n`; a `\r` before it is shown as part of the line. A diff that grows too long is
 /// cut at a line, and one that spans too many lines is left out; either way the last line says so.
-pub fn unified_diff(path: &str, before: &str, after: &str) -> String {
+pub fn unified_diff(path: &str, before: &str, after: &str) -> UnifiedDiff {
+    unified_diff_between(path, path, before, after)
+}
+
+/// The same with a name for each side.
+pub fn unified_diff_between(from: &str, to: &str, before: &str, after: &str) -> UnifiedDiff {
     if before == after {
-        return String::new();
+        return UnifiedDiff { text: String::new(), lines: Some(DiffLines::default()) };
     }
-    let name = header_name(path);
-    let mut out = format!("--- {name}\n+++ {name}\n");
+    let mut out = format!("--- {}\n+++ {}\n", header_name(from), header_name(to));
     let window = Window::around_changes(before, after);
     let (Some(old), Some(new)) = (lines(window.old), lines(window.new)) else {
         let _ = writeln!(out, "\\ Diff left out: the change spans more than {MAX_LINES} lines");
-        return out;
+        return UnifiedDiff { text: out, lines: None };
     };
     let diff = TextDiff::configure()
         .algorithm(Algorithm::Myers)
@@ -38,10 +65,15 @@ pub fn unified_diff(path: &str, before: &str, after: &str) -> String {
     for hunk in group_diff_ops(diff.ops().to_vec(), CONTEXT) {
         if !write_hunk(&mut out, &hunk, &old, &new, window.skipped) {
             let _ = writeln!(out, "\\ Diff cut: it is longer than {} KiB", MAX_BYTES / 1024);
-            break;
+            return UnifiedDiff { text: out, lines: None };
         }
     }
-    out
+    let mut changed = DiffLines::default();
+    for op in diff.ops().iter().filter(|op| op.tag() != DiffTag::Equal) {
+        changed.added += op.new_range().len() as u64;
+        changed.removed += op.old_range().len() as u64;
+    }
+    UnifiedDiff { text: out, lines: Some(changed) }
 }
 
 /// A path that could pass for more than one line is quoted.
@@ -158,7 +190,7 @@ mod tests {
     use super::*;
 
     fn check(before: &str, after: &str, expect: &str) {
-        assert_eq!(unified_diff("f", before, after), expect, "{before:?} to {after:?}");
+        assert_eq!(unified_diff("f", before, after).text, expect, "{before:?} to {after:?}");
     }
 
     #[test]
@@ -196,33 +228,33 @@ mod tests {
     fn distant_changes_get_a_hunk_each() {
         let before: String = (1..=40).map(|n| format!("{n}\n")).collect();
         let after = before.replace("\n5\n", "\nfive\n").replace("\n30\n", "\nthirty\n");
-        let diff = unified_diff("f", &before, &after);
+        let diff = unified_diff("f", &before, &after).text;
         let hunks: Vec<&str> = diff.lines().filter(|line| line.starts_with("@@")).collect();
         assert_eq!(hunks, ["@@ -2,7 +2,7 @@", "@@ -27,7 +27,7 @@"]);
     }
 
     #[test]
     fn a_path_cannot_forge_lines() {
-        let diff = unified_diff("a\n+++ b", "1\n", "2\n");
+        let diff = unified_diff("a\n+++ b", "1\n", "2\n").text;
         assert!(diff.starts_with("--- \"a\\n+++ b\"\n+++ \"a\\n+++ b\"\n@@ "), "{diff}");
-        assert!(unified_diff("ä b", "1", "2").starts_with("--- ä b\n"));
+        assert!(unified_diff("ä b", "1", "2").text.starts_with("--- ä b\n"));
     }
 
     #[test]
     fn long_diffs_are_cut_at_a_line() {
         let before: String = (0..100_000).map(|n| format!("line {n}\n")).collect();
-        let diff = unified_diff("f", &before, &before.replace("line", "row"));
+        let diff = unified_diff("f", &before, &before.replace("line", "row")).text;
         assert!(diff.len() < MAX_BYTES + 100);
         assert!(diff.ends_with("\n\\ Diff cut: it is longer than 256 KiB\n"));
         let line = "x".repeat(MAX_BYTES);
-        let diff = unified_diff("f", &line, "");
+        let diff = unified_diff("f", &line, "").text;
         assert_eq!(diff.lines().last(), Some("\\ Diff cut: it is longer than 256 KiB"));
     }
 
     #[test]
     fn a_change_over_too_many_lines_is_left_out() {
         let middle = "\n".repeat(MAX_LINES + 1);
-        let diff = unified_diff("f", &format!("a{middle}b"), &format!("c{middle}d"));
+        let diff = unified_diff("f", &format!("a{middle}b"), &format!("c{middle}d")).text;
         let expect = "--- f\n+++ f\n\\ Diff left out: the change spans more than 100000 lines\n";
         assert_eq!(diff, expect);
     }
@@ -272,8 +304,28 @@ mod tests {
             let from = cut.min(before.len());
             let to = (from + drop).min(before.len());
             let after = format!("{}{middle}{}", &before[..from], &before[to..]);
-            let got = patched(&before, &unified_diff("f", &before, &after));
+            let got = patched(&before, &unified_diff("f", &before, &after).text);
             prop_assert_eq!(got.trim_end_matches('\n'), after.trim_end_matches('\n'));
         }
+    }
+
+    #[test]
+    fn sides_have_names_of_their_own() {
+        let named = |from: &str, to: &str| unified_diff_between(from, to, "a\n", "b\n").text;
+        assert_eq!(named("x", "y/z"), "--- x\n+++ y/z\n@@ -1 +1 @@\n-a\n+b\n");
+        assert!(named("a\n+++ b", "c").starts_with("--- \"a\\n+++ b\"\n+++ c\n@@"));
+        assert_eq!(unified_diff_between("x", "y", "", "").text, "");
+    }
+
+    #[test]
+    fn lines_are_counted_where_all_are_shown() {
+        let count = |before: &str, after: &str| unified_diff("f", before, after).lines;
+        assert_eq!(count("-- a\nb\n", "++ c\n"), Some(DiffLines { added: 1, removed: 2 }));
+        assert_eq!(count("", "a"), Some(DiffLines { added: 1, removed: 0 }));
+        assert_eq!(count("a", "a"), Some(DiffLines::default()));
+        let far = format!("a\n{}b\n", "same\n".repeat(50));
+        let both = far.replace("a\n", "c\n").replace("b\n", "d\ne\n");
+        assert_eq!(count(&far, &both), Some(DiffLines { added: 3, removed: 2 }));
+        assert_eq!(count(&"x\n".repeat(200_000), ""), None);
     }
 }

@@ -229,7 +229,7 @@ impl Differ<'_> {
             let most = MAX_DIFF_BYTES / (1024 * 1024);
             return Ok(Some(format!("\\ Diff left out: those before it have {most} MiB\n")));
         }
-        let diff = unified_diff(path.as_str(), &old, &new);
+        let diff = unified_diff(path.as_str(), &old, &new).text;
         self.text += diff.len();
         Ok(Some(diff))
     }

@@ -68,7 +68,7 @@ impl Endpoint {
             return Ok(answer(StatusCode::ACCEPTED, "text/plain", Bytes::new()));
         }
         answers.push(b']');
-        let room = self.server.outgoing().hold(answers.len()).await;
+        let room = self.server.own_tools().outgoing().hold(answers.len()).await;
         let room = room.map_err(|Crowded| {
             refusal(StatusCode::SERVICE_UNAVAILABLE, None, ErrorCode(-32000), CROWDED.to_owned())
         })?;
@@ -112,12 +112,14 @@ impl Endpoint {
                 );
                 value(&ServerJsonRpcMessage::error(error, Some(request.id)))
             }
-            ClientRequest::CallToolRequest(call) if !self.server.is_fixture(&call.params.name) => {
+            ClientRequest::CallToolRequest(call)
+                if !self.server.is_of_extension(&call.params.name) =>
+            {
                 let call = direct::Call::new(request.id, call.params);
-                let server = self.server.over(backend.clone());
+                let tools = self.server.own_tools().over(backend.clone());
                 let written = match &flight {
-                    Some(flight) => call.written_unless(&server, flight).await,
-                    None => call.written(&server).await,
+                    Some(flight) => call.written_unless(&tools, flight).await,
+                    None => call.written(&tools).await,
                 };
                 written.map_or_else(|unwritten| value(&unwritten.told()), Some)
             }

@@ -21,7 +21,8 @@ use super::{REVISION, REVISION_UNSAID};
 use crate::answer::plain;
 use crate::failure::{CROWDED, Failure};
 use crate::outgoing::held;
-use crate::server::{Server, cancelled};
+use crate::server::cancelled;
+use crate::tools::Tools;
 
 /// A call whose caller wants nothing but the result.
 pub(crate) struct Call {
@@ -102,7 +103,7 @@ impl Call {
     /// The answer, or what a call is told that was cancelled.
     pub(crate) async fn written_unless(
         self,
-        server: &Server,
+        tools: &Tools,
         flight: &Flight,
     ) -> Result<Bytes, Unwritten> {
         let id = self.id.clone();
@@ -110,16 +111,16 @@ impl Call {
         tokio::select! {
             biased;
             () = flight.cancelled() => Err(Unwritten::Cancelled(id)),
-            written = self.written(server) => written,
+            written = self.written(tools) => written,
         }
     }
 
     /// The answer as JSON, with the room it takes until it was taken.
-    pub(crate) async fn written(self, server: &Server) -> Result<Bytes, Unwritten> {
+    pub(crate) async fn written(self, tools: &Tools) -> Result<Bytes, Unwritten> {
         let Call { id, request } = self;
-        let result = match server.outcome(request, None).await {
+        let result = match tools.outcome(request, None).await {
             Ok(Ok(mut answer)) => {
-                let (outgoing, weight) = (server.outgoing(), answer.weight());
+                let (outgoing, weight) = (tools.outgoing(), answer.weight());
                 let room = match answer.take_room() {
                     Some(room) => Ok(Some(room)),
                     None => outgoing.hold(weight).await,
@@ -130,7 +131,7 @@ impl Call {
                 return Ok(held(text, room));
             }
             Ok(Err(Failure::Crowded)) => return Err(Unwritten::Crowded(id)),
-            Ok(Err(failure)) => server.failed(failure).await,
+            Ok(Err(failure)) => tools.failed(failure).await,
             Err(error) => Err(error),
         };
         let message = match result {

@@ -1,35 +1,35 @@
 //! Failures on the wire, exactly: the same failure has the same kind on both sides.
 
-use ab_core::{ApprovalId, CallEffect, Code, Error, Kind, Verb};
+use ab_core::{ApprovalId, CallEffect, Error, Verb};
 use bytes::BytesMut;
 
-use super::{Read, Wire, put_choice, take_choice};
+use super::{Read, Wire, put_number, take_number};
 use crate::sftp::packet::Fields;
 
 impl Wire for Verb {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &Verb::ALL, self);
+        put_number(out, *self);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        take_choice(fields, &Verb::ALL)
+        take_number(fields)
     }
 }
 
 impl Wire for CallEffect {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &CallEffect::ALL, self);
+        put_number(out, *self);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        take_choice(fields, &CallEffect::ALL)
+        take_number(fields)
     }
 }
 
 impl Wire for Error {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &Code::ALL, &self.code());
-        put_choice(out, &Kind::ALL, &self.kind());
+        put_number(out, self.code());
+        put_number(out, self.kind());
         self.message().to_owned().put(out);
         let owned = |text: Option<&str>| text.map(str::to_owned);
         owned(self.hint()).put(out);
@@ -42,7 +42,7 @@ impl Wire for Error {
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        let (code, kind) = (take_choice(fields, &Code::ALL)?, take_choice(fields, &Kind::ALL)?);
+        let (code, kind) = (take_number(fields)?, take_number(fields)?);
         let mut error = Error::new(code, kind, String::read(fields)?);
         if let Some(hint) = <Option<String>>::read(fields)? {
             error = error.with_hint(hint);

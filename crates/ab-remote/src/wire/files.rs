@@ -3,53 +3,33 @@
 use ab_core::driver::{BackendKind, Capabilities, Info};
 use ab_core::metadata::{Entry, FileKind, Listing, Space, Stat, Truncated, Version, WalkProblem};
 use ab_core::options::{
-    Attributes, ByteRange, Creation, Detail, Durability, Existing, FileAccess, Links, ListOptions,
-    Missing, OpenOptions, Overwrite, Placement, Reach, ReadOptions, RemoveOptions, RenameOptions,
-    StatOptions, WriteMode, WriteOptions,
+    Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    StatOptions, WriteOptions,
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{Read, Wire, put_choice, take_choice};
+use super::{Read, Wire, put_number, take_number};
 use crate::sftp::packet::Fields;
-
-const LINKS: [Links; 2] = [Links::Follow, Links::Keep];
-const DETAILS: [Detail; 2] = [Detail::Kind, Detail::Stat];
-const MODES: [WriteMode; 4] = [
-    WriteMode::CreateOrReplace,
-    WriteMode::CreateNew,
-    WriteMode::Replace,
-    WriteMode::CreateIfMissing,
-];
-const DURABILITIES: [Durability; 2] = [Durability::Process, Durability::Power];
-const ACCESSES: [FileAccess; 3] = [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite];
-const CREATIONS: [Creation; 3] = [Creation::Never, Creation::IfMissing, Creation::Always];
-const EXISTINGS: [Existing; 2] = [Existing::Keep, Existing::Truncate];
-const PLACEMENTS: [Placement; 2] = [Placement::AsGiven, Placement::End];
-const REACHES: [Reach; 2] = [Reach::One, Reach::Recursive];
-const MISSINGS: [Missing; 2] = [Missing::Fail, Missing::Ignore];
-const OVERWRITES: [Overwrite; 2] = [Overwrite::Refuse, Overwrite::Replace];
-const KINDS: [FileKind; 4] = [FileKind::File, FileKind::Dir, FileKind::Symlink, FileKind::Other];
-const CUTS: [Truncated; 3] = [Truncated::Count, Truncated::Bytes, Truncated::Time];
 
 impl Wire for StatOptions {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &LINKS, &self.links);
+        put_number(out, self.links);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        Ok(Self { links: take_choice(fields, &LINKS)? })
+        Ok(Self { links: take_number(fields)? })
     }
 }
 
 impl Wire for ListOptions {
     fn put(&self, out: &mut BytesMut) {
         (self.depth, self.limit).put(out);
-        put_choice(out, &DETAILS, &self.detail);
+        put_number(out, self.detail);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         let (depth, limit) = Wire::read(fields)?;
-        Ok(Self { depth, limit, detail: take_choice(fields, &DETAILS)? })
+        Ok(Self { depth, limit, detail: take_number(fields)? })
     }
 }
 
@@ -68,37 +48,37 @@ impl Wire for ReadOptions {
 
 impl Wire for WriteOptions {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &MODES, &self.mode);
+        put_number(out, self.mode);
         self.expect.put(out);
         self.permissions.put(out);
-        put_choice(out, &DURABILITIES, &self.durability);
+        put_number(out, self.durability);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(Self {
-            mode: take_choice(fields, &MODES)?,
+            mode: take_number(fields)?,
             expect: Wire::read(fields)?,
             permissions: Wire::read(fields)?,
-            durability: take_choice(fields, &DURABILITIES)?,
+            durability: take_number(fields)?,
         })
     }
 }
 
 impl Wire for OpenOptions {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &ACCESSES, &self.access);
-        put_choice(out, &CREATIONS, &self.create);
-        put_choice(out, &EXISTINGS, &self.existing);
-        put_choice(out, &PLACEMENTS, &self.placement);
+        put_number(out, self.access);
+        put_number(out, self.create);
+        put_number(out, self.existing);
+        put_number(out, self.placement);
         self.permissions.put(out);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(Self {
-            access: take_choice(fields, &ACCESSES)?,
-            create: take_choice(fields, &CREATIONS)?,
-            existing: take_choice(fields, &EXISTINGS)?,
-            placement: take_choice(fields, &PLACEMENTS)?,
+            access: take_number(fields)?,
+            create: take_number(fields)?,
+            existing: take_number(fields)?,
+            placement: take_number(fields)?,
             permissions: Wire::read(fields)?,
         })
     }
@@ -119,32 +99,32 @@ impl Wire for Attributes {
 
 impl Wire for RemoveOptions {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &REACHES, &self.reach);
-        put_choice(out, &MISSINGS, &self.missing);
+        put_number(out, self.reach);
+        put_number(out, self.missing);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        Ok(Self { reach: take_choice(fields, &REACHES)?, missing: take_choice(fields, &MISSINGS)? })
+        Ok(Self { reach: take_number(fields)?, missing: take_number(fields)? })
     }
 }
 
 impl Wire for RenameOptions {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &OVERWRITES, &self.overwrite);
+        put_number(out, self.overwrite);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        Ok(Self { overwrite: take_choice(fields, &OVERWRITES)? })
+        Ok(Self { overwrite: take_number(fields)? })
     }
 }
 
 impl Wire for FileKind {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &KINDS, self);
+        put_number(out, *self);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        take_choice(fields, &KINDS)
+        take_number(fields)
     }
 }
 
@@ -191,11 +171,11 @@ impl Wire for Entry {
 
 impl Wire for Truncated {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &CUTS, self);
+        put_number(out, *self);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        take_choice(fields, &CUTS)
+        take_number(fields)
     }
 }
 
@@ -239,11 +219,11 @@ impl Wire for Space {
 
 impl Wire for BackendKind {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &BackendKind::ALL, self);
+        put_number(out, *self);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        take_choice(fields, &BackendKind::ALL)
+        take_number(fields)
     }
 }
 

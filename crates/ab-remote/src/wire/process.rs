@@ -2,23 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::effective::{self, EffectivePolicy, Isolation, Strength, Subject};
+use ab_core::effective::{self, EffectivePolicy};
 use ab_core::process::{
-    BindAccess, Cause, Channel, Command, ExecLimits, ExecRequest, Exit, HostDirectory, Layout,
-    Leftovers, Lifetime, Output, ProcessControl, ProcessId, ProcessInfo, Restrictions, Stdin,
-    TerminalSize,
+    Command, ExecLimits, ExecRequest, Exit, HostDirectory, Layout, Output, ProcessControl,
+    ProcessId, ProcessInfo, Restrictions, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{Misread, Read, Wire, put_choice, take_choice};
+use super::{Misread, Read, Wire, put_number, take_number};
 use crate::sftp::packet::Fields;
-
-const STDINS: [Stdin; 2] = [Stdin::Closed, Stdin::Piped];
-const LIFETIMES: [Lifetime; 2] = [Lifetime::Owned, Lifetime::Detached];
-const ACCESSES: [BindAccess; 2] = [BindAccess::ReadOnly, BindAccess::ReadWrite];
-const LEFTOVERS: [Leftovers; 2] = [Leftovers::None, Leftovers::Ended];
-const CAUSES: [Cause; 4] = [Cause::Itself, Cause::Timeout, Cause::Memory, Cause::Dropped];
-const CHANNELS: [Channel; 2] = [Channel::Stdout, Channel::Stderr];
 
 impl Wire for Command {
     fn put(&self, out: &mut BytesMut) {
@@ -78,11 +70,11 @@ impl Wire for ExecLimits {
 impl Wire for HostDirectory {
     fn put(&self, out: &mut BytesMut) {
         self.path.put(out);
-        put_choice(out, &ACCESSES, &self.access);
+        put_number(out, self.access);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        Ok(Self { path: Wire::read(fields)?, access: take_choice(fields, &ACCESSES)? })
+        Ok(Self { path: Wire::read(fields)?, access: take_number(fields)? })
     }
 }
 
@@ -111,9 +103,9 @@ impl Wire for ExecRequest {
         let env: Vec<(String, String)> =
             self.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         env.put(out);
-        put_choice(out, &STDINS, &self.stdin);
+        put_number(out, self.stdin);
         self.terminal.put(out);
-        put_choice(out, &LIFETIMES, &self.lifetime);
+        put_number(out, self.lifetime);
         self.limits.put(out);
         self.restrictions.put(out);
         self.layout.at.put(out);
@@ -126,10 +118,10 @@ impl Wire for ExecRequest {
             command,
             cwd,
             env: env.into_iter().collect::<BTreeMap<_, _>>(),
-            stdin: take_choice(fields, &STDINS)?,
+            stdin: take_number(fields)?,
             input: None,
             terminal: Wire::read(fields)?,
-            lifetime: take_choice(fields, &LIFETIMES)?,
+            lifetime: take_number(fields)?,
             limits: Wire::read(fields)?,
             restrictions: Wire::read(fields)?,
             layout: Layout { at: Wire::read(fields)?, neighbours: Vec::new() },
@@ -140,8 +132,8 @@ impl Wire for ExecRequest {
 impl Wire for Exit {
     fn put(&self, out: &mut BytesMut) {
         (self.code, self.signal).put(out);
-        put_choice(out, &CAUSES, &self.cause);
-        put_choice(out, &LEFTOVERS, &self.leftovers);
+        put_number(out, self.cause);
+        put_number(out, self.leftovers);
         self.stdout_tail.put(out);
         self.stderr_tail.put(out);
     }
@@ -151,8 +143,8 @@ impl Wire for Exit {
         Ok(Self {
             code,
             signal,
-            cause: take_choice(fields, &CAUSES)?,
-            leftovers: take_choice(fields, &LEFTOVERS)?,
+            cause: take_number(fields)?,
+            leftovers: take_number(fields)?,
             stdout_tail: Wire::read(fields)?,
             stderr_tail: Wire::read(fields)?,
         })
@@ -192,13 +184,13 @@ impl Wire for ProcessInfo {
 impl Wire for Output {
     fn put(&self, out: &mut BytesMut) {
         (self.sequence, self.lost).put(out);
-        put_choice(out, &CHANNELS, &self.channel);
+        put_number(out, self.channel);
         self.bytes.put(out);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         let (sequence, lost) = Wire::read(fields)?;
-        let channel = take_choice(fields, &CHANNELS)?;
+        let channel = take_number(fields)?;
         Ok(Self { sequence, channel, bytes: Wire::read(fields)?, lost })
     }
 }
@@ -230,20 +222,20 @@ impl Wire for ProcessControl {
 
 impl Wire for effective::EffectiveControl {
     fn put(&self, out: &mut BytesMut) {
-        put_choice(out, &Subject::ALL, &self.subject);
+        put_number(out, self.subject);
         self.asked.put(out);
         self.in_force.put(out);
-        put_choice(out, &Strength::ALL, &self.strength);
+        put_number(out, self.strength);
         self.mechanism.put(out);
         self.proof.put(out);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(Self {
-            subject: take_choice(fields, &Subject::ALL)?,
+            subject: take_number(fields)?,
             asked: Wire::read(fields)?,
             in_force: Wire::read(fields)?,
-            strength: take_choice(fields, &Strength::ALL)?,
+            strength: take_number(fields)?,
             mechanism: Wire::read(fields)?,
             proof: Wire::read(fields)?,
         })
@@ -254,14 +246,13 @@ impl Wire for EffectivePolicy {
     fn put(&self, out: &mut BytesMut) {
         self.isolation.is_some().put(out);
         if let Some(isolation) = &self.isolation {
-            put_choice(out, &Isolation::ALL, isolation);
+            put_number(out, *isolation);
         }
         self.controls.put(out);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        let isolation =
-            if bool::read(fields)? { Some(take_choice(fields, &Isolation::ALL)?) } else { None };
+        let isolation = if bool::read(fields)? { Some(take_number(fields)?) } else { None };
         Ok(Self { isolation, controls: Wire::read(fields)? })
     }
 }

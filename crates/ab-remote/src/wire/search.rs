@@ -1,22 +1,10 @@
 //! Searches on the wire.
 
-use ab_core::search::{
-    Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, Query, SearchAnswer, SearchLimits,
-    Span, Syntax, TextQuery, Visibility, Wanted,
-};
+use ab_core::search::{Found, LeftOut, Match, Query, SearchLimits, TextQuery, Wanted};
 use bytes::{BufMut, BytesMut};
 
-use super::{Misread, Read, Wire, put_choice, take_choice};
+use super::{Misread, Read, Wire, put_number, take_number};
 use crate::sftp::packet::Fields;
-
-const FILES_OR_ALL: [Kinds; 2] = [Kinds::Files, Kinds::All];
-const SYNTAXES: [Syntax; 2] = [Syntax::Literal, Syntax::Regex];
-const CASES: [Case; 2] = [Case::Sensitive, Case::Insensitive];
-const SPANS: [Span; 2] = [Span::Line, Span::Lines];
-const ANSWERS: [SearchAnswer; 3] = [SearchAnswer::Lines, SearchAnswer::Files, SearchAnswer::Counts];
-const VISIBILITIES: [Visibility; 2] = [Visibility::Visible, Visibility::All];
-const IGNORES: [IgnoreFiles; 2] = [IgnoreFiles::Disregard, IgnoreFiles::Honour];
-const ROLES: [LineRole; 2] = [LineRole::Match, LineRole::Context];
 
 impl Wire for Wanted {
     fn put(&self, out: &mut BytesMut) {
@@ -24,34 +12,31 @@ impl Wire for Wanted {
             Wanted::Names { glob, kinds } => {
                 out.put_u8(0);
                 glob.put(out);
-                put_choice(out, &FILES_OR_ALL, kinds);
+                put_number(out, *kinds);
             }
             Wanted::Text(text) => {
                 out.put_u8(1);
                 text.pattern.put(out);
-                put_choice(out, &SYNTAXES, &text.syntax);
-                put_choice(out, &CASES, &text.case);
-                put_choice(out, &SPANS, &text.span);
+                put_number(out, text.syntax);
+                put_number(out, text.case);
+                put_number(out, text.span);
                 (text.before, text.after).put(out);
-                put_choice(out, &ANSWERS, &text.answer);
+                put_number(out, text.answer);
             }
         }
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Wanted::Names {
-                glob: Wire::read(fields)?,
-                kinds: take_choice(fields, &FILES_OR_ALL)?,
-            },
+            0 => Wanted::Names { glob: Wire::read(fields)?, kinds: take_number(fields)? },
             1 => Wanted::Text(TextQuery {
                 pattern: Wire::read(fields)?,
-                syntax: take_choice(fields, &SYNTAXES)?,
-                case: take_choice(fields, &CASES)?,
-                span: take_choice(fields, &SPANS)?,
+                syntax: take_number(fields)?,
+                case: take_number(fields)?,
+                span: take_number(fields)?,
                 before: Wire::read(fields)?,
                 after: Wire::read(fields)?,
-                answer: take_choice(fields, &ANSWERS)?,
+                answer: take_number(fields)?,
             }),
             _ => return Err(Misread::Senseless),
         })
@@ -65,8 +50,8 @@ impl Wire for Query {
         self.include.put(out);
         self.exclude.put(out);
         self.ignore.put(out);
-        put_choice(out, &VISIBILITIES, &self.hidden);
-        put_choice(out, &IGNORES, &self.ignore_files);
+        put_number(out, self.hidden);
+        put_number(out, self.ignore_files);
         (self.limits.matches, self.limits.bytes).put(out);
         self.limits.time.put(out);
     }
@@ -78,8 +63,8 @@ impl Wire for Query {
             include: Wire::read(fields)?,
             exclude: Wire::read(fields)?,
             ignore: Wire::read(fields)?,
-            hidden: take_choice(fields, &VISIBILITIES)?,
-            ignore_files: take_choice(fields, &IGNORES)?,
+            hidden: take_number(fields)?,
+            ignore_files: take_number(fields)?,
             limits: SearchLimits {
                 matches: Wire::read(fields)?,
                 bytes: Wire::read(fields)?,
@@ -102,7 +87,7 @@ impl Wire for Match {
                 line.put(out);
                 text.put(out);
                 cut.put(out);
-                put_choice(out, &ROLES, role);
+                put_number(out, *role);
             }
             Match::File { path } => {
                 out.put_u8(2);
@@ -124,7 +109,7 @@ impl Wire for Match {
                 line: Wire::read(fields)?,
                 text: Wire::read(fields)?,
                 cut: Wire::read(fields)?,
-                role: take_choice(fields, &ROLES)?,
+                role: take_number(fields)?,
             },
             2 => Match::File { path: Wire::read(fields)? },
             3 => Match::Count { path: Wire::read(fields)?, lines: Wire::read(fields)? },

@@ -11,7 +11,6 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::paths::Outcomes;
-use super::pieces;
 use crate::failure::Failure;
 use crate::progress::{Progress, Wanted};
 use crate::terminal::{Format, Terminal};
@@ -95,7 +94,7 @@ async fn print(
     let total = (size > 0).then_some(size);
     let mut progress = Progress::new(wanted, total);
     let mut printer = Printer::new(command.number, 1);
-    let mut pieces = pin!(pieces::of(file.as_ref(), total));
+    let mut pieces = pin!(ab_core::stream::pieces(file.as_ref(), total));
     while let Some(piece) = pieces.next().await {
         let piece = piece?;
         printer.print(&piece, terminal)?;

@@ -1,11 +1,12 @@
 //! `fs diff`: what differs between two files or two directories, or what an overlay changes.
 
-mod comparison;
-mod pairs;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use ab_core::compare::{
+    CompareBounds, CompareDepth, ComparedSide, Comparison, ContentDifference, DiffText, Difference,
+};
+use ab_core::edit::DiffLines;
 use ab_core::error::printable;
 use ab_core::metadata::Truncated;
 use ab_core::search::DEFAULT_MATCH_BYTES;
@@ -14,7 +15,6 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
 
-use self::comparison::{Bounds, Change, Comparison, Content, Depth, DiffText, Lines, Side};
 use super::ls::at_least_one;
 use super::patch;
 use crate::count::counted;
@@ -91,15 +91,15 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    fn bounds(&self) -> Bounds {
-        Bounds { depth: self.depth(), entries: self.limit, bytes: self.bytes }
+    fn bounds(&self) -> CompareBounds {
+        CompareBounds { depth: self.depth(), entries: self.limit, bytes: self.bytes }
     }
 
-    fn depth(&self) -> Depth {
+    fn depth(&self) -> CompareDepth {
         match (self.name_only, self.stat) {
-            (true, _) => Depth::Name,
-            (false, true) => Depth::Lines,
-            (false, false) => Depth::Diff,
+            (true, _) => CompareDepth::Name,
+            (false, true) => CompareDepth::Lines,
+            (false, false) => CompareDepth::Diff,
         }
     }
 }
@@ -169,9 +169,9 @@ async fn show(
 }
 
 fn print(
-    change: &Change,
+    change: &Difference,
     names: &(WsPath, WsPath),
-    depth: Depth,
+    depth: CompareDepth,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
     let name = name(change, names);
@@ -179,12 +179,12 @@ fn print(
     let plain = printable(&name);
     let (word, style) = word(change);
     match depth {
-        Depth::Name => terminal.line(&terminal.shown(&name)),
-        Depth::Lines => {
+        CompareDepth::Name => terminal.line(&terminal.shown(&name)),
+        CompareDepth::Lines => {
             let word = terminal.painted(style, &format!("{word:<7}"));
             terminal.line(&format!("{word}  {:<12}  {plain}", measure(change)))
         }
-        Depth::Diff => {
+        CompareDepth::Diff => {
             let diff = diff_of(change);
             // Two files that differ are named by their diff.
             if !(change.path.is_root() && diff.is_some()) {
@@ -218,7 +218,7 @@ fn tell(command: &Diff, comparison: &Comparison<'_>, totals: &Totals, terminal: 
     }
 }
 
-fn word(change: &Change) -> (&'static str, Style) {
+fn word(change: &Difference) -> (&'static str, Style) {
     match (&change.from, &change.to) {
         (None, _) => ("added", patch::ADDED),
         (_, None) => ("removed", patch::REMOVED),
@@ -227,8 +227,8 @@ fn word(change: &Change) -> (&'static str, Style) {
 }
 
 /// What changed: a path below what is compared, or the two things themselves.
-fn name(change: &Change, (from, to): &(WsPath, WsPath)) -> String {
-    let is_dir = |side: &Option<Side>| side.as_ref().is_none_or(|side| side.kind.is_dir());
+fn name(change: &Difference, (from, to): &(WsPath, WsPath)) -> String {
+    let is_dir = |side: &Option<ComparedSide>| side.as_ref().is_none_or(|side| side.kind.is_dir());
     if change.path.is_root() {
         format!("{from} → {to}")
     } else if is_dir(&change.from) && is_dir(&change.to) {
@@ -238,21 +238,24 @@ fn name(change: &Change, (from, to): &(WsPath, WsPath)) -> String {
     }
 }
 
-fn diff_of(change: &Change) -> Option<&str> {
+fn diff_of(change: &Difference) -> Option<&str> {
     match &change.content {
-        Some(Content::Text { diff: DiffText::Shown(diff), .. }) => Some(diff),
-        Some(Content::Text { .. } | Content::Binary | Content::Large) | None => None,
+        Some(ContentDifference::Text { diff: DiffText::Shown(diff), .. }) => Some(diff),
+        Some(
+            ContentDifference::Text { .. } | ContentDifference::Binary | ContentDifference::Large,
+        )
+        | None => None,
     }
 }
 
 /// Why there is no diff, where one might be expected, and what else changed.
-fn aside(change: &Change) -> String {
+fn aside(change: &Difference) -> String {
     let modes = modes(change).map(|modes| format!(" (mode {modes})"));
     format!("{}{}", content_aside(change), modes.unwrap_or_default())
 }
 
 /// The permissions of both sides, where they differ.
-fn modes(change: &Change) -> Option<String> {
+fn modes(change: &Difference) -> Option<String> {
     match (&change.from.as_ref()?.mode, &change.to.as_ref()?.mode) {
         (Some(from), Some(to)) if from != to => {
             Some(format!("{} → {}", json::mode(*from), json::mode(*to)))
@@ -261,12 +264,14 @@ fn modes(change: &Change) -> Option<String> {
     }
 }
 
-fn content_aside(change: &Change) -> String {
+fn content_aside(change: &Difference) -> String {
     match (&change.content, &change.from, &change.to) {
-        (Some(Content::Binary), ..) => " (binary)".to_owned(),
-        (Some(Content::Large), ..) => " (larger than 1 MiB)".to_owned(),
-        (Some(Content::Text { diff: DiffText::LeftOut, .. }), ..) => " (diff left out)".to_owned(),
-        (Some(Content::Text { .. }), ..) => String::new(),
+        (Some(ContentDifference::Binary), ..) => " (binary)".to_owned(),
+        (Some(ContentDifference::Large), ..) => " (larger than 1 MiB)".to_owned(),
+        (Some(ContentDifference::Text { diff: DiffText::LeftOut, .. }), ..) => {
+            " (diff left out)".to_owned()
+        }
+        (Some(ContentDifference::Text { .. }), ..) => String::new(),
         (None, Some(from), Some(to)) if described(from) == described(to) => String::new(),
         (None, Some(from), Some(to)) => format!(" ({} → {})", described(from), described(to)),
         (None, Some(side), None) | (None, None, Some(side)) => match side.kind {
@@ -277,7 +282,7 @@ fn content_aside(change: &Change) -> String {
     }
 }
 
-fn described(side: &Side) -> String {
+fn described(side: &ComparedSide) -> String {
     match &side.target {
         Some(target) => format!("link to {}", printable(target)),
         None => side.kind.to_string(),
@@ -285,13 +290,15 @@ fn described(side: &Side) -> String {
 }
 
 /// How much changed, in a few characters.
-fn measure(change: &Change) -> String {
+fn measure(change: &Difference) -> String {
     match (&change.content, &change.from, &change.to) {
-        (Some(Content::Text { lines: Some(Lines { added, removed }), .. }), ..) => {
+        (Some(ContentDifference::Text { lines: Some(DiffLines { added, removed }), .. }), ..) => {
             format!("+{added} -{removed}")
         }
-        (Some(Content::Text { lines: None, .. } | Content::Large), ..) => "large".to_owned(),
-        (Some(Content::Binary), ..) => "binary".to_owned(),
+        (Some(ContentDifference::Text { lines: None, .. } | ContentDifference::Large), ..) => {
+            "large".to_owned()
+        }
+        (Some(ContentDifference::Binary), ..) => "binary".to_owned(),
         (None, Some(side), _) | (None, None, Some(side)) => match &change.to {
             Some(to) if to.kind != side.kind => "kind".to_owned(),
             Some(to) if to.mode != side.mode => "mode".to_owned(),
@@ -301,21 +308,21 @@ fn measure(change: &Change) -> String {
     }
 }
 
-fn value(change: &Change) -> Value {
-    let side = |side: &Side| {
+fn value(change: &Difference) -> Value {
+    let side = |side: &ComparedSide| {
         let (kind, size) = (side.kind.as_str(), side.size);
         let mode = side.mode.map(json::mode);
         json!({ "kind": kind, "size": size, "target": side.target, "mode": mode })
     };
     let content = change.content.as_ref().map(|content| match content {
-        Content::Text { diff: DiffText::LeftOut, .. } => "left_out",
-        Content::Text { .. } => "text",
-        Content::Binary => "binary",
-        Content::Large => "large",
+        ContentDifference::Text { diff: DiffText::LeftOut, .. } => "left_out",
+        ContentDifference::Text { .. } => "text",
+        ContentDifference::Binary => "binary",
+        ContentDifference::Large => "large",
     });
     let lines = match &change.content {
-        Some(Content::Text { lines, .. }) => *lines,
-        Some(Content::Binary | Content::Large) | None => None,
+        Some(ContentDifference::Text { lines, .. }) => *lines,
+        Some(ContentDifference::Binary | ContentDifference::Large) | None => None,
     };
     json!({
         "path": change.path.to_string(),
@@ -335,21 +342,20 @@ struct Totals {
     added: u64,
     removed: u64,
     changed: u64,
-    lines: Lines,
+    lines: DiffLines,
     /// Whether the changes are in directories.
     below: bool,
 }
 
 impl Totals {
-    fn add(&mut self, change: &Change) {
+    fn add(&mut self, change: &Difference) {
         match (&change.from, &change.to) {
             (None, _) => self.added += 1,
             (_, None) => self.removed += 1,
             (Some(_), Some(_)) => self.changed += 1,
         }
-        if let Some(Content::Text { lines: Some(lines), .. }) = &change.content {
-            self.lines.added += lines.added;
-            self.lines.removed += lines.removed;
+        if let Some(ContentDifference::Text { lines: Some(lines), .. }) = &change.content {
+            self.lines += *lines;
         }
         self.below |= !change.path.is_root();
     }
@@ -358,12 +364,12 @@ impl Totals {
         self.added + self.removed + self.changed == 0
     }
 
-    fn text(&self, depth: Depth) -> String {
+    fn text(&self, depth: CompareDepth) -> String {
         let Totals { added, removed, changed, lines, .. } = self;
         let counts = format!("{added} added, {changed} changed, {removed} removed");
         match depth {
-            Depth::Name => counts,
-            Depth::Lines | Depth::Diff => {
+            CompareDepth::Name => counts,
+            CompareDepth::Lines | CompareDepth::Diff => {
                 format!("{counts}; lines +{} -{}", lines.added, lines.removed)
             }
         }

@@ -10,15 +10,15 @@ use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{
     Creation, FileAccess, Links, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
 };
+use ab_core::stream::Unfilled;
 use ab_core::{Backend, CallEffect, Code, Error, File, Kind, Status, Subscription, Verb};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::Write;
-use crate::commands::fs::pieces::{AHEAD, PIECE};
 use crate::commands::input::Blocks;
 use crate::failure::Failure;
 use crate::hint;
@@ -239,39 +239,16 @@ fn beside(backend: &Backend, path: &str) -> Result<String, Failure> {
 async fn fill(
     file: &dyn File,
     begun: Vec<u8>,
-    mut blocks: Blocks,
+    blocks: Blocks,
     mut progress: Progress,
 ) -> Result<(), Failure> {
-    let mut begun = Bytes::from(begun);
-    let mut under_way = FuturesUnordered::new();
-    let mut offset = 0;
-    loop {
-        let block = if begun.is_empty() {
-            loop {
-                // What is on its way goes on while nothing comes.
-                tokio::select! {
-                    block = blocks.next() => break block?,
-                    Some(written) = under_way.next(), if !under_way.is_empty() => {
-                        progress.advance(written?);
-                    }
-                }
-            }
-        } else {
-            Some(begun.split_to(begun.len().min(PIECE)))
-        };
-        let Some(block) = block else { break };
-        let length = block.len() as u64;
-        let at = offset;
-        under_way.push(async move { file.write_at(at, block).await.map(|()| length) });
-        offset += length;
-        if under_way.len() >= AHEAD
-            && let Some(written) = under_way.next().await
-        {
-            progress.advance(written?);
-        }
-    }
-    while let Some(written) = under_way.next().await {
-        progress.advance(written?);
-    }
-    Ok(())
+    let begun = stream::iter([Ok(Bytes::from(begun))]);
+    let rest = stream::try_unfold(blocks, |mut blocks| async move {
+        Ok(blocks.next().await?.map(|block| (block, blocks)))
+    });
+    let filled = ab_core::stream::fill(file, begun.chain(rest), |bytes| progress.advance(bytes));
+    filled.await.map(drop).map_err(|unfilled| match unfilled {
+        Unfilled::Source(failure) => failure,
+        Unfilled::Target(error) => error.into(),
+    })
 }

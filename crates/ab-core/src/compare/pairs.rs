@@ -4,11 +4,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 
-use ab_core::{Entry, Listing, WsPath};
+use crate::metadata::{Entry, Listing};
+use crate::path::WsPath;
 
 /// A directory and what was listed below it.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct PairedTree {
     /// By path from the directory, in path order.
     entries: Vec<(WsPath, Entry)>,
     /// What could not be looked at: whatever lies there or below may exist or not.
@@ -26,9 +27,9 @@ pub(super) struct Pair {
     pub(super) to: Option<Entry>,
 }
 
-impl Tree {
+impl PairedTree {
     /// `troubled` are the paths of the listing's problems.
-    pub(super) fn new(top: &WsPath, listing: Listing, troubled: &[WsPath]) -> Tree {
+    pub(super) fn new(top: &WsPath, listing: Listing, troubled: &[WsPath]) -> PairedTree {
         let below = |path: &WsPath| path.strip_prefix(top);
         let mut unknown: BTreeSet<WsPath> = troubled.iter().filter_map(below).collect();
         let mut entries = Vec::with_capacity(listing.entries.len());
@@ -41,7 +42,7 @@ impl Tree {
                 None => drop(unknown.insert(path)),
             }
         }
-        Tree { entries, unknown, horizon: listing.truncated.map(|_| last) }
+        PairedTree { entries, unknown, horizon: listing.truncated.map(|_| last) }
     }
 
     fn knows(&self, path: &WsPath) -> bool {
@@ -53,7 +54,7 @@ impl Tree {
 }
 
 /// The paths of both trees in order, without those about which one side knows nothing.
-pub(super) fn pairs(from: Tree, to: Tree) -> Vec<Pair> {
+pub(super) fn pairs(from: PairedTree, to: PairedTree) -> Vec<Pair> {
     let mut pairs = Vec::with_capacity(from.entries.len().max(to.entries.len()));
     let (mut lefts, mut rights) = (from.entries.iter().peekable(), to.entries.iter().peekable());
     while let Some(order) = next_side(&mut lefts, &mut rights) {
@@ -85,8 +86,8 @@ fn next_side<'e>(
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use ab_core::metadata::Truncated;
-    use ab_core::{FileKind, PathRules, Stat, Version};
+    use crate::metadata::{FileKind, Stat, Truncated, Version};
+    use crate::path::PathRules;
 
     use super::*;
 
@@ -94,7 +95,7 @@ mod tests {
         PathRules::lenient().parse(text).unwrap()
     }
 
-    fn tree(top: &str, names: &[&str], cut: Option<Truncated>, troubled: &[&str]) -> Tree {
+    fn tree(top: &str, names: &[&str], cut: Option<Truncated>, troubled: &[&str]) -> PairedTree {
         let stat = Stat {
             kind: FileKind::File,
             size: 0,
@@ -113,11 +114,11 @@ mod tests {
         let listing = Listing { entries, truncated: cut, problems: Vec::new() };
         let troubled: Vec<WsPath> =
             troubled.iter().map(|name| path(&format!("{top}/{name}"))).collect();
-        Tree::new(&path(top), listing, &troubled)
+        PairedTree::new(&path(top), listing, &troubled)
     }
 
     /// Each path with `<` or `>` where it is on one side only.
-    fn shown(from: Tree, to: Tree) -> Vec<String> {
+    fn shown(from: PairedTree, to: PairedTree) -> Vec<String> {
         let sign = |pair: &Pair| match (&pair.from, &pair.to) {
             (Some(_), Some(_)) => "=",
             (Some(_), None) => "<",

@@ -2,7 +2,7 @@
 //!
 //! The suite knows the tools, resources and prompts of a reference server, not ours. With these in
 //! place its scenarios meet the code that everybody meets: the same server, endpoint and protocol.
-//! None of them touches a workspace, and a server that was not asked for them has nothing of this.
+//! None of them touches a workspace. Only tests use this crate: the product has nothing of it.
 
 mod content;
 mod listeners;
@@ -13,6 +13,8 @@ mod talk;
 
 use std::hash::{BuildHasher, RandomState};
 
+use ab_mcp::Extension;
+use async_trait::async_trait;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
     ContentBlock, ErrorData, GetPromptRequestParams, GetPromptResponse, JsonObject, Prompt,
@@ -28,15 +30,21 @@ const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP
 
 /// The fixtures, and what they remember for as long as the server lives.
 #[derive(Debug)]
-pub(crate) struct Fixtures {
+pub struct Fixtures {
     tools: Vec<Tool>,
     listeners: Listeners,
     level: talk::Threshold,
     states: RequestStateCodec,
 }
 
+impl Default for Fixtures {
+    fn default() -> Self {
+        Fixtures::new()
+    }
+}
+
 impl Fixtures {
-    pub(crate) fn new() -> Fixtures {
+    pub fn new() -> Fixtures {
         // States are good for as long as this process is. They guard nothing but themselves, so the
         // randomness that guards hash tables will do.
         let seed = RandomState::new();
@@ -48,9 +56,12 @@ impl Fixtures {
             states: RequestStateCodec::new_unchecked(key.collect::<Vec<u8>>()),
         }
     }
+}
 
+#[async_trait]
+impl Extension for Fixtures {
     #[expect(deprecated, reason = "the revisions that have logging are still served")]
-    pub(crate) fn capabilities() -> ServerCapabilities {
+    fn capabilities(&self) -> ServerCapabilities {
         ServerCapabilities::builder()
             .enable_completions()
             .enable_logging()
@@ -63,15 +74,11 @@ impl Fixtures {
             .build()
     }
 
-    pub(crate) fn tools(&self) -> &[Tool] {
+    fn tools(&self) -> &[Tool] {
         &self.tools
     }
 
-    pub(crate) fn has_tool(&self, name: &str) -> bool {
-        self.tools.iter().any(|tool| tool.name == name)
-    }
-
-    pub(crate) async fn call(
+    async fn call(
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
@@ -86,23 +93,11 @@ impl Fixtures {
         self.rounds(&request, context)
     }
 
-    pub(crate) fn resources() -> Vec<Resource> {
-        resources::all()
-    }
-
-    pub(crate) fn templates() -> Vec<ResourceTemplate> {
-        vec![resources::template()]
-    }
-
-    pub(crate) fn read(uri: &str) -> Result<ReadResourceResult, ErrorData> {
-        resources::read(uri)
-    }
-
-    pub(crate) fn prompts() -> Vec<Prompt> {
+    fn prompts(&self) -> Vec<Prompt> {
         prompts::all()
     }
 
-    pub(crate) fn prompt(
+    fn prompt(
         &self,
         request: &GetPromptRequestParams,
         context: &RequestContext<RoleServer>,
@@ -113,18 +108,37 @@ impl Fixtures {
         }
     }
 
-    pub(crate) fn complete(request: &CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
+    fn complete(&self, request: &CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
         prompts::complete(request)
     }
 
-    /// A subscriber comes in this task, and is not told so yet.
-    pub(crate) fn expect_listener(&self) {
+    fn resources(&self) -> Vec<Resource> {
+        resources::all()
+    }
+
+    fn resource_templates(&self) -> Vec<ResourceTemplate> {
+        vec![resources::template()]
+    }
+
+    fn read(&self, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+        resources::read(uri)
+    }
+
+    fn expect_listener(&self) {
         self.listeners.expect();
     }
 
-    /// Tells the subscriber of changes until it is gone.
-    pub(crate) async fn listen(&self, subscription: SubscriptionContext) {
+    async fn listen(&self, subscription: SubscriptionContext) {
         self.listeners.keep(subscription).await;
+    }
+
+    #[expect(deprecated, reason = "the revisions that have it are still served")]
+    fn set_level(
+        &self,
+        level: rmcp::model::LoggingLevel,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.threshold(level, context)
     }
 }
 

@@ -1,22 +1,27 @@
-//! Comparing two files, two directories with all they hold, or a workspace with an overlay of it.
+//! Compares two files, two directories with all they hold, or a workspace with an overlay of it.
+
+mod pairs;
 
 use std::vec;
 
-use ab_core::edit::unified_diff;
-use ab_core::metadata::{Truncated, WalkProblem};
-use ab_core::options::{Detail, ListOptions, ReadOptions};
-use ab_core::{Backend, Entry, Error, FileKind, Kind, Overlaid, Stat, Verb, WsPath};
-
-use super::pairs::{Pair, Tree, pairs};
+use crate::backend::{Backend, Overlaid};
+use crate::call::Verb;
+use crate::edit::{DiffLines, unified_diff_between};
+use crate::error::{Error, Kind};
+use crate::metadata::{Entry, FileKind, Stat, Truncated, WalkProblem};
+use crate::options::{Detail, ListOptions, ReadOptions};
+use crate::overlay::Change as OverlayChange;
+use crate::path::WsPath;
+use pairs::{Pair, PairedTree, pairs};
 
 /// Largest file whose lines are compared.
-pub(super) const MAX_TEXT_BYTES: u64 = 1024 * 1024;
+pub const MAX_TEXT_BYTES: u64 = 1024 * 1024;
 /// The name of what is not there, as `diff` and `patch` have it.
 const NOTHING: &str = "/dev/null";
 
 /// What is to be found out about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Depth {
+pub enum CompareDepth {
     /// That there is one.
     Name,
     /// How many lines it adds and removes.
@@ -26,53 +31,47 @@ pub(super) enum Depth {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) depth: Depth,
+pub struct CompareBounds {
+    pub depth: CompareDepth,
     /// Most entries of either directory.
-    pub(super) entries: usize,
+    pub entries: usize,
     /// Most bytes of all diffs.
-    pub(super) bytes: usize,
+    pub bytes: usize,
 }
 
 /// Something that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub struct Difference {
     /// From what is compared; the root when that is meant itself.
-    pub(super) path: WsPath,
-    pub(super) from: Option<Side>,
-    pub(super) to: Option<Side>,
+    pub path: WsPath,
+    pub from: Option<ComparedSide>,
+    pub to: Option<ComparedSide>,
     /// How the content differs, where a file's did.
-    pub(super) content: Option<Content>,
+    pub content: Option<ContentDifference>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Side {
-    pub(super) kind: FileKind,
-    pub(super) size: u64,
+pub struct ComparedSide {
+    pub kind: FileKind,
+    pub size: u64,
     /// Where a link leads.
-    pub(super) target: Option<String>,
+    pub target: Option<String>,
     /// Permissions, where they are compared.
-    pub(super) mode: Option<u32>,
+    pub mode: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub enum ContentDifference {
     /// Lines were added and removed, unless they are too many to count.
-    Text { lines: Option<Lines>, diff: DiffText },
+    Text { lines: Option<DiffLines>, diff: DiffText },
     /// Not UTF-8, or with NUL characters.
     Binary,
     /// Larger than [`MAX_TEXT_BYTES`].
     Large,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lines {
-    pub(super) added: u64,
-    pub(super) removed: u64,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum DiffText {
+pub enum DiffText {
     Shown(String),
     NotWanted,
     /// There was no room for it any more.
@@ -88,24 +87,24 @@ enum Modes {
 
 /// Goes through two trees in path order.
 #[derive(Debug)]
-pub(super) struct Comparison<'b> {
+pub struct Comparison<'b> {
     from: &'b Backend,
     to: &'b Backend,
     modes: Modes,
     pairs: vec::IntoIter<Pair>,
-    depth: Depth,
+    depth: CompareDepth,
     /// Bytes of diffs that there is still room for.
     room: usize,
-    pub(super) truncated: Option<Truncated>,
-    pub(super) problems: Vec<WalkProblem>,
+    pub truncated: Option<Truncated>,
+    pub problems: Vec<WalkProblem>,
 }
 
 impl<'b> Comparison<'b> {
-    pub(super) async fn new(
+    pub async fn new(
         backend: &'b Backend,
         from: &str,
         to: &str,
-        bounds: Bounds,
+        bounds: CompareBounds,
     ) -> Result<Comparison<'b>, Error> {
         let mut comparison = Comparison::empty(backend, backend, Modes::Ignored, bounds);
         let (from, to) = (entry(backend, from).await?, entry(backend, to).await?);
@@ -121,10 +120,10 @@ impl<'b> Comparison<'b> {
     }
 
     /// What an overlay has changed over `lower`. Looks only at what its upper layer has.
-    pub(super) async fn overlaid(
+    pub async fn overlaid(
         lower: &'b Backend,
         overlaid: &'b Overlaid,
-        bounds: Bounds,
+        bounds: CompareBounds,
     ) -> Result<Comparison<'b>, Error> {
         let view = overlaid.backend();
         let mut comparison = Comparison::empty(lower, view, Modes::Compared, bounds);
@@ -133,7 +132,7 @@ impl<'b> Comparison<'b> {
             changes.truncate(bounds.entries);
             comparison.truncated = Some(Truncated::Count);
         }
-        let pair = |change: ab_core::Change| {
+        let pair = |change: OverlayChange| {
             let entry = |stat: Option<Stat>| {
                 stat.map(|stat| Entry {
                     path: change.path.clone(),
@@ -148,7 +147,12 @@ impl<'b> Comparison<'b> {
         Ok(comparison)
     }
 
-    fn empty(from: &'b Backend, to: &'b Backend, modes: Modes, bounds: Bounds) -> Comparison<'b> {
+    fn empty(
+        from: &'b Backend,
+        to: &'b Backend,
+        modes: Modes,
+        bounds: CompareBounds,
+    ) -> Comparison<'b> {
         Comparison {
             from,
             to,
@@ -162,7 +166,7 @@ impl<'b> Comparison<'b> {
     }
 
     /// The next change. What could not be compared is a problem, and there may be more changes.
-    pub(super) async fn next(&mut self) -> Option<Change> {
+    pub async fn next(&mut self) -> Option<Difference> {
         loop {
             let pair = self.pairs.next()?;
             match self.compare(&pair).await {
@@ -176,7 +180,7 @@ impl<'b> Comparison<'b> {
         }
     }
 
-    async fn tree(&mut self, top: &WsPath, limit: usize) -> Result<Tree, Error> {
+    async fn tree(&mut self, top: &WsPath, limit: usize) -> Result<PairedTree, Error> {
         let options = ListOptions { depth: usize::MAX, limit, detail: Detail::Stat };
         let mut listing = self.from.list(&top.to_string(), options).await?;
         self.truncated = self.truncated.or(listing.truncated);
@@ -184,10 +188,10 @@ impl<'b> Comparison<'b> {
         let troubled: Vec<WsPath> =
             problems.iter().filter_map(|each| self.from.resolve(&each.path).ok()).collect();
         self.problems.extend(problems);
-        Ok(Tree::new(top, listing, &troubled))
+        Ok(PairedTree::new(top, listing, &troubled))
     }
 
-    async fn compare(&mut self, pair: &Pair) -> Result<Option<Change>, Error> {
+    async fn compare(&mut self, pair: &Pair) -> Result<Option<Difference>, Error> {
         let from = self.side(self.from, pair.from.as_ref()).await?;
         let to = self.side(self.to, pair.to.as_ref()).await?;
         let kinds = (from.as_ref().map(|side| side.kind), to.as_ref().map(|side| side.kind));
@@ -197,11 +201,12 @@ impl<'b> Comparison<'b> {
                 content => content,
             },
             (Some(FileKind::File), None) | (None, Some(FileKind::File)) => match self.depth {
-                Depth::Name => None,
-                Depth::Lines | Depth::Diff => self.contents(pair).await?,
+                CompareDepth::Name => None,
+                CompareDepth::Lines | CompareDepth::Diff => self.contents(pair).await?,
             },
             (Some(FileKind::Symlink), Some(FileKind::Symlink)) => {
-                let target = |side: &Option<Side>| side.as_ref().and_then(|it| it.target.clone());
+                let target =
+                    |side: &Option<ComparedSide>| side.as_ref().and_then(|it| it.target.clone());
                 if target(&from) == target(&to) {
                     return Ok(None);
                 }
@@ -211,10 +216,14 @@ impl<'b> Comparison<'b> {
             (left, right) if left == right && mode(&from) == mode(&to) => return Ok(None),
             _ => None,
         };
-        Ok(Some(Change { path: pair.path.clone(), from, to, content }))
+        Ok(Some(Difference { path: pair.path.clone(), from, to, content }))
     }
 
-    async fn side(&self, backend: &Backend, entry: Option<&Entry>) -> Result<Option<Side>, Error> {
+    async fn side(
+        &self,
+        backend: &Backend,
+        entry: Option<&Entry>,
+    ) -> Result<Option<ComparedSide>, Error> {
         let Some(entry) = entry else { return Ok(None) };
         let target = match entry.kind {
             FileKind::Symlink => Some(backend.read_link(&entry.path.to_string()).await?),
@@ -226,11 +235,11 @@ impl<'b> Comparison<'b> {
             }
             (Modes::Compared, FileKind::Symlink) | (Modes::Ignored, _) => None,
         };
-        Ok(Some(Side { kind: entry.kind, size: size(entry), target, mode }))
+        Ok(Some(ComparedSide { kind: entry.kind, size: size(entry), target, mode }))
     }
 
     /// How the files of a pair differ; where there is none, its content is nothing.
-    async fn contents(&mut self, pair: &Pair) -> Result<Option<Content>, Error> {
+    async fn contents(&mut self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let largest = [&pair.from, &pair.to].into_iter().flatten().map(size).max().unwrap_or(0);
         if largest > MAX_TEXT_BYTES {
             return self.large(pair).await;
@@ -249,26 +258,28 @@ impl<'b> Comparison<'b> {
             return Ok(None);
         }
         let (Some(before), Some(after)) = (text(&before), text(&after)) else {
-            return Ok(Some(Content::Binary));
+            return Ok(Some(ContentDifference::Binary));
         };
-        if self.depth == Depth::Name {
-            return Ok(Some(Content::Text { lines: None, diff: DiffText::NotWanted }));
+        if self.depth == CompareDepth::Name {
+            return Ok(Some(ContentDifference::Text { lines: None, diff: DiffText::NotWanted }));
         }
-        let name = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.path.to_string());
-        let diff = renamed(&unified_diff("", before, after), name(&pair.from), name(&pair.to));
-        let lines = count(&diff);
-        Ok(Some(Content::Text { lines, diff: self.fitted(diff) }))
+        let name = |entry: &Option<Entry>| {
+            entry.as_ref().map_or_else(|| NOTHING.to_owned(), |entry| entry.path.to_string())
+        };
+        let diff = unified_diff_between(&name(&pair.from), &name(&pair.to), before, after);
+        let lines = diff.lines;
+        Ok(Some(ContentDifference::Text { lines, diff: self.fitted(diff.text) }))
     }
 
     /// Compares byte by byte, whatever the size.
-    async fn large(&self, pair: &Pair) -> Result<Option<Content>, Error> {
+    async fn large(&self, pair: &Pair) -> Result<Option<ContentDifference>, Error> {
         let (Some(from), Some(to)) = (&pair.from, &pair.to) else {
-            return Ok(Some(Content::Large));
+            return Ok(Some(ContentDifference::Large));
         };
         let mut lefts = self.from.chunks(&from.path.to_string()).await?;
         let mut rights = self.to.chunks(&to.path.to_string()).await?;
         if lefts.size() != rights.size() {
-            return Ok(Some(Content::Large));
+            return Ok(Some(ContentDifference::Large));
         }
         let (mut left, mut right) = (Vec::new(), Vec::new());
         loop {
@@ -280,7 +291,7 @@ impl<'b> Comparison<'b> {
             }
             let both = left.len().min(right.len());
             if left[..both] != right[..both] || (both == 0 && left.len() != right.len()) {
-                return Ok(Some(Content::Large));
+                return Ok(Some(ContentDifference::Large));
             }
             if both == 0 {
                 return Ok(None);
@@ -292,7 +303,7 @@ impl<'b> Comparison<'b> {
 
     /// The diff, as long as there is room for all of it.
     fn fitted(&mut self, diff: String) -> DiffText {
-        if self.depth == Depth::Lines {
+        if self.depth == CompareDepth::Lines {
             return DiffText::NotWanted;
         }
         match self.room.checked_sub(diff.len()) {
@@ -331,62 +342,10 @@ fn size(entry: &Entry) -> u64 {
     entry.stat.as_ref().map_or(0, |stat| stat.size)
 }
 
-fn mode(side: &Option<Side>) -> Option<u32> {
+fn mode(side: &Option<ComparedSide>) -> Option<u32> {
     side.as_ref().and_then(|side| side.mode)
 }
 
 fn text(bytes: &[u8]) -> Option<&str> {
     str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
-}
-
-/// A diff with the names of both sides at its head.
-fn renamed(diff: &str, from: Option<String>, to: Option<String>) -> String {
-    let named = |path: Option<String>| match path {
-        None => NOTHING.to_owned(),
-        Some(path) if path.contains(char::is_control) => format!("{path:?}"),
-        Some(path) => path,
-    };
-    match diff.splitn(3, '\n').nth(2) {
-        Some(hunks) => format!("--- {}\n+++ {}\n{hunks}", named(from), named(to)),
-        None => String::new(),
-    }
-}
-
-/// The lines that a diff adds and removes, unless it says that it was cut.
-fn count(diff: &str) -> Option<Lines> {
-    let mut lines = Lines::default();
-    for line in diff.lines().skip(2) {
-        match line.as_bytes() {
-            [b'+', ..] => lines.added += 1,
-            [b'-', ..] => lines.removed += 1,
-            _ if line.starts_with("\\ Diff ") => return None,
-            _ => {}
-        }
-    }
-    Some(lines)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_diff_names_both_sides() {
-        let diff = unified_diff("", "a\n", "b\n");
-        let named = |from: &str, to: &str| renamed(&diff, Some(from.into()), Some(to.into()));
-        assert_eq!(named("x", "y/z"), "--- x\n+++ y/z\n@@ -1 +1 @@\n-a\n+b\n");
-        assert!(named("a\n+++ b", "c").starts_with("--- \"a\\n+++ b\"\n+++ c\n@@"));
-        assert!(renamed(&diff, None, Some("c".into())).starts_with("--- /dev/null\n+++ c\n"));
-        assert_eq!(renamed("", None, None), "");
-    }
-
-    #[test]
-    fn lines_are_counted_where_all_are_there() {
-        let count_of = |before: &str, after: &str| count(&unified_diff("f", before, after));
-        assert_eq!(count_of("-- a\nb\n", "++ c\n"), Some(Lines { added: 1, removed: 2 }));
-        assert_eq!(count_of("", "a"), Some(Lines { added: 1, removed: 0 }));
-        assert_eq!(count_of("a", "a"), Some(Lines::default()));
-        let long = "x\n".repeat(200_000);
-        assert_eq!(count_of(&long, ""), None);
-    }
 }

@@ -1,0 +1,157 @@
+//! Files of any size through the handle: bounded memory, and a reader sees the old file or the new
+//! one.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{Stream, StreamExt};
+
+use super::Backend;
+use crate::call::Verb;
+use crate::driver::File;
+use crate::error::{Error, Kind, Result};
+use crate::metadata::{FileKind, Stat};
+use crate::options::{
+    ByteRange, Creation, Durability, FileAccess, Links, OpenOptions, Overwrite, RemoveOptions,
+    RenameOptions, StatOptions, WriteMode, WriteOptions,
+};
+use crate::path::WsPath;
+use crate::stream::{Unfilled, fill, pieces_within};
+use crate::transfer::beside;
+
+/// Content of at most so many bytes is written in one call.
+pub const WRITTEN_AT_ONCE: usize = 1024 * 1024;
+
+/// How a file is read as a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// All of the file, unless a range is named.
+    pub range: Option<ByteRange>,
+}
+
+impl Backend {
+    /// Reads a file of any size as a stream of pieces. A file that grows meanwhile ends where it
+    /// ended when it was opened.
+    ///
+    /// # Errors
+    /// The file cannot be opened. The stream ends with the first error of a piece.
+    pub async fn read_stream(
+        &self,
+        path: &str,
+        options: StreamOptions,
+    ) -> Result<impl Stream<Item = Result<Bytes>> + Send + use<>> {
+        let file = self.open(path, OpenOptions::default()).await;
+        let file: Arc<dyn File> = file.map_err(|error| error.with_verb(Verb::Read))?.into();
+        // Files of the kernel's own making claim to be empty and are not.
+        let size = Some(file.stat().await?.size).filter(|size| *size > 0);
+        let (start, end) = match options.range {
+            Some(range) => {
+                let end = range.start.saturating_add(range.length);
+                (range.start, Some(size.map_or(end, |size| size.min(end))))
+            }
+            None => (0, size),
+        };
+        Ok(pieces_within(file, start, end))
+    }
+
+    /// Writes a file of any size from a stream. The content goes to a name beside the file that no
+    /// listing shows, and takes its place when it is complete: a stream that fails changes nothing.
+    /// Content of up to [`WRITTEN_AT_ONCE`] bytes is one write.
+    ///
+    /// A caller that wants to stop ends the stream with an error. If the future is dropped instead,
+    /// the unfinished file stays where it is.
+    ///
+    /// # Errors
+    /// The error of the stream; those of a write; `Unsupported` for larger content with an expected
+    /// version or at a symbolic link, which one rename cannot honour.
+    pub async fn write_from(
+        &self,
+        path: &str,
+        stream: impl Stream<Item = Result<Bytes>> + Send,
+        options: WriteOptions,
+    ) -> Result<Stat> {
+        let parsed = self.parse(Verb::Write, path)?;
+        let mut stream = pin!(stream);
+        let mut begun = BytesMut::new();
+        while begun.len() <= WRITTEN_AT_ONCE {
+            match stream.next().await {
+                Some(piece) => begun.extend_from_slice(&piece?),
+                None => return self.driver().write(&parsed, begun.freeze(), options).await,
+            }
+        }
+        let begun = futures_util::stream::iter([Ok(begun.freeze())]);
+        self.write_large(&parsed, begun.chain(stream), options).await
+    }
+
+    async fn write_large(
+        &self,
+        path: &WsPath,
+        stream: impl Stream<Item = Result<Bytes>> + Send,
+        options: WriteOptions,
+    ) -> Result<Stat> {
+        let fails = |kind, message: &str| Err(Error::on(Verb::Write, path, kind, message));
+        if options.expect.is_some() {
+            let message = "an expected version needs content that fits in one write";
+            return fails(Kind::Unsupported, message);
+        }
+        let found = self.driver().stat(path, StatOptions { links: Links::Keep }).await;
+        let permissions = match (found, options.mode) {
+            (Ok(stat), WriteMode::CreateIfMissing) => return Ok(stat),
+            (Ok(stat), _) if stat.kind == FileKind::Symlink => {
+                return fails(Kind::Unsupported, "content this large cannot go through a link");
+            }
+            (Ok(stat), _) if stat.kind.is_dir() => {
+                return fails(Kind::IsADirectory, "is a directory");
+            }
+            (Ok(_), WriteMode::CreateNew) => {
+                return fails(Kind::AlreadyExists, "something is there already");
+            }
+            (Ok(stat), WriteMode::CreateOrReplace | WriteMode::Replace) => stat.mode,
+            (Err(error), mode) if error.kind() == Kind::NotFound => match mode {
+                WriteMode::Replace => return Err(error.with_verb(Verb::Write)),
+                _ => options.permissions,
+            },
+            (Err(error), _) => return Err(error.with_verb(Verb::Write)),
+        };
+        let hidden = beside(path);
+        let written = self.place_large(path, &hidden, stream, (options, permissions)).await;
+        if written.is_err() {
+            let missing = RemoveOptions::default().missing_ok();
+            let _ = self.driver().remove(&hidden, missing).await;
+        }
+        // The caller named another file than the one beside it.
+        written.map_err(|error| {
+            error.map_path(|named| (named == hidden.as_str()).then(|| path.to_string()))
+        })
+    }
+
+    async fn place_large(
+        &self,
+        path: &WsPath,
+        hidden: &WsPath,
+        stream: impl Stream<Item = Result<Bytes>> + Send,
+        (options, permissions): (WriteOptions, Option<u32>),
+    ) -> Result<Stat> {
+        let open = OpenOptions {
+            access: FileAccess::Write,
+            create: Creation::Always,
+            permissions,
+            ..OpenOptions::default()
+        };
+        let file = self.driver().open(hidden, open).await?;
+        fill(&*file, stream, |_| {}).await.map_err(|unfilled| match unfilled {
+            Unfilled::Source(error) | Unfilled::Target(error) => error,
+        })?;
+        if options.durability == Durability::Power {
+            file.sync().await?;
+        }
+        drop(file);
+        let overwrite = match options.mode {
+            WriteMode::CreateOrReplace | WriteMode::Replace => Overwrite::Replace,
+            WriteMode::CreateNew | WriteMode::CreateIfMissing => Overwrite::Refuse,
+        };
+        self.driver().rename(hidden, path, RenameOptions { overwrite }).await?;
+        self.driver().stat(path, StatOptions::default()).await
+    }
+}

@@ -1,0 +1,164 @@
+//! Files of any size as pieces, several of them under way at once: what is on its way does not wait
+//! for what has arrived. Memory is bounded by [`PIECE`] times [`AHEAD`].
+
+use std::ops::Deref;
+use std::pin::pin;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
+
+use crate::driver::File;
+use crate::error::{Error, Result};
+
+/// Bytes of a piece.
+pub const PIECE: usize = 1024 * 1024;
+/// Pieces that are under way.
+pub const AHEAD: usize = 8;
+
+/// The pieces of a file in order: of its first `size` bytes, or of all that can be read where it
+/// does not know its size. One that is shorter than it said ends early.
+pub fn pieces<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
+where
+    F: Deref<Target: File> + Clone,
+{
+    pieces_within(file, 0, size)
+}
+
+/// The same of the bytes from `start` on, up to the offset `end`.
+pub(crate) fn pieces_within<F>(
+    file: F,
+    start: u64,
+    end: Option<u64>,
+) -> impl Stream<Item = Result<Bytes>>
+where
+    F: Deref<Target: File> + Clone,
+{
+    let (ahead, end) = match end {
+        Some(end) => (AHEAD, end),
+        None => (1, u64::MAX),
+    };
+    let offsets = (start..end).step_by(PIECE);
+    stream::iter(offsets)
+        .map(move |offset| {
+            let wanted = usize::try_from(end - offset).map_or(PIECE, |left| left.min(PIECE));
+            let file = file.clone();
+            async move { Ok((wanted, piece(&*file, offset, wanted).await?)) }
+        })
+        .buffered(ahead)
+        .scan(false, |over, read: Result<(usize, Bytes)>| {
+            let passed = match read {
+                _ if *over => None,
+                Ok((_, bytes)) if bytes.is_empty() => None,
+                Ok((wanted, bytes)) => {
+                    *over = bytes.len() < wanted;
+                    Some(Ok(bytes))
+                }
+                Err(error) => {
+                    *over = true;
+                    Some(Err(error))
+                }
+            };
+            std::future::ready(passed)
+        })
+}
+
+/// All of a piece, unless the file ends in it.
+async fn piece<F: File + ?Sized>(file: &F, offset: u64, wanted: usize) -> Result<Bytes> {
+    let first = file.read_at(offset, wanted).await?;
+    if first.is_empty() || first.len() == wanted {
+        return Ok(first);
+    }
+    let mut bytes = BytesMut::from(first);
+    while bytes.len() < wanted {
+        let more = file.read_at(offset + bytes.len() as u64, wanted - bytes.len()).await?;
+        if more.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes.freeze())
+}
+
+/// Why a file was not filled.
+#[derive(Debug)]
+pub enum Unfilled<E> {
+    /// The stream failed.
+    Source(E),
+    /// The file could not be written.
+    Target(Error),
+}
+
+/// Writes a stream to an empty file, from its start. `written` is told of the bytes of each piece
+/// that arrived. Returns the bytes in all.
+///
+/// # Errors
+/// The first of the stream or of the file. Bytes that were written stay.
+pub async fn fill<E>(
+    file: &dyn File,
+    stream: impl Stream<Item = Result<Bytes, E>>,
+    mut written: impl FnMut(u64),
+) -> Result<u64, Unfilled<E>> {
+    let mut stream = pin!(stream);
+    let mut under_way: FuturesUnordered<BoxFuture<'_, Result<u64>>> = FuturesUnordered::new();
+    let mut block = Bytes::new();
+    let mut offset = 0;
+    loop {
+        while block.is_empty() {
+            // What is on its way goes on while nothing comes.
+            tokio::select! {
+                next = stream.next() => match next {
+                    Some(next) => block = next.map_err(Unfilled::Source)?,
+                    None => {
+                        while let Some(done) = under_way.next().await {
+                            written(done.map_err(Unfilled::Target)?);
+                        }
+                        return Ok(offset);
+                    }
+                },
+                Some(done) = under_way.next(), if !under_way.is_empty() => {
+                    written(done.map_err(Unfilled::Target)?);
+                }
+            }
+        }
+        let piece = block.split_to(block.len().min(PIECE));
+        let (at, length) = (offset, piece.len() as u64);
+        under_way.push(async move { file.write_at(at, piece).await.map(|()| length) }.boxed());
+        offset += length;
+        if under_way.len() >= AHEAD
+            && let Some(done) = under_way.next().await
+        {
+            written(done.map_err(Unfilled::Target)?);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::OpenOptions;
+    use crate::{Backend, Memory};
+
+    #[tokio::test]
+    async fn a_file_is_the_sum_of_its_pieces() {
+        let backend = Backend::new(Memory::new());
+        let large: Vec<u8> = (0..PIECE * 11 / 4).map(|at| (at % 251) as u8).collect();
+        backend.write("large", large.clone()).await.unwrap();
+        let file = backend.open("large", OpenOptions::default()).await.unwrap();
+        let length = large.len() as u64;
+        for (size, expect) in [
+            (Some(length), &large[..]),
+            (None, &large[..]),
+            (Some(5), &large[..5]),
+            // It was longer when its size was asked for.
+            (Some(length * 5), &large[..]),
+        ] {
+            let mut read = Vec::new();
+            let mut pieces = pin!(pieces(file.as_ref(), size));
+            while let Some(piece) = pieces.next().await {
+                read.extend_from_slice(&piece.unwrap());
+            }
+            assert!(read == expect, "{size:?}: {} bytes", read.len());
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Files of any size as streams: what arrives, what a reader sees, and what a failure leaves.
+
+use ab_core::backend::{StreamOptions, WRITTEN_AT_ONCE};
+use ab_core::options::{ByteRange, WriteMode, WriteOptions};
+use ab_core::{Backend, Code, Error, Kind, Memory, Result};
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+
+fn backend() -> Backend {
+    Backend::new(Memory::new())
+}
+
+fn large() -> Vec<u8> {
+    (0..WRITTEN_AT_ONCE * 21 / 8).map(|at| (at % 251) as u8).collect()
+}
+
+/// The bytes in pieces of an odd size.
+fn stream_of(bytes: &[u8]) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
+    let pieces: Vec<_> = bytes.chunks(77_777).map(|it| Ok(Bytes::copy_from_slice(it))).collect();
+    stream::iter(pieces)
+}
+
+async fn read(backend: &Backend, path: &str, options: StreamOptions) -> Vec<u8> {
+    let stream = backend.read_stream(path, options).await.unwrap();
+    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
+    pieces.concat()
+}
+
+#[tokio::test]
+async fn what_is_streamed_in_is_streamed_out() {
+    let backend = backend();
+    for content in [Vec::new(), b"small".to_vec(), large()] {
+        let written = backend.write_from("d/a", stream_of(&content), WriteOptions::default()).await;
+        assert_eq!(written.unwrap().size, content.len() as u64);
+        assert!(read(&backend, "d/a", StreamOptions::default()).await == content);
+    }
+    let range = Some(ByteRange { start: 10, length: 2_000_000 });
+    let part = read(&backend, "d/a", StreamOptions { range }).await;
+    assert!(part == large()[10..2_000_010], "{} bytes", part.len());
+    let range = Some(ByteRange { start: large().len() as u64 - 3, length: 100 });
+    assert_eq!(read(&backend, "d/a", StreamOptions { range }).await, large()[large().len() - 3..]);
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_changes_nothing() {
+    let backend = backend();
+    backend.write("a", "old").await.unwrap();
+    let broken = || Err(Error::new(Code::ReadFailed, Kind::Cancelled, "stopped"));
+    for path in ["a", "new"] {
+        let stream = stream_of(&large()).chain(stream::iter([broken()]));
+        let error = backend.write_from(path, stream, WriteOptions::default()).await.unwrap_err();
+        assert_eq!((error.kind(), error.message()), (Kind::Cancelled, "stopped"));
+    }
+    assert_eq!(backend.read_text("a").await.unwrap(), "old");
+    let listed = backend.list(".", ab_core::options::ListOptions::default()).await.unwrap();
+    assert_eq!(listed.entries.len(), 1, "{listed:?}");
+}
+
+#[tokio::test]
+async fn modes_hold_for_large_content() {
+    let backend = backend();
+    let write = |path: &'static str, mode| {
+        let (backend, options) = (backend.clone(), WriteOptions { mode, ..Default::default() });
+        async move { backend.write_from(path, stream_of(&large()), options).await }
+    };
+    let kind = |result: Result<ab_core::Stat>| result.unwrap_err().kind();
+    assert_eq!(kind(write("a", WriteMode::Replace).await), Kind::NotFound);
+    write("a", WriteMode::CreateNew).await.unwrap();
+    assert_eq!(kind(write("a", WriteMode::CreateNew).await), Kind::AlreadyExists);
+    backend.write("a", "mine").await.unwrap();
+    write("a", WriteMode::CreateIfMissing).await.unwrap();
+    assert_eq!(backend.read_text("a").await.unwrap(), "mine");
+    let version = backend.stat("a").await.unwrap().version;
+    write("a", WriteMode::Replace).await.unwrap();
+    assert!(read(&backend, "a", StreamOptions::default()).await == large());
+    let options = WriteOptions { expect: Some(version), ..WriteOptions::default() };
+    let refused = backend.write_from("a", stream_of(&large()), options).await;
+    assert_eq!(kind(refused), Kind::Unsupported);
+}

@@ -1,0 +1,399 @@
+//! The number of every value of a closed list, as our own wire carries it.
+//!
+//! A number is never given to another value: peers of other versions read it. A new value gets a
+//! new number.
+
+use ab_core::effective::{Isolation, Strength, Subject};
+use ab_core::metadata::{FileKind, Truncated};
+use ab_core::options::{
+    Creation, Detail, Durability, Existing, FileAccess, Links, Missing, Overwrite, Placement,
+    Reach, WriteMode,
+};
+use ab_core::process::{BindAccess, Cause, Channel, Leftovers, Lifetime, Stdin};
+use ab_core::search::{Case, IgnoreFiles, Kinds, LineRole, SearchAnswer, Span, Syntax, Visibility};
+use ab_core::{BackendKind, CallEffect, Code, Kind, Verb};
+
+/// A closed list of values, each with a number of its own.
+pub(crate) trait Numbered: Copy + PartialEq + 'static {
+    const NUMBERS: &'static [(u8, Self)];
+
+    fn number(self) -> u8 {
+        // A test sees to it that every value has a number.
+        let found = Self::NUMBERS.iter().find(|(_, value)| *value == self);
+        found.map_or(u8::MAX, |(number, _)| *number)
+    }
+
+    fn by_number(number: u8) -> Option<Self> {
+        Self::NUMBERS.iter().find(|(each, _)| *each == number).map(|(_, value)| *value)
+    }
+}
+
+impl Numbered for Verb {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, Verb::Stat),
+        (1, Verb::List),
+        (2, Verb::Search),
+        (3, Verb::Read),
+        (4, Verb::Write),
+        (5, Verb::Touch),
+        (6, Verb::Open),
+        (7, Verb::SetAttributes),
+        (8, Verb::ReadLink),
+        (9, Verb::Symlink),
+        (10, Verb::Mkdir),
+        (11, Verb::Delete),
+        (12, Verb::Rename),
+        (13, Verb::Space),
+        (14, Verb::Exec),
+        (15, Verb::Processes),
+        (16, Verb::Attach),
+        (17, Verb::Connect),
+    ];
+}
+
+impl Numbered for CallEffect {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, CallEffect::Applied), (1, CallEffect::NotApplied), (2, CallEffect::Unknown)];
+}
+
+impl Numbered for Code {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, Code::EmptyCommand),
+        (1, Code::UnsafeCommand),
+        (2, Code::ExecFailed),
+        (3, Code::ExecError),
+        (4, Code::ReadFailed),
+        (5, Code::WriteFailed),
+        (6, Code::LsFailed),
+        (7, Code::PathEscapeAttempt),
+        (8, Code::MissingUtilities),
+        (9, Code::InvalidConfiguration),
+        (10, Code::DangerousOperation),
+        (11, Code::ConnectionClosed),
+        (12, Code::KeyNotFound),
+        (13, Code::InvalidPath),
+        (14, Code::NotImplemented),
+        (15, Code::AuthFailed),
+        (16, Code::Timeout),
+        (17, Code::TooLarge),
+        (18, Code::Conflict),
+    ];
+}
+
+impl Numbered for Kind {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, Kind::NotFound),
+        (1, Kind::AlreadyExists),
+        (2, Kind::NotADirectory),
+        (3, Kind::IsADirectory),
+        (4, Kind::NotEmpty),
+        (5, Kind::SpecialFile),
+        (6, Kind::LinkLoop),
+        (7, Kind::InvalidPath),
+        (8, Kind::Escape),
+        (9, Kind::PermissionDenied),
+        (10, Kind::Denied),
+        (11, Kind::Rejected),
+        (12, Kind::Pending),
+        (13, Kind::Unsupported),
+        (14, Kind::TooLarge),
+        (15, Kind::NoSpace),
+        (16, Kind::Conflict),
+        (17, Kind::NoMatch),
+        (18, Kind::Ambiguous),
+        (19, Kind::Invalid),
+        (20, Kind::Failed),
+        (21, Kind::Unavailable),
+        (22, Kind::Timeout),
+        (23, Kind::Cancelled),
+        (24, Kind::Disconnected),
+        (25, Kind::Destroyed),
+        (26, Kind::Io),
+    ];
+}
+
+impl Numbered for BackendKind {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, BackendKind::Local),
+        (1, BackendKind::Memory),
+        (2, BackendKind::Remote),
+        (3, BackendKind::Scoped),
+        (4, BackendKind::Mounts),
+        (5, BackendKind::Overlay),
+    ];
+}
+
+impl Numbered for Subject {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, Subject::Files),
+        (1, Subject::Attributes),
+        (2, Subject::Restrictions),
+        (3, Subject::Network),
+        (4, Subject::Sockets),
+        (5, Subject::Processes),
+        (6, Subject::Orphans),
+        (7, Subject::Kernel),
+        (8, Subject::Environment),
+        (9, Subject::Time),
+        (10, Subject::Memory),
+        (11, Subject::ProcessCount),
+        (12, Subject::Cpu),
+        (13, Subject::FileSize),
+        (14, Subject::OpenFiles),
+        (15, Subject::Output),
+        (16, Subject::Commands),
+        (17, Subject::Shell),
+    ];
+}
+
+impl Numbered for Strength {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, Strength::Open), (1, Strength::Advisory), (2, Strength::Enforced)];
+}
+
+impl Numbered for Isolation {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, Isolation::Auto),
+        (1, Isolation::Bwrap),
+        (2, Isolation::Landlock),
+        (3, Isolation::Software),
+        (4, Isolation::None),
+    ];
+}
+
+impl Numbered for Links {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Links::Follow), (1, Links::Keep)];
+}
+
+impl Numbered for Detail {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Detail::Kind), (1, Detail::Stat)];
+}
+
+impl Numbered for WriteMode {
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, WriteMode::CreateOrReplace),
+        (1, WriteMode::CreateNew),
+        (2, WriteMode::Replace),
+        (3, WriteMode::CreateIfMissing),
+    ];
+}
+
+impl Numbered for Durability {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Durability::Process), (1, Durability::Power)];
+}
+
+impl Numbered for FileAccess {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, FileAccess::Read), (1, FileAccess::Write), (2, FileAccess::ReadWrite)];
+}
+
+impl Numbered for Creation {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, Creation::Never), (1, Creation::IfMissing), (2, Creation::Always)];
+}
+
+impl Numbered for Existing {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Existing::Keep), (1, Existing::Truncate)];
+}
+
+impl Numbered for Placement {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Placement::AsGiven), (1, Placement::End)];
+}
+
+impl Numbered for Reach {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Reach::One), (1, Reach::Recursive)];
+}
+
+impl Numbered for Missing {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Missing::Fail), (1, Missing::Ignore)];
+}
+
+impl Numbered for Overwrite {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Overwrite::Refuse), (1, Overwrite::Replace)];
+}
+
+impl Numbered for FileKind {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, FileKind::File), (1, FileKind::Dir), (2, FileKind::Symlink), (3, FileKind::Other)];
+}
+
+impl Numbered for Truncated {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, Truncated::Count), (1, Truncated::Bytes), (2, Truncated::Time)];
+}
+
+impl Numbered for Stdin {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Stdin::Closed), (1, Stdin::Piped)];
+}
+
+impl Numbered for Lifetime {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Lifetime::Owned), (1, Lifetime::Detached)];
+}
+
+impl Numbered for BindAccess {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, BindAccess::ReadOnly), (1, BindAccess::ReadWrite)];
+}
+
+impl Numbered for Leftovers {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Leftovers::None), (1, Leftovers::Ended)];
+}
+
+impl Numbered for Cause {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, Cause::Itself), (1, Cause::Timeout), (2, Cause::Memory), (3, Cause::Dropped)];
+}
+
+impl Numbered for Channel {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Channel::Stdout), (1, Channel::Stderr)];
+}
+
+impl Numbered for Kinds {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Kinds::Files), (1, Kinds::All)];
+}
+
+impl Numbered for Syntax {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Syntax::Literal), (1, Syntax::Regex)];
+}
+
+impl Numbered for Case {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Case::Sensitive), (1, Case::Insensitive)];
+}
+
+impl Numbered for Span {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Span::Line), (1, Span::Lines)];
+}
+
+impl Numbered for SearchAnswer {
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, SearchAnswer::Lines), (1, SearchAnswer::Files), (2, SearchAnswer::Counts)];
+}
+
+impl Numbered for Visibility {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, Visibility::Visible), (1, Visibility::All)];
+}
+
+impl Numbered for IgnoreFiles {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, IgnoreFiles::Disregard), (1, IgnoreFiles::Honour)];
+}
+
+impl Numbered for LineRole {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, LineRole::Match), (1, LineRole::Context)];
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{Debug, Write};
+
+    use super::*;
+
+    /// What has been released. A line may grow at its end; nothing in it changes.
+    const RELEASED: &str = "\
+Verb Stat=0 List=1 Search=2 Read=3 Write=4 Touch=5 Open=6 SetAttributes=7 ReadLink=8 Symlink=9 Mkdir=10 Delete=11 Rename=12 Space=13 Exec=14 Processes=15 Attach=16 Connect=17
+CallEffect Applied=0 NotApplied=1 Unknown=2
+Code EmptyCommand=0 UnsafeCommand=1 ExecFailed=2 ExecError=3 ReadFailed=4 WriteFailed=5 LsFailed=6 PathEscapeAttempt=7 MissingUtilities=8 InvalidConfiguration=9 DangerousOperation=10 ConnectionClosed=11 KeyNotFound=12 InvalidPath=13 NotImplemented=14 AuthFailed=15 Timeout=16 TooLarge=17 Conflict=18
+Kind NotFound=0 AlreadyExists=1 NotADirectory=2 IsADirectory=3 NotEmpty=4 SpecialFile=5 LinkLoop=6 InvalidPath=7 Escape=8 PermissionDenied=9 Denied=10 Rejected=11 Pending=12 Unsupported=13 TooLarge=14 NoSpace=15 Conflict=16 NoMatch=17 Ambiguous=18 Invalid=19 Failed=20 Unavailable=21 Timeout=22 Cancelled=23 Disconnected=24 Destroyed=25 Io=26
+BackendKind Local=0 Memory=1 Remote=2 Scoped=3 Mounts=4 Overlay=5
+Subject Files=0 Attributes=1 Restrictions=2 Network=3 Sockets=4 Processes=5 Orphans=6 Kernel=7 Environment=8 Time=9 Memory=10 ProcessCount=11 Cpu=12 FileSize=13 OpenFiles=14 Output=15 Commands=16 Shell=17
+Strength Open=0 Advisory=1 Enforced=2
+Isolation Auto=0 Bwrap=1 Landlock=2 Software=3 None=4
+Links Follow=0 Keep=1
+Detail Kind=0 Stat=1
+WriteMode CreateOrReplace=0 CreateNew=1 Replace=2 CreateIfMissing=3
+Durability Process=0 Power=1
+FileAccess Read=0 Write=1 ReadWrite=2
+Creation Never=0 IfMissing=1 Always=2
+Existing Keep=0 Truncate=1
+Placement AsGiven=0 End=1
+Reach One=0 Recursive=1
+Missing Fail=0 Ignore=1
+Overwrite Refuse=0 Replace=1
+FileKind File=0 Dir=1 Symlink=2 Other=3
+Truncated Count=0 Bytes=1 Time=2
+Stdin Closed=0 Piped=1
+Lifetime Owned=0 Detached=1
+BindAccess ReadOnly=0 ReadWrite=1
+Leftovers None=0 Ended=1
+Cause Itself=0 Timeout=1 Memory=2 Dropped=3
+Channel Stdout=0 Stderr=1
+Kinds Files=0 All=1
+Syntax Literal=0 Regex=1
+Case Sensitive=0 Insensitive=1
+Span Line=0 Lines=1
+SearchAnswer Lines=0 Files=1 Counts=2
+Visibility Visible=0 All=1
+IgnoreFiles Disregard=0 Honour=1
+LineRole Match=0 Context=1
+";
+
+    fn line<T: Numbered + Debug>(name: &str, out: &mut String) {
+        let numbers: std::collections::BTreeSet<u8> =
+            T::NUMBERS.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers.len(), T::NUMBERS.len(), "{name} gives a number twice");
+        out.push_str(name);
+        for (number, value) in T::NUMBERS {
+            assert_eq!(value.number(), *number, "{name}");
+            assert_eq!(T::by_number(*number), Some(*value), "{name}");
+            let _ = write!(out, " {value:?}={number}");
+        }
+        assert_eq!(T::by_number(u8::MAX), None, "{name}");
+        out.push('\n');
+    }
+
+    #[test]
+    fn released_numbers_stay() {
+        let mut now = String::new();
+        line::<Verb>("Verb", &mut now);
+        line::<CallEffect>("CallEffect", &mut now);
+        line::<Code>("Code", &mut now);
+        line::<Kind>("Kind", &mut now);
+        line::<BackendKind>("BackendKind", &mut now);
+        line::<Subject>("Subject", &mut now);
+        line::<Strength>("Strength", &mut now);
+        line::<Isolation>("Isolation", &mut now);
+        line::<Links>("Links", &mut now);
+        line::<Detail>("Detail", &mut now);
+        line::<WriteMode>("WriteMode", &mut now);
+        line::<Durability>("Durability", &mut now);
+        line::<FileAccess>("FileAccess", &mut now);
+        line::<Creation>("Creation", &mut now);
+        line::<Existing>("Existing", &mut now);
+        line::<Placement>("Placement", &mut now);
+        line::<Reach>("Reach", &mut now);
+        line::<Missing>("Missing", &mut now);
+        line::<Overwrite>("Overwrite", &mut now);
+        line::<FileKind>("FileKind", &mut now);
+        line::<Truncated>("Truncated", &mut now);
+        line::<Stdin>("Stdin", &mut now);
+        line::<Lifetime>("Lifetime", &mut now);
+        line::<BindAccess>("BindAccess", &mut now);
+        line::<Leftovers>("Leftovers", &mut now);
+        line::<Cause>("Cause", &mut now);
+        line::<Channel>("Channel", &mut now);
+        line::<Kinds>("Kinds", &mut now);
+        line::<Syntax>("Syntax", &mut now);
+        line::<Case>("Case", &mut now);
+        line::<Span>("Span", &mut now);
+        line::<SearchAnswer>("SearchAnswer", &mut now);
+        line::<Visibility>("Visibility", &mut now);
+        line::<IgnoreFiles>("IgnoreFiles", &mut now);
+        line::<LineRole>("LineRole", &mut now);
+        assert_eq!(now, RELEASED);
+    }
+
+    #[test]
+    fn every_value_of_the_core_has_a_number() {
+        fn check<T: Numbered + Debug>(all: &[T]) {
+            for value in all {
+                assert_ne!(value.number(), u8::MAX, "{value:?} has no number");
+            }
+        }
+        check(&Verb::ALL);
+        check(&CallEffect::ALL);
+        check(&Code::ALL);
+        check(&Kind::ALL);
+        check(&BackendKind::ALL);
+        check(&Subject::ALL);
+        check(&Strength::ALL);
+        check(&Isolation::ALL);
+    }
+}

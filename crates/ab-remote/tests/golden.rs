@@ -1,0 +1,74 @@
+//! The bytes of every message of our own wire: peers of other versions read them, so they stay.
+
+use ab_core::options::{ListOptions, RemoveOptions, RenameOptions, StatOptions};
+use ab_core::process::{Channel, Output, ProcessControl, ProcessId, TerminalSize};
+use ab_core::{PathRules, WsPath};
+use ab_remote::wire::call::{CallNumber, WireBody, WireCall};
+use ab_remote::wire::frame::{FromProcess, ToProcess};
+use ab_remote::wire::{Wire, encode};
+use bytes::Bytes;
+
+fn path(text: &str) -> WsPath {
+    PathRules::lenient().parse(text).unwrap()
+}
+
+/// `value` is these bytes, in hexadecimal; spaces are for the reader.
+#[track_caller]
+fn check(value: &impl Wire, expected: &str) {
+    let hex: String = encode(value).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, expected.replace(' ', ""));
+}
+
+/// The path `a`: no fences, and a string of one byte.
+const A: &str = "00000000 00000001 61";
+
+#[test]
+fn calls_have_their_bytes() {
+    let a = || path("a");
+    check(&WireCall::Hello { connection: 1 }, "00 00000000000000000000000000000001");
+    let stat = WireCall::Stat { path: a(), options: StatOptions::default() };
+    check(&stat, &format!("01 {A} 00"));
+    let options = ListOptions { depth: 1, limit: 2, ..ListOptions::default() };
+    let list = WireCall::List { path: a(), options };
+    check(&list, &format!("02 {A} 0000000000000001 0000000000000002 00"));
+    check(&WireCall::Stage { size: 1 }, "06 0000000000000001");
+    check(&WireCall::ReadLink { path: a() }, &format!("0c {A}"));
+    let link = WireCall::Symlink { path: a(), target: "b".to_owned() };
+    check(&link, &format!("0d {A} 00000001 62"));
+    check(&WireCall::MakeDir { path: a() }, &format!("0e {A}"));
+    let remove = WireCall::Remove { path: a(), options: RemoveOptions::default() };
+    check(&remove, &format!("0f {A} 00 00"));
+    let options = RenameOptions::default();
+    let rename = WireCall::Rename { from: a(), to: WsPath::root(), options };
+    check(&rename, &format!("10 {A} 00000000 00000000 00"));
+    check(&WireCall::Space, "11");
+    check(&WireCall::Processes, "12");
+    check(&WireCall::Policy, "13");
+    check(&WireCall::Cancel { request: 258 }, "14 00000102");
+    let number = CallNumber { connection: 1, request: 2 };
+    check(&WireCall::Outcome(number), "15 00000000000000000000000000000001 00000002");
+    check(&WireBody::Here(Bytes::from_static(b"x")), "00 00000001 78");
+}
+
+#[test]
+fn frames_of_processes_have_their_bytes() {
+    let id = || ProcessId::new("1-a".to_owned());
+    let attach = ToProcess::Attach { id: id(), from: 1, room: 2 };
+    check(&attach, "01 00000003 312d61 0000000000000001 0000000000000002");
+    check(&ToProcess::Input(Bytes::from_static(b"x")), "02 00000001 78");
+    check(&ToProcess::InputDropped, "03");
+    check(&ToProcess::Control(ProcessControl::Signal(2)), "04 00 00000002");
+    let size = TerminalSize { columns: 80, rows: 24 };
+    check(&ToProcess::Control(ProcessControl::Resize(size)), "04 01 00000050 00000018");
+    check(&ToProcess::Control(ProcessControl::EndInput), "04 02");
+    check(&ToProcess::Room(1), "05 0000000000000001");
+    check(&ToProcess::LetGo, "06");
+    let began = FromProcess::Began { id: id(), input: true };
+    check(&began, "00 00000003 312d61 01");
+    let (channel, bytes) = (Channel::Stderr, Bytes::from_static(b"x"));
+    let output = Output { sequence: 1, channel, bytes, lost: 2 };
+    check(&FromProcess::Output(output), "01 0000000000000001 0000000000000002 01 00000001 78");
+    check(&FromProcess::Ended(None), "02 00");
+    check(&FromProcess::Room(1), "04 0000000000000001");
+    check(&FromProcess::Over, "05");
+}
