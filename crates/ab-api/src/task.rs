@@ -252,7 +252,9 @@ impl Continuation {
         let mut found = Violations::default();
         let parsed = match body.trim_ascii() {
             b"" => Ok(Continuation::default()),
-            body => serde_json::from_slice(body),
+            // A struct could also be read from a list.
+            body => serde_json::from_slice(body)
+                .and_then(|members| serde_json::from_value(serde_json::Value::Object(members))),
         };
         let continuation: Continuation = match parsed {
             Ok(continuation) => continuation,

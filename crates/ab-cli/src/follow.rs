@@ -1,20 +1,24 @@
 //! The follow view of a session: one line for each event, and a prompt for each question of the agent.
 
 pub(crate) mod lines;
+mod view;
+
+pub(crate) use view::View;
 
 use std::io::{self, BufRead, IsTerminal};
 use std::thread;
 
 use ab_api::{
-    Approval, ApprovalId, Choice, Decision, Event, EventKind, Session, SessionId, SessionStatus,
+    Approval, ApprovalId, Changes, Choice, Decision, Event, EventKind, Session, SessionId,
+    SessionStatus,
 };
 use ab_core::Kind;
 use ab_core::error::printable;
 use agent_backend::ServeClient;
 use agent_backend::serve_client::StreamedEvent;
 use clap::ValueEnum;
-use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -57,15 +61,21 @@ pub(crate) async fn follow(
     let mut events = client.events(id);
     let mut signals = Signals::watch();
     let mut questions = Questions::new(client.clone(), options.approve, terminal);
+    let mut view = View::live(terminal, &options);
+    let mut pace = tokio::time::interval(view::PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             event = events.next() => {
                 let Some(StreamedEvent { event, .. }) = event? else { break };
-                show(&event, &options, terminal)?;
+                view.show(&event, &options, terminal)?;
                 questions.on_event(id, &event, terminal).await?;
             }
             answer = questions.answer() => questions.decide(answer, terminal).await?,
+            // A question stands at the bottom until it is answered.
+            _ = pace.tick(), if view.is_live() && !questions.is_asking() => view.tick(),
             exit = signals.next() => {
+                view.clear();
                 terminal.finish()?;
                 talk(&format!(
                     "\ndetached: session {id} goes on\nfollow it again: {}\n",
@@ -99,28 +109,6 @@ pub(crate) fn summary(session: &Session) -> String {
     text
 }
 
-/// Writes one event: a line of JSON for programs, lines with marks for people.
-pub(crate) fn show(
-    event: &Event,
-    options: &FollowOptions,
-    terminal: &mut Terminal,
-) -> Result<(), Failure> {
-    if options.logs_only && !matches!(event.kind, EventKind::Log { .. }) {
-        return Ok(());
-    }
-    match terminal.format() {
-        Format::Json => terminal.line(&json!(event).to_string())?,
-        Format::Text => {
-            for line in lines::of(&event.kind) {
-                let mark = terminal.painted(line.style, line.mark);
-                let text = terminal.painted(line.style, &terminal.shown(&line.text));
-                terminal.line(&format!("{mark} {text}"))?;
-            }
-        }
-    }
-    terminal.finish()
-}
-
 /// The agent's questions, and the person who answers them.
 struct Questions {
     client: ServeClient,
@@ -136,6 +124,11 @@ impl Questions {
         let is_person = io::stdin().is_terminal() && terminal.is_heard();
         let is_interactive = is_person && terminal.format() == Format::Text;
         Self { client, approve, is_interactive, open: Vec::new(), keyboard: None }
+    }
+
+    /// Whether the person at the terminal is asked something.
+    fn is_asking(&self) -> bool {
+        !self.open.is_empty()
     }
 
     async fn on_event(
@@ -270,8 +263,31 @@ fn question(approval: &Approval) -> String {
     text
 }
 
-/// The exit of a command that followed `session` to its end.
-pub(crate) fn end(session: &Session) -> Result<(), Failure> {
+/// The exit of a command that followed `session` to its end. A person is told what can be done next.
+pub(crate) fn end(
+    session: &Session,
+    server_flags: &str,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    if terminal.is_watched() && terminal.format() == Format::Text {
+        let id = session.id;
+        let has_changes = session.changes.is_some_and(|changes| changes != Changes::default());
+        match session.status {
+            SessionStatus::Completed if has_changes => {
+                terminal.note(&format!(
+                    "see the change: agent-backend session diff {id}{server_flags}"
+                ));
+            }
+            SessionStatus::Failed | SessionStatus::Stopped
+                if session.workspace.mount_path.is_some() =>
+            {
+                terminal.note(&format!(
+                    "the work is kept; go on with it: agent-backend session continue {id}{server_flags}"
+                ));
+            }
+            _ => {}
+        }
+    }
     if is_success(session.status) { Ok(()) } else { Err(Failure::Told(Exit::Failed)) }
 }
 

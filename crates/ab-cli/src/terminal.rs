@@ -81,6 +81,11 @@ impl Terminal {
         self.err_look.terminal
     }
 
+    /// Whether a line can be written over.
+    pub(crate) fn can_redraw(&self) -> bool {
+        !std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+    }
+
     /// A line of data.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
         writeln!(self.out, "{text}").map_err(Failure::output)

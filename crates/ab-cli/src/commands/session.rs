@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::task;
 use crate::failure::Failure;
-use crate::follow::{self, Approve, FollowOptions, lines};
+use crate::follow::{self, Approve, FollowOptions, View, lines};
 use crate::server::ServerFlags;
 use crate::terminal::{Format, Terminal};
 
@@ -164,10 +164,11 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
             };
             if events.follow {
                 let session = follow::follow(client, events.id, options, terminal).await?;
-                return follow::end(&session);
+                return follow::end(&session, &server_flags, terminal);
             }
+            let mut view = View::plain();
             for event in client.history(events.id).await? {
-                follow::show(&event, &options, terminal)?;
+                view.show(&event, &options, terminal)?;
             }
             Ok(())
         }
@@ -179,10 +180,11 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
             };
             if logs.follow {
                 let session = follow::follow(client, logs.id, options, terminal).await?;
-                return follow::end(&session);
+                return follow::end(&session, &server_flags, terminal);
             }
+            let mut view = View::plain();
             for event in client.logs(logs.id, logs.tail).await? {
-                follow::show(&event, &options, terminal)?;
+                view.show(&event, &options, terminal)?;
             }
             Ok(())
         }

@@ -201,7 +201,7 @@ pub(super) async fn show_created(
     }
     let options = FollowOptions { approve, logs_only: false, come_back };
     let session = follow::follow(client, id, options, terminal).await?;
-    follow::end(&session)
+    follow::end(&session, server_flags, terminal)
 }
 
 /// The address of the repository: a URL as it is, a directory as an absolute path, and by default the repository

@@ -1,10 +1,13 @@
 //! Events as lines for people: a mark, then one sentence.
 
+use std::borrow::Cow;
+
 use ab_api::{
     Activity, ApprovalStatus, Changes, DeliveryMode, DeliveryResult, EndReason, EventKind,
     LogLevel, LogSource, PlanStatus, SessionStatus, ToolStatus,
 };
 use anstyle::{AnsiColor, Style};
+use serde_json::Value;
 
 /// The longest line of a text that an agent wrote. The rest is in `session events --json`.
 const MAX_TEXT: usize = 200;
@@ -54,7 +57,7 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
             entries.iter().map(entry).collect()
         }
         EventKind::Tool { tool_name, tool_input, tool_status, .. } => {
-            let input = tool_input.as_deref().map(|input| format!(" {input}"));
+            let input = tool_input.as_deref().map(|input| format!(" {}", input_text(input)));
             let what = format!("{tool_name}{}", input.unwrap_or_default());
             match tool_status {
                 ToolStatus::Pending => Vec::new(),
@@ -109,6 +112,17 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
         EventKind::FollowersCatalog { .. }
         | EventKind::FenceStarted { .. }
         | EventKind::FenceResult { .. } => Vec::new(),
+    }
+}
+
+/// The input of a tool. The only text of an object stands for it: `{"command":"ls"}` is `ls`.
+fn input_text(input: &str) -> Cow<'_, str> {
+    let parsed = serde_json::from_str::<serde_json::Map<String, Value>>(input);
+    let members = parsed.unwrap_or_default();
+    let mut values = members.into_iter().map(|(_, value)| value);
+    match (values.next(), values.next()) {
+        (Some(Value::String(only)), None) => Cow::Owned(only),
+        _ => Cow::Borrowed(input),
     }
 }
 
@@ -198,7 +212,7 @@ fn line(mark: &'static str, style: Style, text: &str) -> Line {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -271,6 +285,19 @@ mod tests {
 ✓ completed
 ";
         assert_eq!(shown(events), expect);
+    }
+
+    #[test]
+    fn only_text_of_an_input_stands_for_it() {
+        for (input, expect) in [
+            (r#"{"command":"ls -a"}"#, "ls -a"),
+            (r#"{"path":"a","depth":1}"#, r#"{"path":"a","depth":1}"#),
+            (r#"{"depth":1}"#, r#"{"depth":1}"#),
+            ("src", "src"),
+            ("{", "{"),
+        ] {
+            assert_eq!(input_text(input), expect);
+        }
     }
 
     #[test]
