@@ -22,7 +22,7 @@ usage: cargo xtask <command>
   bench [area]              run the benchmarks of one area, or of all
   fuzz [target] [seconds]   run one fuzz target, or all, for so long each (60)
   race [rounds]             run the racing escape test for so many rounds (100000)
-  soak <subject> [minutes]  let the weather loose on a subject for so long (5): remote
+  soak <subject> [minutes]  repeat faults on a subject for so long (5): remote, sessions, history
   bare [command]            run `up` and `test`, or one of them, in a Debian root with only cargo and cc
   peers                     install the programs of others that tests run, and say where
   help                      print this list";

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_acp::catalog::Catalog;
+use ab_control::CrashPoint;
 use ab_core::effective::{Isolation, Network};
 use ab_host::Toolchain;
 use clap::{Args, ValueEnum};
@@ -83,6 +84,10 @@ pub(crate) struct ServeFlags {
     /// What is logged: error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<logs::Level>,
+
+    /// For tests: the server kills itself there. docs/decisions/0028-crash-points.md explains it
+    #[arg(long, value_name = "POINT", hide = true)]
+    crash_at: Option<CrashPoint>,
 }
 
 /// Everything that `serve` can be told, with its origin.
@@ -104,6 +109,8 @@ pub(crate) struct Config {
     pub(crate) sessions: SessionConfig,
     /// The built-in agents and those of the file.
     pub(crate) catalog: Catalog,
+    /// Only a flag sets it.
+    pub(crate) crash_at: Option<CrashPoint>,
 }
 
 /// What holds for every session.
@@ -177,6 +184,7 @@ impl Config {
             )?,
             sessions: SessionConfig::load(&sources)?,
             catalog: agents::catalog(file.as_ref(), &data_dir.value)?,
+            crash_at: flags.crash_at,
             data_dir,
             file: file.map(|file| file.path),
         };
@@ -295,6 +303,7 @@ impl SessionConfig {
             stop_grace: self.stop_grace.value,
             idle_timeout: self.idle_timeout.value,
             approval_timeout: self.approval_timeout.value,
+            ..ab_control::Settings::default()
         }
     }
 }

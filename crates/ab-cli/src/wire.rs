@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
-use ab_control::Control;
+use ab_control::{Control, CrashHook, CrashPoint, Settings};
 use ab_core::{Code, Error, Kind, Network};
 use ab_executor::{ExecutorSettings, LocalExecutor};
 use ab_server::{App, ControlSurface, Gate, TaskCatalog, TaskDefaults};
 use ab_store::{DataDir, Store, StoreError};
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::config::Config;
 use crate::failure::Failure;
@@ -58,10 +59,22 @@ pub(crate) async fn assemble(
     })?;
     let endpoints = executor.endpoints();
     let catalog = catalog(config, executor.enforces_limits().await);
-    let control = Control::start(store, Arc::new(executor), sessions.control()).await;
+    let crash_hook = config.crash_at.map(crash_hook).unwrap_or_default();
+    let settings = Settings { crash_hook, ..sessions.control() };
+    let control = Control::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
     let surface = ControlSurface::new(control.clone(), catalog).with_endpoints(endpoints);
     Ok(Parts { app: App::new(gate).with_control(surface), control })
+}
+
+/// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or told.
+fn crash_hook(point: CrashPoint) -> CrashHook {
+    CrashHook::new(move |reached| {
+        if reached == point {
+            // Does not return: the signal is delivered before the call is back.
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+    })
 }
 
 /// What tasks can name. `resource_limits`: whether the executor enforces limits.

@@ -35,5 +35,6 @@ mod sessions;
 mod stage;
 mod streams;
 mod surface;
+mod surviving;
 mod toolchains;
 mod watched;

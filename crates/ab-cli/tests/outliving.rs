@@ -48,7 +48,7 @@ fn wait_until_gone(stage: &Stage, name: &str) {
 }
 
 /// Control groups that a process has made.
-fn groups_of(pid: u32) -> Vec<PathBuf> {
+pub(crate) fn groups_of(pid: u32) -> Vec<PathBuf> {
     fn look(directory: &Path, mark: &str, found: &mut Vec<PathBuf>) {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         for entry in entries.filter(|it| it.file_type().is_ok_and(|kind| kind.is_dir())) {

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::crash::CrashPoint;
 use crate::driver::{Command, Driver};
 use crate::machine::{self, Illegal, Input, State};
 use crate::settings::Settings;
@@ -169,6 +170,7 @@ impl Control {
         };
         match self.plane.store.create_session(new).await? {
             Created::Now => {
+                self.plane.reach(CrashPoint::Created);
                 self.spawn(session, state, false);
                 Ok(id)
             }
@@ -350,37 +352,13 @@ impl Control {
 
     /// Continues a session that an earlier process of the server left.
     async fn take_up(&self, record: SessionRecord) -> Result<(), StoreError> {
-        let SessionRecord { mut session, progress } = record;
-        let restored = State::restore(session.status, &progress, session.keep_open);
-        let (state, input) = match restored {
-            Some(state) => (state, Input::Restarted),
-            // The row contradicts itself: end the session rather than guess.
-            None => {
-                let reason = ab_api::EndReason::Interrupted;
-                (State::new(session.keep_open), Input::Failed(reason))
-            }
+        let Some((session, state)) =
+            self.plane.begin_again(record, "The server restarted.").await?
+        else {
+            return Ok(());
         };
-        let Ok((next, kinds)) = machine::apply(&state, input) else { return Ok(()) };
-        self.plane.store.expire_approvals(session.id, "the server restarted".to_owned()).await?;
-        let now = Time::now();
-        let mut events = Vec::new();
-        if next != state {
-            let message = "The server restarted. A prompt that the agent may have is not repeated.";
-            let kind = EventKind::Log {
-                level: LogLevel::Warn,
-                message: message.to_owned(),
-                source: LogSource::Session,
-                tool_execution_id: None,
-            };
-            events.push(Event { kind, ts: now });
-        }
-        events.extend(kinds.into_iter().map(|kind| Event { kind, ts: now }));
-        session.status = next.status();
-        session.activity = next.activity();
-        session.updated_at = now;
-        let record = SessionRecord { session: session.clone(), progress: next.progress() };
-        self.plane.store.save_session(record, events).await?;
-        self.spawn(session, next, true);
+        self.plane.reach(CrashPoint::TakenUp);
+        self.spawn(session, state, true);
         Ok(())
     }
 
@@ -398,12 +376,59 @@ impl Control {
 }
 
 impl Plane {
+    pub(crate) fn reach(&self, point: CrashPoint) {
+        self.settings.crash_hook.reach(point);
+    }
+
+    /// Records that nothing of a session runs any more and that it begins again where its record says. `cause` is told
+    /// in its stream. Gives nothing for a session that has ended.
+    pub(crate) async fn begin_again(
+        &self,
+        record: SessionRecord,
+        cause: &str,
+    ) -> Result<Option<(Session, State)>, StoreError> {
+        let SessionRecord { mut session, progress } = record;
+        let restored = State::restore(session.status, &progress, session.keep_open);
+        let (state, input) = match restored {
+            Some(state) => (state, Input::Restarted),
+            // The row contradicts itself: end the session rather than guess.
+            None => {
+                let reason = ab_api::EndReason::Interrupted;
+                (State::new(session.keep_open), Input::Failed(reason))
+            }
+        };
+        let Ok((next, kinds)) = machine::apply(&state, input) else { return Ok(None) };
+        self.store.expire_approvals(session.id, cause.to_owned()).await?;
+        let now = Time::now();
+        let mut events = Vec::new();
+        if next != state {
+            let message = format!("{cause} A prompt that the agent may have is not repeated.");
+            let kind = EventKind::Log {
+                level: LogLevel::Warn,
+                message,
+                source: LogSource::Session,
+                tool_execution_id: None,
+            };
+            events.push(Event { kind, ts: now });
+        }
+        events.extend(kinds.into_iter().map(|kind| Event { kind, ts: now }));
+        session.status = next.status();
+        session.activity = next.activity();
+        session.updated_at = now;
+        let record = SessionRecord { session: session.clone(), progress: next.progress() };
+        self.store.save_session(record, events).await?;
+        Ok(Some((session, next)))
+    }
+
     /// Removes what was made for a session.
     pub(crate) async fn cleanup(&self, id: SessionId) -> Result<(), StoreError> {
         for cleanup in self.store.cleanups(Some(id)).await? {
             let token = CleanupToken(cleanup.token.clone());
             match self.executor.cleanup(&token).await {
-                Ok(()) => self.store.remove_cleanup(cleanup.token).await?,
+                Ok(()) => {
+                    self.reach(CrashPoint::CleanedUp);
+                    self.store.remove_cleanup(cleanup.token).await?;
+                }
                 // The token stays, and the next start tries again.
                 Err(error) => tracing::warn!(session = %id, %error, "cannot clean up"),
             }

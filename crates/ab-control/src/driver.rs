@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use self::effect::{Doing, Done};
 use crate::control::{ControlError, Plane};
+use crate::crash::CrashPoint;
 use crate::machine::{self, Effect, Input, Phase, State, Work};
 
 /// How many reports wait for the driver. A full queue slows the agent down.
@@ -27,6 +28,9 @@ const REPORTS: usize = 256;
 const BATCH: usize = 64;
 /// How long the processes of a session may take to end when the server shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a driver waits before it tries again what the store could not do.
+const STORE_RETRY: Duration = Duration::from_secs(1);
 
 const AGENT_GONE: &str = "the agent ended without a word";
 
@@ -86,20 +90,59 @@ impl Driver {
                 self.permit = Arc::clone(&self.plane.room).try_acquire_owned().ok();
             }
         }
-        match self.drive().await {
-            Ok(()) => {}
-            Err(error) => {
-                // Without the store no change can be made. The session is taken up when the server starts again.
-                tracing::error!(session = %id, %error, "the session cannot go on");
-                self.end_processes(Duration::ZERO).await;
+        while let Err(error) = self.drive().await {
+            tracing::error!(session = %id, %error, "cannot store what happens in a session");
+            self.end_processes(Duration::ZERO).await;
+            if !self.recover(error).await {
+                return;
             }
         }
-        if let Some(ending) = self.state.ended()
-            && Plane::removes_workspace(ending.status)
+        let Some(ending) = self.state.ended() else { return };
+        self.plane.reach(CrashPoint::Ended);
+        if Plane::removes_workspace(ending.status)
             && let Err(error) = self.plane.cleanup(id).await
         {
             tracing::warn!(session = %id, %error, "cannot clean up");
         }
+    }
+
+    /// Waits until the store works again, and then begins again as after a restart: a full disk must not leave a session
+    /// without an end. Gives `false` when the server shuts down first; the session is then taken up by the next one.
+    async fn recover(&mut self, mut error: StoreError) -> bool {
+        self.reports = None;
+        self.answers.clear();
+        loop {
+            if matches!(error, StoreError::Closed | StoreError::NotFound) {
+                return false;
+            }
+            let retry = tokio::time::sleep(STORE_RETRY);
+            tokio::pin!(retry);
+            loop {
+                tokio::select! {
+                    () = self.plane.shutdown.cancelled() => return false,
+                    () = &mut retry => break,
+                    command = self.commands.recv() => match command {
+                        // A caller that no longer waits needs no answer.
+                        Some(Command { reply, .. }) => { let _ = reply.send(Err(error.clone().into())); }
+                        None => return false,
+                    },
+                }
+            }
+            match self.begin_again(&error).await {
+                Ok(()) => return true,
+                Err(again) => error = again,
+            }
+        }
+    }
+
+    async fn begin_again(&mut self, cause: &StoreError) -> Result<(), StoreError> {
+        let record = self.plane.store.session_record(self.session.id).await?;
+        let cause = format!("The session's events could not be stored: {cause}.");
+        if let Some((session, state)) = self.plane.begin_again(record, &cause).await? {
+            self.session = session;
+            self.state = state;
+        }
+        Ok(())
     }
 
     async fn drive(&mut self) -> Result<(), StoreError> {
@@ -317,6 +360,7 @@ impl Driver {
             reason: None,
         };
         self.plane.store.ask(approval).await?;
+        self.plane.reach(CrashPoint::ApprovalStored);
         let store = self.plane.store.clone();
         let timeout = self.plane.settings.approval_timeout;
         self.answers.push(Box::pin(async move {
@@ -333,9 +377,11 @@ impl Driver {
     }
 
     async fn answer(&mut self, question: &QuestionId, approval: &Approval) {
+        self.plane.reach(CrashPoint::DecisionStored);
         if let Err(error) = self.plane.executor.answer(&self.job(), question, approval).await {
             tracing::warn!(session = %self.session.id, %error, "cannot answer the agent");
         }
+        self.plane.reach(CrashPoint::AnswerGiven);
     }
 
     async fn obey(&mut self, command: Command) -> Result<(), StoreError> {

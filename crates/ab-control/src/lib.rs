@@ -6,10 +6,12 @@
 //! machine again.
 
 mod control;
+mod crash;
 mod driver;
 pub mod machine;
 mod settings;
 mod token;
 
 pub use control::{Control, ControlError, RequestKey};
+pub use crash::{CrashHook, CrashPoint, UnknownCrashPoint};
 pub use settings::Settings;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::crash::CrashHook;
+
 /// Settings with their defaults.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// How many sessions run at the same time. Others stay queued.
     pub max_running: usize,
@@ -13,6 +15,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a question waits for a decision before it expires.
     pub approval_timeout: Duration,
+    /// What happens at crash points; nothing outside of tests.
+    pub crash_hook: CrashHook,
 }
 
 impl Default for Settings {
@@ -22,6 +26,7 @@ impl Default for Settings {
             stop_grace: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(30 * 60),
             approval_timeout: Duration::from_secs(24 * 60 * 60),
+            crash_hook: CrashHook::default(),
         }
     }
 }

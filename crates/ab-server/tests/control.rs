@@ -1,6 +1,7 @@
 //! The control plane over a real port: tasks, sessions, events, approvals.
 
 mod fake;
+mod readers;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

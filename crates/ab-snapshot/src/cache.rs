@@ -184,9 +184,13 @@ impl<'a> Source<'a> {
     async fn fetch(&self, cache: &Path, wanted: &str) -> Result<CommitId> {
         let run = self.git.on(cache, self.authority).timeout(TRANSFER_TIME);
         let run = with_ssh(run, self.ssh.as_ref());
-        let run = run.args(FETCH).args(["--"]).args([self.source.argument()]);
+        // One pack for each fetch: it is not compressed again, and what a failed fetch leaves is in one place.
+        let run = run.args(["-c", "fetch.unpackLimit=1"]).args(FETCH).args(["--"]);
+        let run = run.args([self.source.argument()]);
         let output = run.args([format!("+{wanted}:{INCOMING}")]).run().await?;
         if output.code != Some(0) {
+            // A half of a pack may have filled the disk.
+            area::sweep(&cache.join("objects/pack"), "tmp_");
             let message = format!("cannot fetch {}: {}", self.source, complaint(&output.stderr));
             return Err(SnapshotError::field(TaskField::RepoUrl, Kind::Failed, message));
         }

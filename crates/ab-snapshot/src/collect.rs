@@ -234,8 +234,11 @@ impl Inside<'_> {
             let rescue = self.rescue();
             self.git(Repository::Session, &["init", "--quiet", "--bare", "--template=", &rescue])
                 .await?;
-            self.git(repository, &["update-ref", "--no-deref", "HEAD", base]).await?;
-            self.git(repository, &["read-tree", base]).await?;
+            // A repeated rescue goes on from the first one: a commit that was delivered is made once.
+            let before = ["rev-parse", "--verify", "--quiet", &format!("{DELIVERY}^{{commit}}")];
+            let last = self.git(repository, &before).await.unwrap_or_else(|_| base.to_owned());
+            self.git(repository, &["update-ref", "--no-deref", "HEAD", &last]).await?;
+            self.git(repository, &["read-tree", &last]).await?;
         }
         let last = self.git(repository, &["rev-parse", "--verify", "HEAD^{commit}"]).await?;
         let last_tree = self.git(repository, &["rev-parse", "--verify", "HEAD^{tree}"]).await?;

@@ -55,13 +55,15 @@ impl Workspaces {
     ) -> Result<bool> {
         let theirs = || self.git.at(to, Authority::Clean);
         let (reference, head) = (branch.reference(), changes.head.as_str());
+        let temporary = format!("refs/agent-backend/{token}");
         let show = ["rev-parse", "--verify", "--quiet"];
         let existing = theirs().args(show).args([reference.as_str()]).run().await?;
         if existing.code == Some(0) {
+            // Of a delivery that was interrupted.
+            theirs().args(["update-ref", "-d", temporary.as_str()]).stdout().await?;
             let commit = String::from_utf8_lossy(&existing.stdout).trim().to_owned();
             return already_there(branch, &changes.head, &commit);
         }
-        let temporary = format!("refs/agent-backend/{token}");
         let fetch = theirs().timeout(TRANSFER_TIME).args(FETCH).args(["--"]);
         let fetch = fetch.args([changes.repository.as_os_str()]);
         let output = fetch.args([format!("+{IMPORTED}:{temporary}")]).run().await?;

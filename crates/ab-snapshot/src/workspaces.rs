@@ -75,7 +75,7 @@ pub struct Workspace {
     pub base_branch: Option<BranchName>,
     /// The branch that is checked out, and that a delivery makes.
     pub branch: Option<BranchName>,
-    /// What a person should know. Empty for a workspace that was found again.
+    /// What a person should know, also when the workspace is found again.
     pub notes: Vec<WorkspaceNote>,
 }
 
@@ -92,6 +92,37 @@ pub enum WorkspaceNote {
     SpecialFilesSkipped { count: u64 },
 }
 
+impl WorkspaceNote {
+    /// The note on one line of the record.
+    fn written(&self) -> String {
+        match self {
+            Self::Fetched => "fetched".to_owned(),
+            Self::Uncommitted { changed, untracked } => {
+                format!("uncommitted {changed} {untracked}")
+            }
+            Self::UncommittedUnknown { reason } => {
+                format!("uncommitted-unknown {}", reason.replace(['\n', '\r'], " "))
+            }
+            Self::SpecialFilesSkipped { count } => format!("special-files-skipped {count}"),
+        }
+    }
+
+    /// The note of a line; nothing for a line of another version.
+    fn read(line: &str) -> Option<WorkspaceNote> {
+        let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let mut numbers = rest.split(' ').map_while(|number| number.parse().ok());
+        match kind {
+            "fetched" => Some(Self::Fetched),
+            "uncommitted" => {
+                Some(Self::Uncommitted { changed: numbers.next()?, untracked: numbers.next()? })
+            }
+            "uncommitted-unknown" => Some(Self::UncommittedUnknown { reason: rest.to_owned() }),
+            "special-files-skipped" => Some(Self::SpecialFilesSkipped { count: numbers.next()? }),
+            _ => None,
+        }
+    }
+}
+
 impl Workspaces {
     /// Makes the directories below `settings.directory` and looks for git.
     pub fn open(settings: SnapshotSettings) -> Result<Workspaces> {
@@ -106,8 +137,8 @@ impl Workspaces {
     /// completely before is returned as it is; the rest of one that was not is removed first.
     ///
     /// # Errors
-    /// The source cannot be used; the error names the task's field. What was made stays until
-    /// [`cleanup`](Self::cleanup).
+    /// The source cannot be used; the error names the task's field. What was made is removed: it may have filled the
+    /// disk.
     pub async fn prepare(
         &self,
         token: &CleanupToken,
@@ -121,6 +152,17 @@ impl Workspaces {
             return Ok(workspace);
         }
         self.cleanup(token).await?;
+        match self.make(token, request).await {
+            Ok(workspace) => Ok(workspace),
+            Err(error) => {
+                // The caller has the token and removes what is left.
+                let _ = self.cleanup(token).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn make(&self, token: &CleanupToken, request: &WorkspaceRequest) -> Result<Workspace> {
         let root = self.area.workspace(token);
         area::make_dir(&root)?;
         let mut workspace = self.empty(token);
@@ -150,6 +192,7 @@ impl Workspaces {
                 "base-branch" => workspace.base_branch = branch()?,
                 "branch" => workspace.branch = branch()?,
                 "read-only" => workspace.read_only.push(PathBuf::from(value)),
+                "note" => workspace.notes.extend(WorkspaceNote::read(value)),
                 _ => {}
             }
         }
@@ -249,5 +292,27 @@ fn record(workspace: &Workspace) -> String {
     lines.extend(workspace.base_branch.iter().map(|it| format!("base-branch {it}")));
     lines.extend(workspace.branch.iter().map(|it| format!("branch {it}")));
     lines.extend(workspace.read_only.iter().map(|it| format!("read-only {}", it.display())));
+    lines.extend(workspace.notes.iter().map(|it| format!("note {}", it.written())));
     lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_survive_in_the_record() {
+        for note in [
+            WorkspaceNote::Fetched,
+            WorkspaceNote::Uncommitted { changed: 3, untracked: 0 },
+            WorkspaceNote::UncommittedUnknown { reason: "git failed: no index".to_owned() },
+            WorkspaceNote::SpecialFilesSkipped { count: 7 },
+        ] {
+            assert_eq!(WorkspaceNote::read(&note.written()), Some(note));
+        }
+        let lines = WorkspaceNote::UncommittedUnknown { reason: "one\nbase x".to_owned() };
+        assert_eq!(lines.written(), "uncommitted-unknown one base x");
+        assert_eq!(WorkspaceNote::read("unknown 1"), None);
+        assert_eq!(WorkspaceNote::read("uncommitted 1"), None);
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use ab_snapshot::{CleanupToken, Provider, SnapshotSettings, Workspaces};
+use ab_snapshot::{CleanupToken, Provider, SnapshotSettings, WorkspaceNote, Workspaces};
 
 use crate::ground::{Ground, Sandbox};
 
@@ -42,6 +42,9 @@ async fn half_made_workspace_is_made_again_or_removed() {
     let request = ab_snapshot::WorkspaceRequest::Git(ground.request());
     let workspace = ground.workspaces.prepare(&token, &request).await.unwrap();
     assert!(!workspace.tree.join("half").exists());
+    // A server that was killed before it could record the workspace finds it again as it was.
+    assert_eq!(workspace.notes, [WorkspaceNote::Fetched]);
+    assert_eq!(ground.workspaces.prepare(&token, &request).await.unwrap(), workspace);
     fs::remove_file(root.join("record")).unwrap();
     ground.workspaces.cleanup(&token).await.unwrap();
     assert!(!root.exists());

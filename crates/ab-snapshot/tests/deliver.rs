@@ -3,7 +3,7 @@
 use std::fs;
 
 use ab_core::Kind;
-use ab_snapshot::{Collected, RepoSource};
+use ab_snapshot::{Collected, GitRequest, RepoSource};
 
 use crate::ground::{Ground, Sandbox, branch, canary, fingerprint};
 
@@ -63,6 +63,36 @@ async fn more_work_after_a_delivery_is_collected_again() {
     let second = ground.changes(&sandbox).await;
     assert_eq!((first.files_changed, second.files_changed), (1, 2));
     assert_ne!(first.head, second.head);
+}
+
+/// A server may be killed at any point of a delivery and then repeats all of it.
+#[tokio::test]
+async fn repeated_delivery_makes_one_branch_and_leaves_no_other_reference() {
+    let ground = Ground::new();
+    // The second one has no usable repository, so that its files are rescued.
+    for (name, script) in [("ah/one", "echo 1 >one"), ("ah/two", "echo 2 >two; rm -rf .git")] {
+        let refs = ground.git(&["for-each-ref", "--format=%(refname)"]);
+        let name = branch(name);
+        let workspace = ground.prepare(GitRequest::new(ground.repo(), name.clone())).await;
+        let Some(sandbox) = Sandbox::open(&workspace).await else { return };
+        sandbox.shell(script).await;
+        let changes = ground.changes(&sandbox).await;
+        let to = ground.repo();
+        let first = ground.workspaces.deliver(&workspace.token, &changes, &to, &name);
+        assert!(!first.await.unwrap().already_there);
+        // Killed between the branch and the removal of the reference that kept its objects.
+        let temporary = format!("refs/agent-backend/{}", workspace.token);
+        ground.git(&["update-ref", &temporary, changes.head.as_str()]);
+        let again = ground.changes(&sandbox).await;
+        assert_eq!(again.head, changes.head, "{name}");
+        let second = ground.workspaces.deliver(&workspace.token, &again, &to, &name);
+        assert!(second.await.unwrap().already_there);
+        let after = ground.git(&["for-each-ref", "--format=%(refname)"]);
+        let mut expect: Vec<String> = refs.lines().map(str::to_owned).collect();
+        expect.push(format!("refs/heads/{name}"));
+        expect.sort();
+        assert_eq!(after.lines().collect::<Vec<_>>(), expect);
+    }
 }
 
 #[tokio::test]

@@ -55,6 +55,12 @@ pub(crate) const AREAS: &[Area] = &[
             Peer::Pinned,
         ],
     },
+    Area {
+        name: "control",
+        package: "ab-cli",
+        bench: "control",
+        peers: &[Peer::Debian(debian::Package::peer("bubblewrap", "bwrap"))],
+    },
     Area { name: "policy", package: "ab-policy", bench: "policy", peers: &[] },
 ];
 

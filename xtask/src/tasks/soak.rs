@@ -1,4 +1,5 @@
-//! `soak`: the storm between a client and a server, for as long as somebody has time.
+//! `soak`: faults again and again, for as long as somebody has time: the storm between a client and a server, and
+//! kills of a server with sessions.
 
 use super::fuzz::{long_test, run_one_test};
 use crate::failure::Failure;
@@ -12,14 +13,26 @@ pub(crate) struct Subject {
     test: &'static str,
 }
 
-pub(crate) const SUBJECTS: &[Subject] = &[Subject {
-    name: "remote",
-    package: "ab-remote",
-    test: "remote::faults::slow_nothing_is_lost_in_a_storm",
-}];
+pub(crate) const SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "remote",
+        package: "ab-remote",
+        test: "remote::faults::slow_nothing_is_lost_in_a_storm",
+    },
+    Subject {
+        name: "sessions",
+        package: "ab-cli",
+        test: "surviving::crashes::slow_sessions_survive_kills_at_any_moment",
+    },
+    Subject {
+        name: "history",
+        package: "ab-cli",
+        test: "surviving::sources::a_second_task_on_a_large_history_transfers_nothing",
+    },
+];
 
-/// The test prints the seed of its weather; `AB_SOAK_SEED` gives it the same again, and
-/// `AB_SOAK_DROPS` makes it go on until so many connections were lost.
+/// The test prints its seed; `AB_SOAK_SEED` gives it the same again. `AB_SOAK_DROPS` makes the storm go on until so
+/// many connections were lost.
 pub(crate) fn run(subject: &Subject, minutes: u64) -> Result<(), Failure> {
     let mut sequence = Sequence::default();
     let step = long_test(subject.name, subject.package, subject.test)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -333,10 +333,18 @@ impl Turn {
         let _ = self.rpc.send(bytes).await;
     }
 
-    /// Replaces `{prompt}`, `{turn}` and `{output}`. What is put in is not looked at again.
+    /// Replaces `{prompt}`, `{turn}`, `{output}` and `{now}`. What is put in is not looked at again.
     fn filled(&self, text: &str) -> String {
         let turn = self.number.to_string();
-        let names = [("{prompt}", &self.prompt), ("{turn}", &turn), ("{output}", &self.output)];
+        // A clock before 1970 shows as 0.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = now.as_micros().to_string();
+        let names = [
+            ("{prompt}", &self.prompt),
+            ("{turn}", &turn),
+            ("{output}", &self.output),
+            ("{now}", &now),
+        ];
         let mut filled = String::new();
         let mut rest = text;
         while let Some(at) = rest.find('{') {

@@ -11,6 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::log;
 use crate::control::Plane;
+use crate::crash::CrashPoint;
 use crate::machine::Effect;
 use crate::token::new_token;
 
@@ -61,8 +62,12 @@ impl Doing {
     pub(super) fn prompt(plane: Arc<Plane>, job: Job, number: u32, prompt: String) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move {
+            plane.reach(CrashPoint::PromptRecorded);
             match plane.executor.prompt(&job, number, &prompt).await {
-                Ok(()) => Done::Prompted,
+                Ok(()) => {
+                    plane.reach(CrashPoint::PromptGiven);
+                    Done::Prompted
+                }
                 Err(error) => error.into(),
             }
         });
@@ -90,11 +95,18 @@ async fn launch(plane: &Plane, job: &Job, effect: Effect, reports: Reports) -> D
     if let Err(error) = plane.store.add_session_token(job.session.id, token.expose()).await {
         return failed(EndReason::Launch, error.to_string());
     }
+    plane.reach(CrashPoint::TokenStored);
     let is_reload = effect == Effect::Reload;
     let mode = if is_reload { LaunchMode::Reload { token } } else { LaunchMode::New { token } };
     match plane.executor.launch(job, mode, reports).await {
-        Ok(_) if is_reload => Done::Resumed,
-        Ok(launched) => Done::Launched(launched),
+        Ok(_) if is_reload => {
+            plane.reach(CrashPoint::Reloaded);
+            Done::Resumed
+        }
+        Ok(launched) => {
+            plane.reach(CrashPoint::Launched);
+            Done::Launched(launched)
+        }
         Err(error) if is_reload => failed(EndReason::Interrupted, error.detail),
         Err(error) => error.into(),
     }
@@ -107,7 +119,7 @@ async fn perform(plane: &Plane, job: &Job, effect: Effect) -> Done {
             Err(error) => Ok(failed(EndReason::ExecutorLost, error.to_string())),
         },
         Effect::Provision => provision(plane, job).await,
-        Effect::Deliver => plane.executor.deliver(job).await.map(Done::Delivered),
+        Effect::Deliver => deliver(plane, job).await,
         Effect::Pause => Ok(match plane.executor.pause(job).await {
             Ok(()) => Done::Paused,
             Err(error) => Done::NotPaused { detail: error.detail },
@@ -131,15 +143,27 @@ async fn provision(plane: &Plane, job: &Job) -> Result<Done, ExecutorError> {
     if let Err(error) = plane.store.add_cleanup(cleanup).await {
         return Ok(failed(EndReason::Provision, error.to_string()));
     }
-    plane.executor.provision(job).await.map(Done::Provisioned)
+    plane.reach(CrashPoint::CleanupStored);
+    let made = plane.executor.provision(job).await?;
+    plane.reach(CrashPoint::WorkspaceMade);
+    Ok(Done::Provisioned(made))
+}
+
+async fn deliver(plane: &Plane, job: &Job) -> Result<Done, ExecutorError> {
+    plane.reach(CrashPoint::DeliveryBegun);
+    let delivered = plane.executor.deliver(job).await?;
+    plane.reach(CrashPoint::Delivered);
+    Ok(Done::Delivered(delivered))
 }
 
 /// Ends the processes and keeps the diff. The session ends in any case: what went wrong is noted.
 async fn close(plane: &Plane, job: &Job, grace: Duration) -> Done {
     let mut notes = Vec::new();
+    plane.reach(CrashPoint::ClosingBegun);
     if let Err(error) = plane.executor.terminate(job.session.id, grace).await {
         notes.push(log(LogLevel::Error, format!("Processes may be left: {error}")));
     }
+    plane.reach(CrashPoint::ProcessesEnded);
     // An agent that wraps up may still use its endpoint, so the token lives as long as the agent.
     if let Err(error) = plane.store.remove_session_tokens(job.session.id).await {
         notes.push(log(LogLevel::Warn, format!("The agent's token is not removed: {error}")));
@@ -157,6 +181,7 @@ async fn close(plane: &Plane, job: &Job, grace: Duration) -> Done {
             notes.push(log(LogLevel::Warn, format!("The diff is not kept: {problem}")));
         }
     }
+    plane.reach(CrashPoint::DiffStored);
     Done::Closed { notes }
 }
 

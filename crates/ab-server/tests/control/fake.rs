@@ -14,11 +14,12 @@ use ab_executor::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
     Question, QuestionId, Report, Reports, TurnOutcome,
 };
-use ab_server::{App, ControlSurface, Port, Running, TaskCatalog};
+use ab_server::{App, Bounds, ControlSurface, Port, Running, TaskCatalog};
 use ab_store::{DataDir, Store};
 use async_trait::async_trait;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use crate::caller::{Got, guarded, head, open_with, send};
 
@@ -31,7 +32,13 @@ pub(crate) enum Script {
     Ask,
     /// Thinks and never ends its turn.
     Silence,
+    /// Waits until it is released, prints a lot and ends its turn.
+    Flood,
 }
+
+/// Lines that [`Script::Flood`] prints, and bytes of each.
+pub(crate) const FLOOD: u64 = 500;
+const FLOOD_BYTES: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Fake {
@@ -40,6 +47,8 @@ pub(crate) struct Fake {
     reports: Mutex<HashMap<SessionId, Reports>>,
     /// The secret of the last agent.
     token: Mutex<Option<String>>,
+    /// Whether the flood may begin.
+    released: watch::Sender<bool>,
 }
 
 impl Fake {
@@ -87,13 +96,13 @@ impl Executor for Fake {
     async fn prompt(&self, job: &Job, _: u32, _: &str) -> Result<(), ExecutorError> {
         let reports = self.reports(job);
         let send = async |report| reports.send(report).await.unwrap();
-        let log = EventKind::Log {
+        let log = |message: String| EventKind::Log {
             level: LogLevel::Info,
-            message: "looking around".to_owned(),
+            message,
             source: LogSource::default(),
             tool_execution_id: None,
         };
-        send(Report::Event(log)).await;
+        send(Report::Event(log("looking around".to_owned()))).await;
         send(Report::Event(EventKind::Thought { thought: "hm".to_owned() })).await;
         match self.script {
             Script::Work => send(Report::TurnEnded(TurnOutcome::Done)).await,
@@ -104,6 +113,14 @@ impl Executor for Fake {
                 send(Report::Question(Question { id, subject })).await;
             }
             Script::Silence => {}
+            Script::Flood => {
+                self.released.subscribe().wait_for(|released| *released).await.unwrap();
+                for number in 0..FLOOD {
+                    let text = format!("{number} {}", "x".repeat(FLOOD_BYTES));
+                    send(Report::Event(log(text))).await;
+                }
+                send(Report::TurnEnded(TurnOutcome::Done)).await;
+            }
         }
         Ok(())
     }
@@ -147,17 +164,22 @@ pub(crate) struct Served {
 }
 
 pub(crate) async fn serve(script: Script) -> Served {
+    serve_within(script, Bounds::default()).await
+}
+
+pub(crate) async fn serve_within(script: Script, bounds: Bounds) -> Served {
     let data = tempfile::tempdir().unwrap();
     let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
     let (reports, token) = (Mutex::default(), Mutex::default());
-    let executor = Arc::new(Fake { script, reports, token });
+    let released = watch::Sender::new(false);
+    let executor = Arc::new(Fake { script, reports, token, released });
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
     let control = Control::start(store, shared, Settings::default()).await.unwrap();
     let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
     let agents = vec![AgentListing { kind, versions, settings_schema_ref: None }];
     let catalog = TaskCatalog { agents, ..TaskCatalog::default() };
     let app = App::new(guarded()).with_control(ControlSurface::new(control, catalog));
-    let port = open_with(Port::new(app)).await;
+    let port = open_with(Port::new(app).with_bounds(bounds)).await;
     Served { port, executor, _data: data }
 }
 
@@ -203,6 +225,11 @@ impl Served {
     /// Reads the events of a session until it ends.
     pub(crate) async fn events(&self, session: &str, headers: &[(&str, &str)]) -> Got {
         self.ask_with("GET", &format!("{session}/events"), headers, "").await
+    }
+
+    /// Lets the flood begin.
+    pub(crate) fn release(&self) {
+        self.executor.released.send_replace(true);
     }
 
     /// The secret of the agent that runs. Waits until there is one.

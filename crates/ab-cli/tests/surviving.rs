@@ -1,0 +1,11 @@
+//! Sessions of the built server under everything that goes wrong: it is killed, its callers and agents misbehave,
+//! its sources are hostile, its disk is full.
+
+mod agents;
+mod callers;
+mod crashes;
+mod disk;
+mod endings;
+mod ground;
+mod sources;
+mod together;

@@ -1,0 +1,246 @@
+//! kill -9 of the server at every crash point and at any other moment: after a restart every session goes on or
+//! ends with a stated reason, no event is lost or doubled, and nothing is left behind.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ab_control::CrashPoint;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::ground::{Ground, Server, Story, task};
+use crate::outliving::comes;
+
+/// What becomes of a session whose server is killed at a point.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// The work is done, by the new server or before.
+    Completed,
+    /// The agent may have the prompt, so that it is not given again: the session waits.
+    Idle,
+}
+
+fn fate(point: CrashPoint) -> Fate {
+    match point {
+        CrashPoint::Created
+        | CrashPoint::CleanupStored
+        | CrashPoint::WorkspaceMade
+        | CrashPoint::TokenStored
+        | CrashPoint::Launched
+        | CrashPoint::DeliveryBegun
+        | CrashPoint::Delivered
+        | CrashPoint::ClosingBegun
+        | CrashPoint::ProcessesEnded
+        | CrashPoint::DiffStored
+        | CrashPoint::Ended
+        | CrashPoint::CleanedUp => Fate::Completed,
+        CrashPoint::PromptRecorded
+        | CrashPoint::PromptGiven
+        | CrashPoint::ApprovalStored
+        | CrashPoint::DecisionStored
+        | CrashPoint::AnswerGiven
+        | CrashPoint::TakenUp
+        | CrashPoint::Reloaded => Fate::Idle,
+    }
+}
+
+/// Creates the session of a test. The same key gives the same session, whatever became of the first answer.
+fn create(server: &Server, ground: &Ground) -> Option<String> {
+    let mut headers = server.operator();
+    headers.push(("idempotency-key", "once"));
+    let body = task(&ground.source(), "Describe the project").to_string();
+    let created = server.try_ask("POST", "/api/v1/tasks", &headers, &body).ok()?;
+    assert_eq!(created.status, 201, "{created:?}");
+    created.json()["id"].as_str().map(str::to_owned)
+}
+
+fn crash_at(point: CrashPoint) {
+    let ground = Ground::new();
+    let mut servers = Vec::new();
+    let mut story = Story::default();
+    // Some points are only reached by a server that finds an interrupted session.
+    let is_of_a_restart = matches!(point, CrashPoint::TakenUp | CrashPoint::Reloaded);
+    let first = if is_of_a_restart { CrashPoint::PromptGiven } else { point };
+    let server = ground.start(&["--crash-at", first.as_str()]);
+    servers.push(server.pid());
+    if let Some(id) = create(&server, &ground) {
+        // Ends with the server.
+        let _ = server.work_through(&id, &mut story);
+    }
+    server.died();
+    if is_of_a_restart {
+        let server = ground.spawn(&["--crash-at", point.as_str()]);
+        servers.push(server.pid());
+        server.died();
+    }
+    let server = ground.start(&[]);
+    servers.push(server.pid());
+    let id = create(&server, &ground).unwrap();
+    server.work_through(&id, &mut story).unwrap();
+    story.assert_whole(&server, &id);
+    assert_eq!(story.count("prompt"), 1, "{story:#?}");
+    let notes = story.events.iter().filter(|(_, event)| {
+        event["message"].as_str().is_some_and(|text| text.starts_with("Uncommitted changes"))
+    });
+    assert_eq!(notes.count(), 1, "the left-out change is told once: {story:#?}");
+
+    let session = server.session(&id);
+    let branches = ground.branches();
+    match fate(point) {
+        Fate::Completed => {
+            assert_eq!(session["status"], "completed", "{session:#}\n{story:#?}");
+            assert_eq!(session["endReason"], "done", "{session:#}");
+            assert_eq!(story.count("delivery"), 1, "{story:#?}");
+            let delivered = story.find("delivery").unwrap();
+            assert_eq!(branches, [delivered["branch"].as_str().unwrap()], "{delivered}");
+            let commit = ground.git(&["rev-parse", &branches[0]]);
+            assert_eq!(commit.trim(), delivered["commit"], "{delivered}");
+            let notes = ground.git(&["show", &format!("{}:NOTES.md", branches[0])]);
+            assert!(notes.contains("Describe the project"), "{notes}");
+            let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "");
+            assert!(diff.body.contains("+++ b/NOTES.md"), "{diff:?}");
+        }
+        Fate::Idle => {
+            let state = (&session["status"], &session["activity"]);
+            assert_eq!(state, (&json!("running"), &json!("idle")), "{story:#?}");
+            assert_eq!(session["openApprovals"], 0, "{session:#}");
+            assert_eq!(branches, [""; 0]);
+        }
+    }
+    server.delete(&id);
+    comes("the end of the workspace", || ground.workspaces() == 0);
+    ground.assert_source_untouched();
+    server.end();
+    ground.assert_nothing_left(&servers);
+}
+
+/// Crash points in groups, because a test runner starts tests in parallel.
+fn crash_at_all(points: &[CrashPoint]) {
+    if !Ground::can_run() {
+        return;
+    }
+    for point in points {
+        eprintln!("{point}");
+        crash_at(*point);
+    }
+}
+
+#[test]
+fn slow_sessions_survive_a_crash_before_the_first_prompt() {
+    crash_at_all(&CrashPoint::ALL[..5]);
+}
+
+#[test]
+fn slow_sessions_survive_a_crash_during_a_turn() {
+    crash_at_all(&CrashPoint::ALL[5..10]);
+}
+
+#[test]
+fn slow_sessions_survive_a_crash_while_they_are_delivered_and_closed() {
+    crash_at_all(&CrashPoint::ALL[10..15]);
+}
+
+#[test]
+fn slow_sessions_survive_a_crash_at_their_end_and_during_a_restart() {
+    crash_at_all(&CrashPoint::ALL[15..]);
+}
+
+/// Kills in a normal run. `cargo xtask soak sessions` goes on for minutes.
+const KILLS: usize = 3;
+/// Sessions that work at a time.
+const SESSIONS: usize = 2;
+/// About as many events as these sessions have.
+const EVENTS: u64 = 60;
+
+struct Live {
+    id: String,
+    story: Story,
+}
+
+/// Whether nothing more happens to a session by itself.
+fn is_settled(session: &Value) -> bool {
+    !session["endReason"].is_null()
+        || (session["status"] == "running" && session["activity"] == "idle")
+}
+
+/// Lets sessions work until all have settled or `events` events were seen, whichever comes first.
+fn work(server: &Server, sessions: &mut [Live], events: u64) {
+    let seen = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = sessions
+            .iter_mut()
+            .map(|Live { id, story }| {
+                let seen = &seen;
+                // Ends early with the server.
+                scope.spawn(move || {
+                    let _ = server.work_through_counting(id, story, seen);
+                })
+            })
+            .collect();
+        let enough = || seen.load(Ordering::Relaxed) >= events;
+        comes("the next kill", || enough() || readers.iter().all(|it| it.is_finished()));
+        if events < u64::MAX {
+            server.signal(Signal::KILL);
+        }
+    });
+}
+
+#[test]
+fn slow_sessions_survive_kills_at_any_moment() {
+    if !Ground::can_run() {
+        return;
+    }
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let deadline = number("AB_SOAK_SECONDS").map(|it| Instant::now() + Duration::from_secs(it));
+    let seed = number("AB_SOAK_SEED").unwrap_or_else(|| u64::from(std::process::id()) + 1);
+    eprintln!("AB_SOAK_SEED={seed}");
+    let mut random = seed;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let ground = Ground::new();
+    let (mut sessions, mut settled) = (Vec::<Live>::new(), Vec::<Live>::new());
+    let mut servers = Vec::new();
+    let mut kills = 0;
+    while deadline.map_or(kills < KILLS, |deadline| Instant::now() < deadline) {
+        let mut server = ground.start(&[]);
+        servers.push(server.pid());
+        let (done, going): (Vec<_>, Vec<_>) =
+            sessions.into_iter().partition(|live| is_settled(&server.session(&live.id)));
+        settled.extend(done);
+        sessions = going;
+        while sessions.len() < SESSIONS {
+            let id = server.create(&ground.source(), &format!("Task {}", next()));
+            sessions.push(Live { id, story: Story::default() });
+        }
+        work(&server, &mut sessions, next() % EVENTS);
+        server.wait();
+        kills += 1;
+    }
+    let server = ground.start(&[]);
+    servers.push(server.pid());
+    sessions.extend(settled);
+    work(&server, &mut sessions, u64::MAX);
+    let mut delivered = Vec::new();
+    for Live { id, story } in &sessions {
+        comes("the end of the work", || is_settled(&server.session(id)));
+        story.assert_whole(&server, id);
+        let branch = story.find("delivery").and_then(|event| event["branch"].as_str());
+        delivered.extend(branch.map(str::to_owned));
+        let session = server.session(id);
+        assert!(story.count("delivery") <= 1, "{story:#?}");
+        assert_eq!(session["status"] == "completed", branch.is_some(), "{session:#}\n{story:#?}");
+        let session = server.delete(id);
+        assert!(["completed", "cancelled"].contains(&session["status"].as_str().unwrap()));
+    }
+    delivered.sort();
+    assert_eq!(ground.branches(), delivered);
+    comes("the end of workspaces", || ground.workspaces() == 0);
+    ground.assert_source_untouched();
+    server.end();
+    ground.assert_nothing_left(&servers);
+    eprintln!("{kills} kills, {} sessions, {} branches", sessions.len(), delivered.len());
+}

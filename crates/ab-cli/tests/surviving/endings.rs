@@ -1,0 +1,96 @@
+//! Stop and DELETE in every state, twice and at once.
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::ground::{Ground, Server, task};
+use crate::outliving::comes;
+
+/// States that a session can be held in, each by its agent.
+const AGENTS: [(&str, &str); 4] = [
+    ("provisioning", "[faults]\nhang_at = \"session/new\"\n[[turn]]\nsteps = []"),
+    ("working", "[[turn]]\nsteps = [{ say = \"ready\\n\" }, { hang = \"forever\" }]"),
+    ("asking", "[[turn]]\nsteps = [{ ask = { title = \"May I?\" } }]"),
+    ("idle", "[[turn]]\nsteps = [{ say = \"ready\\n\" }]"),
+];
+
+fn is_there(state: &str, event: &Value) -> bool {
+    match state {
+        "provisioning" => event["status"] == "provisioning",
+        "working" => event["message"] == "ready",
+        "asking" => event["type"] == "approvalRequested",
+        "idle" => event["activity"] == "idle",
+        _ => event["status"] == state,
+    }
+}
+
+/// Sends all of these at once. Every one is accepted.
+fn send_at_once(server: &Server, id: &str, requests: &[(&str, &str)]) {
+    thread::scope(|scope| {
+        for (method, suffix) in requests {
+            let path = format!("/api/v1/sessions/{id}{suffix}");
+            scope.spawn(move || {
+                let answer = server.ask(method, &path, "");
+                assert_eq!(answer.status, 202, "{method} {path}: {answer:?}");
+            });
+        }
+    });
+}
+
+const STOP: (&str, &str) = ("POST", "/stop");
+const DELETE: (&str, &str) = ("DELETE", "");
+
+#[test]
+fn sessions_end_in_every_state_by_stop_and_delete_twice_and_at_once() {
+    if !Ground::can_run() {
+        return;
+    }
+    let agents = AGENTS.map(|(name, scenario)| (name, scenario.to_owned()));
+    let ground = Ground::with_agents(&agents, "stop-grace = \"200ms\"\nmax-running = 8");
+    let server = ground.start(&[]);
+    let start = |state: &str| {
+        let mut task = task(&ground.source(), "Work");
+        let agent = if state == "queued" { "idle" } else { state };
+        task["agent"]["type"] = agent.into();
+        task["keepOpen"] = json!(true);
+        server.create_from(&task)
+    };
+    let states = AGENTS.map(|(name, _)| name);
+    let running: Vec<_> = states.iter().map(|state| (*state, start(state), start(state))).collect();
+    for (state, one, other) in &running {
+        for id in [one, other] {
+            server.event(id, |event| is_there(state, event));
+        }
+    }
+    // There is no room for these.
+    let queued = ("queued", start("queued"), start("queued"));
+    let mut all = vec![&queued];
+    all.extend(&running);
+    for (state, stopped, deleted) in all {
+        assert_eq!(is_there("queued", &server.session(stopped)), *state == "queued", "{state}");
+        send_at_once(&server, stopped, &[STOP, STOP]);
+        comes("the end", || !server.session(stopped)["endReason"].is_null());
+        let expect = if *state == "queued" { "cancelled" } else { "stopped" };
+        assert_eq!(server.session(stopped)["status"], expect, "{state}");
+        // A delete overtakes a stop, whichever is first.
+        send_at_once(&server, deleted, &[STOP, DELETE, DELETE, STOP]);
+        comes("the end", || !server.session(deleted)["endReason"].is_null());
+        assert_eq!(server.session(deleted)["status"], "cancelled", "{state}");
+        // Sessions that have ended: nothing changes but the workspace.
+        send_at_once(&server, stopped, &[DELETE, DELETE, STOP, DELETE]);
+        assert_eq!(server.session(stopped)["status"], expect, "{state}");
+        for id in [stopped, deleted] {
+            let (_, story) = server.ended(id);
+            story.assert_whole(&server, id);
+            let ends = story.events.iter().filter(|(_, event)| !event["reason"].is_null());
+            let ends = ends.filter(|(_, event)| event["type"] == "status");
+            assert_eq!(ends.count(), 1, "{state}: {story:#?}");
+        }
+    }
+    comes("the end of the workspaces", || ground.workspaces() == 0);
+    assert_eq!(ground.branches(), [""; 0]);
+    let pid = server.pid();
+    server.end();
+    ground.assert_nothing_left(&[pid]);
+}

@@ -1,0 +1,76 @@
+//! Many readers of one session, one of them asleep.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ab_server::Bounds;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+use super::fake::{FLOOD, SHOWN, Script, serve_within};
+use crate::caller::head;
+
+const READERS: usize = 200;
+/// How long a reader may take nothing; 30 seconds outside of tests.
+const STALL: Duration = Duration::from_millis(500);
+
+/// Opens a stream. The small buffer of a reader that takes nothing is soon full.
+async fn open(address: SocketAddr, session: &str, after: u64) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    let path = format!("{session}/events?after={after}");
+    let request = format!("{}\r\n\r\n", head("GET", &path, &[SHOWN]));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// The ids of the whole events in what a reader got.
+fn ids(text: &str) -> Vec<u64> {
+    let whole = text.rfind("\n\n").map_or("", |end| &text[..end]);
+    let events = whole.split("\n\n").filter(|event| event.contains("data: "));
+    // Chunks of HTTP may begin inside of an event, never inside of a line.
+    events.map(|event| id(event).unwrap()).collect()
+}
+
+fn id(event: &str) -> Option<u64> {
+    event.lines().find_map(|line| line.strip_prefix("id: ")?.parse().ok())
+}
+
+async fn read_to_end(mut stream: TcpStream) -> String {
+    let mut read = Vec::new();
+    // A connection that is cut ends with an error.
+    let _ = stream.read_to_end(&mut read).await;
+    String::from_utf8(read).unwrap().replace("\r\n", "\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_readers_lose_nothing_and_a_sleeping_one_comes_back() {
+    let bounds = Bounds { stall: STALL, ..Bounds::default() };
+    let served = serve_within(Script::Flood, bounds).await;
+    let session = served.create().await;
+    let sleeper = open(served.address(), &session, 0).await;
+    let mut readers = JoinSet::new();
+    for _ in 0..READERS {
+        let stream = open(served.address(), &session, 0).await;
+        readers.spawn(read_to_end(stream));
+    }
+    served.release();
+    let mut last = 0;
+    while let Some(read) = readers.join_next().await {
+        let text = read.unwrap();
+        let ids = ids(&text);
+        last = ids.len() as u64;
+        assert!(last > FLOOD, "{last} events");
+        assert_eq!(ids, (1..=last).collect::<Vec<_>>(), "an event is lost or repeated");
+        assert!(text.contains("\"completed\""));
+    }
+    // The sleeper was cut, and comes back by its cursor.
+    let first = ids(&read_to_end(sleeper).await);
+    assert!((first.len() as u64) < last, "the sleeper was not cut: {} events", first.len());
+    let cursor = first.last().copied().unwrap_or_default();
+    let rest = ids(&read_to_end(open(served.address(), &session, cursor).await).await);
+    let all: Vec<u64> = first.into_iter().chain(rest).collect();
+    assert_eq!(all, (1..=last).collect::<Vec<_>>());
+}
