@@ -144,6 +144,23 @@ fn a_task_becomes_a_branch() {
     assert!(fs::metadata(stage.outside("data").join("token")).unwrap().is_file());
 }
 
+#[test]
+fn calls_on_the_endpoint_of_a_session_are_in_the_audit() {
+    let stage = repository();
+    let server = Server::start_with(&stage, &["--log-level", "info"]);
+    let followed = client(&stage, &["task", "Note it", "--follow", "--approve", "always"]);
+    assert_eq!(followed.code, 0, "{}", followed.err);
+    let listed = client(&stage, &["session", "list", "--json"]).value();
+    let id = listed["items"][0]["id"].as_str().unwrap().to_owned();
+    let (_, said) = server.end();
+    let audit: Vec<&str> = said.lines().filter(|line| line.contains(" audit ")).collect();
+    for expect in ["verb=\"write\" path=\"NOTES.md\"", "command=\"ls\""] {
+        let found = audit.iter().find(|line| line.contains(expect));
+        let found = found.unwrap_or_else(|| panic!("{expect} is missing:\n{said}"));
+        assert!(found.contains(&format!("actor=\"agent:{id}\"")), "{found}");
+    }
+}
+
 /// A task whose agent waits for an answer.
 fn waiting(stage: &Stage) -> String {
     let given = client(stage, &["task", "Wait for me", "--json"]).value();

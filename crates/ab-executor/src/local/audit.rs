@@ -23,7 +23,7 @@ impl Writer for AuditLog {
             failure = record.failure.as_ref().map(|failure| failure.message.as_str()),
             exit_code = record.exit_code,
             bytes = record.bytes,
-            "call"
+            "audit"
         );
     }
 }

@@ -52,7 +52,8 @@ impl FromStr for Level {
 /// From here on, what happens is written.
 pub(crate) fn start(format: LogFormat, level: &Level) {
     // What libraries have to say matters when it is bad.
-    let ours = ["ab_server", "ab_cli", "ab_remote"].map(|target| (target, level.0));
+    let ours = ["ab_server", "ab_cli", "ab_remote", "ab_control", "ab_executor", "audit"];
+    let ours = ours.map(|target| (target, level.0));
     let filter = Targets::new().with_default(LevelFilter::WARN).with_targets(ours);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
