@@ -7,6 +7,7 @@ mod lines;
 mod program;
 mod request;
 mod translate;
+mod turns;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,6 +30,7 @@ use ab_snapshot::{
 use async_trait::async_trait;
 
 use self::agent::Agent;
+use self::turns::Turns;
 use crate::contract::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
 };
@@ -94,6 +96,7 @@ pub struct LocalExecutor {
     settings: ExecutorSettings,
     workspaces: Workspaces,
     running: Mutex<HashMap<SessionId, Arc<Running>>>,
+    turns: Turns,
 }
 
 /// A session with a sandbox. Registered before anything starts in it, so that
@@ -125,7 +128,7 @@ impl LocalExecutor {
         };
         let workspaces = Workspaces::open(snapshots)
             .map_err(|error| failed(EndReason::ExecutorLost, error.to_string()))?;
-        Ok(Self { settings, workspaces, running: Mutex::default() })
+        Ok(Self { settings, workspaces, running: Mutex::default(), turns: Turns::default() })
     }
 
     /// The agents that can be launched.
@@ -315,6 +318,7 @@ impl Executor for LocalExecutor {
     async fn deliver(&self, job: &Job) -> Result<Delivered, ExecutorError> {
         let because =
             |error: ab_snapshot::SnapshotError| failed(EndReason::Delivery, error.to_string());
+        let _turn = self.turns.take(job.session.id).await;
         let Brought { workspace, collected } = self.collect(job, EndReason::Delivery).await?;
         let base_commit = workspace.base.as_ref().map(ToString::to_string);
         let Collected::Changed(changed) = collected else {
@@ -348,6 +352,7 @@ impl Executor for LocalExecutor {
     }
 
     async fn diff(&self, job: &Job) -> Result<String, ExecutorError> {
+        let _turn = self.turns.take(job.session.id).await;
         let Collected::Changed(changed) = self.collect(job, EndReason::Delivery).await?.collected
         else {
             return Ok(String::new());
