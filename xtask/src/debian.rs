@@ -86,6 +86,7 @@ const TESTS: &[Package] = &[
     Package::new("openssl", "openssl", "it makes the password of a user of OpenSSH's server"),
     Package::new("rsync", "rsync", "it is run over our SSH server, both ways"),
     Package::new("sshfs", "sshfs", "a workspace is mounted by it"),
+    Package::new("chromium", "chromium", "the web page is tried in it"),
     Package::new("curl", "curl", "commands use it inside sandboxes"),
     Package::new("make", "make", "commands use it inside sandboxes"),
     Package::new("procps", "ps", "commands and tests list processes with it"),

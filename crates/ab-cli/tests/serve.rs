@@ -17,7 +17,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(stage: &Stage) -> Server {
+    pub(crate) fn start(stage: &Stage) -> Server {
         Server::start_with(stage, &[])
     }
 
@@ -65,7 +65,7 @@ impl Drop for Server {
     }
 }
 
-fn git(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
     command.current_dir(directory).args(arguments);
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");

@@ -12,7 +12,7 @@ use ab_api::{
     SessionId, SessionStatus, ToolStatus,
 };
 use ab_control::{Control, ControlError, Settings};
-use ab_executor::{ExecutorSettings, LocalExecutor};
+use ab_executor::{ExecutorSettings, Job, LocalExecutor};
 use ab_server::{App, ControlSurface, Gate, Port, TaskCatalog, Token};
 use ab_store::{DataDir, Scope, Store};
 use tempfile::TempDir;
@@ -270,6 +270,28 @@ async fn task_becomes_a_branch_of_the_source() {
     assert!(notes.contains("Describe the project"), "{notes}");
     let diff = server.control.store().artifact(id, "diff").await.unwrap();
     assert!(diff.contains("+++ b/NOTES.md"), "{diff}");
+    server.assert_clean(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_the_diff_do_not_disturb_the_delivery() {
+    let steps = r#"[[turn]]
+        steps = [{ write = { path = "new.txt", text = "new" } }]"#;
+    let Some(server) = Server::start(Some(steps)).await else { return };
+    let id = server.create("scenario").await;
+    let control = &server.control;
+    let reader = async || loop {
+        let record = control.store().session_record(id).await.unwrap();
+        if record.session.status.is_terminal() {
+            break;
+        }
+        let job = Job { session: record.session, generation: record.progress.generation };
+        // There is no diff before the workspace is made, and none after it is removed.
+        let _ = control.executor().diff(&job).await;
+    };
+    let (session, (), (), ()) = tokio::join!(server.ended(id), reader(), reader(), reader());
+    assert_eq!(session.status, SessionStatus::Completed, "{:?}", session.end_detail);
+    assert_eq!(server.branches().len(), 1);
     server.assert_clean(0).await;
 }
 

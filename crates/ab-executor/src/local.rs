@@ -11,6 +11,7 @@ mod program;
 mod questions;
 mod request;
 mod translate;
+mod turns;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ use async_trait::async_trait;
 use self::agent::Agent;
 use self::audit::AuditLog;
 use self::questions::PolicyQuestions;
+use self::turns::Turns;
 use crate::contract::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
 };
@@ -115,6 +117,7 @@ pub struct LocalExecutor {
     workspaces: Workspaces,
     running: Mutex<HashMap<SessionId, Arc<Running>>>,
     endpoints: SessionEndpoints,
+    turns: Turns,
 }
 
 /// A session with a sandbox. Registered before anything starts in it, so that
@@ -150,7 +153,8 @@ impl LocalExecutor {
         let workspaces = Workspaces::open(snapshots)
             .map_err(|error| failed(EndReason::ExecutorLost, error.to_string()))?;
         let endpoints = SessionEndpoints::default();
-        Ok(Self { settings, workspaces, running: Mutex::default(), endpoints })
+        let turns = Turns::default();
+        Ok(Self { settings, workspaces, running: Mutex::default(), endpoints, turns })
     }
 
     /// The agents that can be launched.
@@ -402,6 +406,7 @@ impl Executor for LocalExecutor {
     async fn deliver(&self, job: &Job) -> Result<Delivered, ExecutorError> {
         let because =
             |error: ab_snapshot::SnapshotError| failed(EndReason::Delivery, error.to_string());
+        let _turn = self.turns.take(job.session.id).await;
         let Brought { workspace, collected } = self.collect(job, EndReason::Delivery).await?;
         let base_commit = workspace.base.as_ref().map(ToString::to_string);
         let Collected::Changed(changed) = collected else {
@@ -435,6 +440,7 @@ impl Executor for LocalExecutor {
     }
 
     async fn diff(&self, job: &Job) -> Result<String, ExecutorError> {
+        let _turn = self.turns.take(job.session.id).await;
         let Collected::Changed(changed) = self.collect(job, EndReason::Delivery).await?.collected
         else {
             return Ok(String::new());

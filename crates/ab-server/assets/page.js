@@ -1,140 +1,211 @@
-// Keeps the server-rendered pages current: one event stream per page, rows built as text nodes, never as HTML.
+// Keeps an open page current. The event stream only says that something happened; the server renders the page, and the
+// parts marked with data-live are put in place. So text of agents never passes through this script as HTML of its own.
 "use strict";
 
-const MARKS = { thought: "·", prompt: "›", tool: "⚙", fileEdit: "✎", log: "▪", status: "○", delivery: "✓",
-  approvalRequested: "?", approvalDecided: "!", plan: "☰", note: "▪", diffStat: "±" };
-
-function element(name, attributes, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.filter((child) => child !== null));
-  return made;
-}
-
-function counts(added, removed) {
-  return [element("span", { class: "plus" }, ` +${added}`), element("span", { class: "minus" }, ` −${removed}`)];
-}
-
-/// The words of an event, as nodes; null for events that have no row.
-function words(event) {
-  switch (event.type) {
-    case "thought": return [event.thought];
-    case "prompt": return [event.prompt];
-    case "log": case "note": return [event.message];
-    case "tool": return [event.tool_name];
-    case "fileEdit": return [event.file_path, ...counts(event.lines_added, event.lines_removed)];
-    case "plan": return [event.entries.map((entry) =>
-      `${{ completed: "☑", in_progress: "◐", pending: "☐" }[entry.status]} ${entry.content}`).join("\n")];
-    case "status": return [event.message ? `${event.status}: ${event.message}` : event.status];
-    case "approvalRequested": return [`Waits for you: ${event.title}`];
-    case "approvalDecided": return [`Approval ${event.status}${event.reason ? `: ${event.reason}` : ""}`];
-    case "delivery": return [event.changed ? (event.branch ? `Delivered to branch ${event.branch}` : "Patch ready") : "Nothing changed, nothing delivered"];
-    default: return null;
-  }
-}
-
-function row(event) {
-  const said = words(event);
-  if (said === null) return null;
-  const item = element("li", { "data-type": event.type.startsWith("approval") ? "approval" : event.type },
-    element("span", { class: "mark", "aria-hidden": "true" }, MARKS[event.type] ?? "▪"),
-    element("span", { class: "what" }, ...said),
-    element("time", { datetime: event.ts }, new Date(event.ts).toLocaleTimeString()));
-  if (event.level) item.dataset.level = event.level;
-  if (event.tool_execution_id && event.type === "tool") {
-    item.dataset.call = event.tool_execution_id;
-    item.dataset.tool = event.tool_status === "error" ? "failed" : event.tool_status;
-    const detail = [event.tool_input, event.tool_output].filter(Boolean).join("\n\n");
-    if (detail) item.append(element("details", {}, element("summary", {}, "details"), element("pre", {}, detail)));
-  }
-  return item;
-}
-
-function show(list, event) {
-  const made = row(event);
-  if (made === null) return;
-  const earlier = made.dataset.call && list.querySelector(`[data-call="${CSS.escape(made.dataset.call)}"]`);
-  const atEnd = window.innerHeight + window.scrollY >= document.body.scrollHeight - 80;
-  if (earlier) {
-    const open = earlier.querySelector("details")?.open;
-    if (open && made.querySelector("details")) made.querySelector("details").open = true;
-    earlier.replaceWith(made);
-  } else {
-    list.append(made);
-  }
-  if (atEnd && list.classList.contains("activity")) window.scrollTo(0, document.body.scrollHeight);
-}
-
-function setStatus(pill, event) {
-  const waiting = event.status === "running" && event.activity === "awaitingApproval";
-  pill.dataset.status = waiting ? "waiting" : event.status;
-  pill.textContent = waiting ? "waiting for you" : event.status;
-}
-
-/// Parts of the page that only the server renders: fetched again and put in place of the old ones.
-let refreshing = false;
-async function refresh(...ids) {
-  if (refreshing) return;
-  refreshing = true;
-  try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!answer.ok) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const id of ids) {
-      const [old, next] = [document.getElementById(id), fresh.getElementById(id)];
-      if (old && next) old.replaceWith(next);
-    }
-  } catch { /* the stream reconnects by itself; the next event asks again */ }
-  finally { refreshing = false; }
-}
-
-function live(state) {
-  const sign = document.getElementById("live");
-  if (!sign) return;
-  sign.dataset.state = state;
-  sign.textContent = state === "lost" ? "reconnecting…" : "live";
-}
-
-function follow(url, take) {
-  const source = new EventSource(url);
-  source.onopen = () => { live("open"); if (page.feed) refresh("feed", "inbox-count"); };
-  source.onerror = () => live("lost");
-  source.onmessage = (message) => take(JSON.parse(message.data), source);
-}
+/// Milliseconds between two updates, and between two updates of the changes, which cost the server a git process.
+const PAUSE = 150, CHANGES_PAUSE = 2000;
+/// Rows of an activity list. Older ones are dropped from the open page.
+const MOST_ROWS = 2000;
+const CHANGING = new Set(["fileEdit", "diffStat"]);
 
 const page = document.body.dataset;
-if (page.session && page.ended === "false") {
-  const list = document.getElementById("activity");
-  follow(`/api/v1/sessions/${page.session}/events?after=${page.cursor}`, (event, source) => {
-    show(list, event);
-    if (event.type === "status") {
-      setStatus(document.querySelector("#status"), event);
-      if (["stopped", "completed", "failed", "cancelled"].includes(event.status)) {
-        source.close();
-        live("open");
-        document.getElementById("live").textContent = "";
-      }
-      refresh("asks", "actions", "changes");
-    }
-    if (event.type.startsWith("approval")) refresh("asks", "inbox-count");
-    if (event.type === "fileEdit" || event.type === "delivery") refresh("changes");
-  });
-} else if (page.feed) {
-  follow("/api/v1/events", (event) => {
-    const card = document.getElementById(`session-${event.sessionId}`);
-    if (!card || event.type === "status" || event.type.startsWith("approval")) refresh("feed", "inbox-count");
-    else {
-      const list = card.querySelector(".rows");
-      const said = words(event);
-      if (said === null) return;
-      list.append(element("li", {}, `${MARKS[event.type] ?? "▪"} `, ...said));
-      while (list.children.length > 3) list.firstChild.remove();
-    }
-  });
+const wait = (time) => new Promise((done) => setTimeout(done, time));
+
+/// Times that are relative to now, and the reader's own format for all others.
+function tellTimes(root) {
+  const now = Date.now();
+  for (const moment of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(moment.getAttribute("datetime"));
+    moment.title = at.toLocaleString();
+    if (!moment.classList.contains("ago")) continue;
+    const seconds = Math.max(0, Math.floor((now - at) / 1000));
+    moment.textContent = seconds < 60 ? `${seconds} s ago` : seconds < 3600 ? `${Math.floor(seconds / 60)} min ago`
+      : seconds < 86400 ? `${Math.floor(seconds / 3600)} h ago` : `${Math.floor(seconds / 86400)} d ago`;
+  }
 }
 
-for (const moment of document.querySelectorAll("time[datetime]")) {
-  const at = new Date(moment.getAttribute("datetime"));
-  moment.title = at.toLocaleString();
-  moment.textContent = moment.closest(".activity") ? at.toLocaleTimeString() : moment.title;
+/// What the reader opened or closed stays so.
+function keepOpen(old, fresh) {
+  for (const closed of [fresh, ...fresh.querySelectorAll("details")]) {
+    const known = closed.matches("details") && closed.id && (old.id === closed.id ? old : old.querySelector(`[id="${CSS.escape(closed.id)}"]`));
+    if (known) closed.open = known.open;
+  }
 }
+
+/// Puts `fresh` in the place of `old` unless they are alike. The focus stays on the element with the same id.
+function swap(old, fresh) {
+  keepOpen(old, fresh);
+  if (old.isEqualNode(fresh)) return;
+  const focused = old.contains(document.activeElement) && document.activeElement.id;
+  old.replaceWith(fresh);
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+const PLACING = {
+  swap,
+  /// Children with the same id take each other's place; the order is that of the server.
+  keyed(old, fresh) {
+    const children = [...fresh.children].map((child) => {
+      const known = child.id && document.getElementById(child.id);
+      if (!known || known.parentElement !== old) return child;
+      keepOpen(known, child);
+      return known.isEqualNode(child) ? known : child;
+    });
+    if (children.length === old.children.length && children.every((child, at) => child === old.children[at])) return;
+    const focused = old.contains(document.activeElement) && document.activeElement.id;
+    old.replaceChildren(...children);
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  },
+  /// Rows come at the end. A row whose id is there already takes the place of that one.
+  append(old, fresh) {
+    for (const row of [...fresh.children]) {
+      const known = row.id && document.getElementById(row.id);
+      if (known) swap(known, row); else old.append(row);
+    }
+    while (old.children.length > MOST_ROWS) old.firstElementChild.remove();
+  },
+};
+
+function tellConnection(state, words) {
+  const sign = document.getElementById("connection");
+  if (!sign || sign.dataset.state === state) return;
+  sign.dataset.state = state;
+  sign.textContent = words;
+}
+
+/// Fetches the page as it is now, from the cursor on where it has one.
+async function fetchPage(parameters) {
+  const url = new URL(location.href);
+  url.hash = "";
+  if (page.cursor) url.searchParams.set("after", page.cursor);
+  for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
+  const answer = await fetch(url, { headers: { accept: "text/html" } });
+  if (answer.status === 401) {
+    close();
+    delete page.stream;
+    tellConnection("out", "signed out: run agent-backend webui");
+    return null;
+  }
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  tellTimes(fresh);
+  return fresh;
+}
+
+function place(parts) {
+  for (const part of [...parts]) {
+    const old = document.getElementById(part.id);
+    if (old) PLACING[part.dataset.live](old, part);
+  }
+}
+
+/// Fetches what is new and puts it in place. True if there is more.
+async function load() {
+  const fresh = await fetchPage({});
+  if (!fresh) return false;
+  place(fresh.querySelectorAll("[data-live]"));
+  document.title = fresh.title;
+  tellCount();
+  page.cursor = fresh.body.dataset.cursor ?? "";
+  if (page.stream && !fresh.body.dataset.stream) {
+    delete page.stream;
+    close();
+    tellConnection("ended", "");
+    updateChanges();
+  }
+  return fresh.body.dataset.more === "true";
+}
+
+async function loadChanges() {
+  const fresh = await fetchPage({ changes: "true" });
+  if (fresh) place(fresh.querySelectorAll("#changes, #files"));
+  return false;
+}
+
+/// Calls `act` until nothing has happened since it began, one call at a time and with a pause after each.
+function updater(act, pause) {
+  let [busy, again] = [false, false];
+  return async () => {
+    again = true;
+    if (busy) return;
+    busy = true;
+    while (again) {
+      again = false;
+      try {
+        if (await act()) again = true;
+      } catch {
+        // The stream reconnects by itself, and asks again when it has.
+        if (page.stream) tellConnection("lost", "reconnecting…");
+        break;
+      }
+      await wait(pause);
+    }
+    busy = false;
+  };
+}
+const update = updater(load, PAUSE);
+const updateChanges = page.cursor ? updater(loadChanges, CHANGES_PAUSE) : () => {};
+
+let source = null;
+function open() {
+  if (source || !page.stream) return;
+  const url = new URL(page.stream, location.href);
+  if (page.cursor) url.searchParams.set("after", page.cursor);
+  source = new EventSource(url);
+  source.onopen = () => { tellConnection("live", "live"); update(); updateChanges(); };
+  source.onerror = () => {
+    if (source && source.readyState === EventSource.CLOSED) {
+      // The server answered with an error or that nothing follows: look which.
+      source = null;
+      if (page.stream) setTimeout(() => update().then(open), 3000);
+    }
+    if (page.stream) tellConnection("lost", "reconnecting…");
+  };
+  source.onmessage = (message) => {
+    update();
+    if (CHANGING.has(JSON.parse(message.data).type)) updateChanges();
+  };
+}
+function close() { source?.close(); source = null; }
+
+/// The browser allows six connections to a server; a page that nobody sees needs none.
+document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else open(); });
+
+/// Buttons answer at once, and the page stays where it is.
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.matches("form.act")) return;
+  event.preventDefault();
+  if (form.dataset.confirm && !confirm(form.dataset.confirm)) return;
+  const [pressed, said] = [event.submitter, (form.closest(".actions") ?? form).querySelector(".said")];
+  const name = pressed.textContent;
+  const body = new URLSearchParams(new FormData(form, pressed));
+  const buttons = [...form.querySelectorAll("button")];
+  for (const button of buttons) button.disabled = true;
+  pressed.textContent = pressed.dataset.busy;
+  let problem = null;
+  try {
+    const answer = await fetch(form.action, { method: "POST", body, redirect: "manual", headers: { accept: "application/json" } });
+    if (answer.type !== "opaqueredirect" && !answer.ok) {
+      problem = (await answer.json().catch(() => null))?.message ?? `the server answered ${answer.status}`;
+    }
+  } catch { problem = "the server cannot be reached"; }
+  if (problem !== null) {
+    for (const button of buttons) button.disabled = false;
+    pressed.textContent = name;
+    if (said) said.textContent = problem;
+  }
+  update();
+});
+
+/// The title of the tab says how many questions wait.
+function tellCount() {
+  const count = document.getElementById("inbox-count")?.dataset.count ?? "0";
+  const title = document.title.replace(/^\(\d+\) /, "");
+  document.title = count === "0" ? title : `(${count}) ${title}`;
+}
+
+tellTimes(document);
+tellCount();
+setInterval(() => tellTimes(document), 10_000);
+if (!document.hidden) open();

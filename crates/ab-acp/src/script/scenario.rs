@@ -120,6 +120,8 @@ pub(crate) struct Ask {
     #[serde(default = "edit_kind")]
     pub(crate) kind: String,
     pub(crate) path: Option<String>,
+    /// The command that is asked about.
+    pub(crate) command: Option<String>,
     #[serde(default, deserialize_with = "steps_of")]
     pub(crate) denied: Vec<Step>,
 }

@@ -179,12 +179,15 @@ impl Turn {
         let title = self.filled(&ask.title);
         let mut call = self.tool_call("", &ask.kind, &title, path.as_deref());
         let id = call["toolCallId"].as_str().unwrap_or_default().to_owned();
+        if let Some(command) = &ask.command {
+            call["rawInput"] = json!({ "command": self.filled(command) });
+        }
+        let asked_about = call.clone();
         call["sessionUpdate"] = "tool_call".into();
-        self.update(call.clone()).await;
+        self.update(call).await;
         let params = json!({
             "sessionId": self.session,
-            "toolCall": { "toolCallId": id, "title": title, "kind": ask.kind, "status": "pending",
-                "locations": call["locations"] },
+            "toolCall": asked_about,
             "options": [
                 { "optionId": "allow", "name": "Allow", "kind": "allow_once" },
                 { "optionId": "always", "name": "Always allow", "kind": "allow_always" },

@@ -116,6 +116,7 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         url: &url,
         link: &link,
         directory: &directory,
+        is_named: config.data_dir.origin == Origin::Flag,
         root: config.root.value.as_deref(),
         isolation,
         network: if config.no_auth.value { Network::None } else { config.sessions.network.value },
@@ -224,6 +225,8 @@ struct Notice<'a> {
     url: &'a str,
     link: &'a str,
     directory: &'a Path,
+    /// Whether a flag names the directory. Then clients need the flag too.
+    is_named: bool,
     /// The directory at `/mcp` and `/ssh`.
     root: Option<&'a Path>,
     isolation: Option<Isolation>,
@@ -231,8 +234,9 @@ struct Notice<'a> {
 }
 
 fn notice(notice: &Notice<'_>) -> String {
-    let Notice { url, link, directory, root, isolation, network } = notice;
+    let Notice { url, link, directory, is_named, root, isolation, network } = notice;
     let directory = directory.display();
+    let named = if *is_named { format!(" --data-dir {directory}") } else { String::new() };
     let network = match network {
         Network::Shared => "network shared with this machine",
         Network::None => "no network",
@@ -249,7 +253,7 @@ fn notice(notice: &Notice<'_>) -> String {
          \x20 data       {directory}\n\
          {root}\
          \x20 isolation  {isolation}\n\
-         \x20 try        agent-backend task \"Describe this repository\" --follow\n"
+         \x20 try        agent-backend task \"Describe this repository\" --follow{named}\n"
     )
 }
 
@@ -263,6 +267,7 @@ mod tests {
             url: "http://127.0.0.1:3001",
             link: "http://x.localhost:3001/ui/login?code=c",
             directory: Path::new("/srv/state"),
+            is_named: true,
             root: Some(Path::new("/srv/project")),
             network: Network::Shared,
             isolation: Some(Isolation::Bwrap),
@@ -273,7 +278,7 @@ agent-backend serves http://127.0.0.1:3001
   data       /srv/state
   workspace  /srv/project at /mcp and /ssh
   isolation  bwrap, network shared with this machine
-  try        agent-backend task \"Describe this repository\" --follow
+  try        agent-backend task \"Describe this repository\" --follow --data-dir /srv/state
 ";
         assert_eq!(text, expect);
     }

@@ -1,88 +1,182 @@
-//! A unified diff as coloured lines.
+//! A unified diff as coloured lines, a part for each file.
 
 use maud::{Markup, html};
 
+use super::rows::counts;
+use super::text::{clean, cut};
+
 /// Larger diffs are cut on the page; the patch itself is whole.
 const SHOWN_LINES: usize = 4_000;
+/// Bytes of one line.
+const SHOWN_BYTES: usize = 2_000;
+/// Files with more lines are closed at first.
+const OPEN_LINES: usize = 400;
 
 /// The files of a unified diff.
-pub(super) fn diff(text: &str) -> Markup {
-    let lines: Vec<&str> = text.lines().collect();
-    let shown = &lines[..lines.len().min(SHOWN_LINES)];
-    let starts: Vec<usize> = shown
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| line.starts_with("diff --git "))
-        .map(|(at, _)| at)
-        .collect();
-    let ends = starts.iter().skip(1).copied().chain([shown.len()]);
-    html! {
-        @for (start, end) in starts.iter().copied().zip(ends) { (file(&shown[start..end])) }
-        @if lines.len() > shown.len() {
-            p.meta { "The first " (SHOWN_LINES) " of " (lines.len()) " lines. The patch has them all." }
+#[derive(Debug)]
+pub(super) struct Diff<'a> {
+    files: Vec<DiffFile<'a>>,
+    /// All lines, those that are not shown included.
+    lines: usize,
+}
+
+#[derive(Debug)]
+struct DiffFile<'a> {
+    name: &'a str,
+    /// What happened to the file beside its lines.
+    note: Option<&'static str>,
+    /// Hunks, without the header of the file.
+    body: Vec<&'a str>,
+    added: u64,
+    removed: u64,
+}
+
+impl<'a> Diff<'a> {
+    pub(super) fn parse(text: &'a str) -> Diff<'a> {
+        let lines: Vec<&str> = text.split_terminator('\n').collect();
+        let shown = &lines[..lines.len().min(SHOWN_LINES)];
+        let is_start = |line: &&str| line.starts_with("diff --git ");
+        let starts: Vec<usize> =
+            shown.iter().enumerate().filter(|(_, line)| is_start(line)).map(|(at, _)| at).collect();
+        let ends = starts.iter().skip(1).copied().chain([shown.len()]);
+        let files = starts
+            .iter()
+            .copied()
+            .zip(ends)
+            .map(|(start, end)| DiffFile::parse(&shown[start..end]));
+        Diff { files: files.collect(), lines: lines.len() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// The names of the files, each with a link to its part.
+    pub(super) fn list(&self) -> Markup {
+        html! {
+            ul.files {
+                @for (at, file) in self.files.iter().enumerate() {
+                    li { a.mono href={ "#file-" (at) } title=(clean(file.name)) { (clean(file.name)) } (counts(file.added, file.removed)) }
+                }
+            }
+        }
+    }
+
+    pub(super) fn files(&self, patch: &str) -> Markup {
+        let (added, removed) = self
+            .files
+            .iter()
+            .fold((0, 0), |(added, removed), file| (added + file.added, removed + file.removed));
+        html! {
+            p.meta {
+                span { (self.files.len()) @if self.files.len() == 1 { " file " } @else { " files " } (counts(added, removed)) }
+                a href=(patch) { "Patch" }
+            }
+            @for (at, file) in self.files.iter().enumerate() { (file.shown(at)) }
+            @if self.lines > SHOWN_LINES {
+                p.quiet { "The first " (SHOWN_LINES) " of " (self.lines) " lines are shown. The patch has them all." }
+            }
         }
     }
 }
 
-fn file(lines: &[&str]) -> Markup {
-    let is_body = |line: &&&str| !line.starts_with("+++") && !line.starts_with("---");
-    let count = |sign: char| {
-        lines.iter().filter(is_body).filter(|line| line.starts_with(sign)).count() as u64
-    };
-    html! {
-        section.diff {
-            div.file { span.name { (name(lines)) } (super::events::counts(count('+'), count('-'))) }
-            pre {
-                @for line in lines.iter().skip_while(|line| !line.starts_with("@@") && !line.starts_with("Binary")) {
-                    span class=(class(line)) { (line) "\n" }
+impl<'a> DiffFile<'a> {
+    fn parse(lines: &[&'a str]) -> DiffFile<'a> {
+        let start = lines.iter().position(|line| line.starts_with("@@")).unwrap_or(lines.len());
+        let (header, body) = lines.split_at(start);
+        let count = |sign: char| body.iter().filter(|line| line.starts_with(sign)).count() as u64;
+        let says = |start: &str| header.iter().any(|line| line.starts_with(start));
+        let note = [
+            ("new file", "new"),
+            ("deleted file", "deleted"),
+            ("rename from", "renamed"),
+            ("Binary files", "binary"),
+            ("GIT binary patch", "binary"),
+            ("new mode", "mode changed"),
+        ];
+        DiffFile {
+            name: name(header),
+            note: note.into_iter().find(|(start, _)| says(start)).map(|(_, note)| note),
+            body: body.to_vec(),
+            added: count('+'),
+            removed: count('-'),
+        }
+    }
+
+    fn shown(&self, at: usize) -> Markup {
+        html! {
+            details.diff id={ "file-" (at) } open[self.body.len() <= OPEN_LINES] {
+                summary {
+                    span.name.mono { (clean(self.name)) }
+                    @if let Some(note) = self.note { span.tag { (note) } }
+                    (counts(self.added, self.removed))
+                }
+                @if !self.body.is_empty() {
+                    pre tabindex="0" { @for line in &self.body { (one(line)) } }
                 }
             }
         }
     }
 }
 
-/// The name of the file after the change, or before it where it was deleted.
-fn name<'a>(lines: &[&'a str]) -> &'a str {
-    let marked = |mark: &str| {
-        lines.iter().find_map(|line| line.strip_prefix(mark)).filter(|name| *name != "/dev/null")
-    };
-    let named = marked("+++ ").or_else(|| marked("--- ")).unwrap_or_else(|| {
-        lines.first().and_then(|line| line.rsplit(' ').next()).unwrap_or_default()
-    });
-    named.strip_prefix("b/").or_else(|| named.strip_prefix("a/")).unwrap_or(named)
-}
-
-fn class(line: &str) -> &'static str {
-    match line.as_bytes().first() {
+fn one(line: &str) -> Markup {
+    let (kept, left_out) = cut(line, SHOWN_BYTES);
+    // A carriage return is a part of the line here, and must not hide the rest of it.
+    let kept = kept.replace('\r', "␍");
+    let class = match line.as_bytes().first() {
         Some(b'+') => "a",
         Some(b'-') => "r",
         Some(b'@' | b'\\') => "h",
         _ => "c",
+    };
+    html! {
+        span class=(class) { (clean(&kept)) @if left_out > 0 { "… (" (left_out) " more bytes)" } "\n" }
     }
+}
+
+/// The name of the file after the change, or before it where it was deleted.
+fn name<'a>(header: &[&'a str]) -> &'a str {
+    let marked = |mark: &str| {
+        header.iter().find_map(|line| line.strip_prefix(mark)).filter(|name| *name != "/dev/null")
+    };
+    let named = marked("+++ ").or_else(|| marked("--- ")).or_else(|| marked("rename to "));
+    let named = named.unwrap_or_else(|| {
+        header.first().and_then(|line| line.rsplit(' ').next()).unwrap_or_default()
+    });
+    named.strip_prefix("b/").or_else(|| named.strip_prefix("a/")).unwrap_or(named)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TWO: &str = "diff --git a/old.txt b/new.txt\n--- a/old.txt\n+++ b/new.txt\n@@ -1 +1,2 @@\n-<b>one</b>\n+two\n+three\n\
-                       diff --git a/gone b/gone\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n";
+    const TWO: &str = "diff --git a/old.txt b/new.txt\n--- a/old.txt\n+++ b/new.txt\n@@ -1 +1,2 @@\n-<b>one</b>\n+two\n+--- \u{202e}three\r\n\
+                       diff --git a/gone b/gone\ndeleted file mode 100644\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n";
+
+    fn shown(text: &str) -> String {
+        let diff = Diff::parse(text);
+        diff.files("/patch").into_string() + &diff.list().into_string()
+    }
 
     #[test]
     fn files_are_named_and_counted() {
-        let shown = diff(TWO).into_string();
-        for part in ["new.txt", "+2", "−1", "gone", "&lt;b&gt;one"] {
+        let shown = shown(TWO);
+        for part in
+            ["new.txt", "+2", "−1", ">gone<", ">deleted<", "&lt;b&gt;one", "\\u{202e}three␍"]
+        {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(!shown.contains("<b>"), "{shown}");
+        assert!(Diff::parse("").is_empty());
     }
 
     #[test]
     fn long_diffs_are_cut_and_say_so() {
-        let long = format!(
-            "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n{}",
-            "+y\n".repeat(SHOWN_LINES)
-        );
-        assert!(diff(&long).into_string().contains("The patch has them all"));
+        let head = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n";
+        let many = shown(&format!("{head}{}", "+y\n".repeat(SHOWN_LINES)));
+        assert!(many.contains("The patch has them all"));
+        assert!(!many.contains("open"), "long files are closed at first");
+        let wide = shown(&format!("{head}+{}\n", "y".repeat(1_000_000)));
+        assert!(wide.len() < 10_000 && wide.contains("998001 more bytes"), "{}", wide.len());
     }
 }

@@ -1,79 +1,133 @@
 //! The list of sessions.
 
-use ab_api::{Activity, Session, SessionStatus};
+use ab_api::{Activity, Session, SessionStatus, Time};
 use maud::{Markup, html};
 
-use super::events;
 use super::layout::{Chrome, Live, Section, frame};
+use super::rows::{counts, line};
+use super::text::{clean, first_line};
+use super::time::{ago, took};
 
-/// The newest sessions as cards.
-pub(crate) fn feed(chrome: Chrome, sessions: &[Session]) -> Markup {
+/// A page of the sessions.
+#[derive(Debug)]
+pub(crate) struct FeedView<'a> {
+    /// Newest first.
+    pub(crate) sessions: &'a [Session],
+    pub(crate) page: u32,
+    pub(crate) has_older: bool,
+}
+
+/// Sessions as cards: those that wait for a person first, then those at work.
+pub(crate) fn feed(chrome: Chrome, view: &FeedView<'_>) -> Markup {
+    let now = Time::now();
+    let waiting = |session: &&Session| waits(session);
+    let ended = |session: &&Session| session.status.is_terminal();
+    let groups: [(&str, Vec<&Session>); 3] = [
+        ("Waiting for you", view.sessions.iter().filter(waiting).collect()),
+        ("At work", view.sessions.iter().filter(|it| !waits(it) && !ended(it)).collect()),
+        ("Ended", view.sessions.iter().filter(ended).collect()),
+    ];
     let body = html! {
         h1 { "Sessions" }
-        p.meta { span #live .live aria-hidden="true" {} }
-        div #feed {
-            @if sessions.is_empty() {
-                div.card.empty {
-                    p { "No session yet. Give an agent something to do:" }
-                    p { code { "ah task \"describe the change\" --follow" } }
-                    p { "or " a href="/ui/new" { "start one here" } "." }
+        div #feed data-live="keyed" {
+            @if view.sessions.is_empty() && view.page <= 1 {
+                div.empty #nothing {
+                    p { "No session yet. Give an agent something to do, in a terminal inside a git repository:" }
+                    p { code { "agent-backend task \"Describe this project\" --follow" } }
+                    p { a.button href="/ui/new" { "Or start one here" } }
                 }
             }
-            @for session in sessions { (card(session)) }
+            @for (name, sessions) in &groups {
+                @if !sessions.is_empty() {
+                    section id={ "group-" (slug(name)) } {
+                        h2 { (name) " " span.quiet { (sessions.len()) } }
+                        @for session in sessions { (card(session, now)) }
+                    }
+                }
+            }
+        }
+        @if view.has_older || view.page > 1 {
+            nav.pages aria-label="Pages" {
+                @if view.page > 1 { a.button href={ "/ui?page=" (view.page - 1) } { "Newer" } }
+                @if view.has_older { a.button href={ "/ui?page=" (view.page + 1) } { "Older" } }
+            }
         }
     };
-    let live = Live { feed: true, ..Live::default() };
+    let live = Live { stream: Some("/api/v1/events".to_owned()), ..Live::default() };
     frame(chrome, "Sessions", Section::Sessions, &live, body)
 }
 
-fn card(session: &Session) -> Markup {
+fn slug(name: &str) -> String {
+    name.to_lowercase().replace(' ', "-")
+}
+
+fn card(session: &Session, now: Time) -> Markup {
     html! {
-        article.card id={ "session-" (session.id) } {
+        article.card.session id={ "session-" (session.id) } data-status=(state(session)) {
             div.head {
-                a.title href={ "/ui/sessions/" (session.id) } { (first_line(&session.prompt)) }
+                a.title id={ "open-" (session.id) } href={ "/ui/sessions/" (session.id) } dir="auto" { (title(session)) }
                 (pill(session))
             }
-            (meta(session))
-            ul.rows { @for event in &session.recent_events { (events::line(event)) } }
+            (meta(session, now))
+            @if !session.status.is_terminal() {
+                ol.recent { @for event in &session.recent_events { (line(event)) } }
+            } @else if let Some(detail) = session.end_detail.as_ref().filter(|_| session.status == SessionStatus::Failed) {
+                p.outcome.bad { (first_line(detail)) }
+            }
         }
     }
+}
+
+/// The first words of the prompt.
+pub(super) fn title(session: &Session) -> String {
+    match first_line(&session.prompt) {
+        line if line.is_empty() => "(empty prompt)".to_owned(),
+        line => line.into_owned(),
+    }
+}
+
+/// Whether a person has to decide something.
+pub(super) fn waits(session: &Session) -> bool {
+    session.status == SessionStatus::Running
+        && (session.open_approvals > 0 || session.activity == Some(Activity::AwaitingApproval))
+}
+
+fn state(session: &Session) -> &'static str {
+    if waits(session) { "waiting" } else { session.status.as_str() }
 }
 
 /// The status of a session as a coloured label.
 pub(super) fn pill(session: &Session) -> Markup {
-    let waits = session.status == SessionStatus::Running
-        && (session.open_approvals > 0 || session.activity == Some(Activity::AwaitingApproval));
-    html! {
-        @if waits { span #status .pill data-status="waiting" { "waiting for you" } }
-        @else { span #status .pill data-status=(session.status) { (session.status) } }
-    }
+    let words = match (session.status, session.activity) {
+        _ if waits(session) => "waiting for you",
+        (SessionStatus::Running, Some(Activity::Idle)) => "waiting for a prompt",
+        (SessionStatus::Running, Some(Activity::Delivering)) => "delivering",
+        (status, _) => status.as_str(),
+    };
+    html! { span.pill data-status=(state(session)) { (words) } }
 }
 
 /// What a session works on, in one line.
-pub(super) fn meta(session: &Session) -> Markup {
-    let created = session.created_at.to_string();
+pub(super) fn meta(session: &Session, now: Time) -> Markup {
     html! {
         div.meta {
+            span { (ago(session.created_at, now)) }
+            @if let Some(ended) = session.ended_at { span { "took " (took(session.created_at, ended)) } }
             span { (session.agent.kind) }
-            span.mono { (repository_name(&session.repo.url)) }
-            @if let Some(branch) = &session.repo.branch { span.mono { (branch) } }
-            @if let Some(changes) = &session.changes {
+            span.mono title=(session.repo.url) { (clean(repository_name(&session.repo.url))) }
+            @if let Some(branch) = &session.repo.branch { span.mono { (clean(branch)) } }
+            @if let Some(changes) = session.changes.filter(|changes| changes.files_changed > 0) {
                 span {
-                    (changes.files_changed) @if changes.files_changed == 1 { " file" } @else { " files" }
-                    (events::counts(changes.lines_added, changes.lines_removed))
+                    (changes.files_changed) @if changes.files_changed == 1 { " file " } @else { " files " }
+                    (counts(changes.lines_added, changes.lines_removed))
                 }
             }
-            time datetime=(created) { (created) }
         }
     }
 }
 
-pub(super) fn first_line(prompt: &str) -> &str {
-    prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("(empty prompt)")
-}
-
 /// The last part of a repository's address.
-pub(super) fn repository_name(url: &str) -> &str {
+fn repository_name(url: &str) -> &str {
     let trimmed = url.trim_end_matches('/');
     let name = trimmed.rsplit(['/', ':']).next().unwrap_or(trimmed);
     name.strip_suffix(".git").unwrap_or(name)
@@ -93,11 +147,5 @@ mod tests {
         ] {
             assert_eq!(repository_name(url), name);
         }
-    }
-
-    #[test]
-    fn cards_show_the_first_line_with_words() {
-        assert_eq!(first_line("\n  fix it\nnow"), "fix it");
-        assert_eq!(first_line(" \n"), "(empty prompt)");
     }
 }

@@ -2,6 +2,8 @@
 
 use maud::{DOCTYPE, Markup, html};
 
+use super::icon::{Icon, icon};
+
 /// What the frame shows around a page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Chrome {
@@ -17,16 +19,15 @@ pub(super) enum Section {
     NewTask,
 }
 
-/// What `page.js` needs to know about a page.
+/// What `page.js` needs to know to keep a page current.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Live {
-    /// Set on the page of one session.
-    pub(super) session: Option<String>,
-    pub(super) ended: bool,
-    /// Set on the list of sessions.
-    pub(super) feed: bool,
-    /// The last event that the page already shows.
-    pub(super) cursor: u64,
+    /// The event stream that says when something happened. Pages without one stay as they are.
+    pub(super) stream: Option<String>,
+    /// The last event that the page shows; set where rows are appended.
+    pub(super) cursor: Option<u64>,
+    /// Whether there are more events than this answer shows.
+    pub(super) has_more: bool,
 }
 
 pub(super) fn frame(
@@ -36,36 +37,48 @@ pub(super) fn frame(
     live: &Live,
     body: Markup,
 ) -> Markup {
+    let waiting = chrome.pending_approvals;
     let entry = |name: &str, path: &str, of: Section, inner: Markup| {
         let current = (of == section).then_some("page");
         html! { a href=(path) aria-current=[current] { (name) (inner) } }
     };
     let count = html! {
-        span #inbox-count .count data-count=(chrome.pending_approvals) { (chrome.pending_approvals) }
+        span #inbox-count .count data-live="swap" data-count=(waiting) aria-label={ (waiting) " waiting" } { (waiting) }
     };
+    let header = html! {
+        header.top {
+            div.wide {
+                a.brand href="/ui" { span.logo { (icon(Icon::Prompt)) } span { "agent-backend" } }
+                nav aria-label="Main" {
+                    (entry("Sessions", "/ui", Section::Sessions, html! {}))
+                    (entry("Inbox", "/ui/inbox", Section::Inbox, count))
+                }
+                span #connection role="status" {}
+                a.button.primary href="/ui/new" aria-current=[(section == Section::NewTask).then_some("page")] {
+                    (icon(Icon::Plus)) span { "New task" }
+                }
+            }
+        }
+    };
+    document(title, live, &html! { (header) main.wide { (body) } })
+}
+
+/// A page without the frame.
+pub(super) fn document(title: &str, live: &Live, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
                 title { (title) " · agent-backend" }
+                link rel="icon" type="image/svg+xml" href="/ui/icon.svg";
                 link rel="stylesheet" href="/ui/page.css";
                 script src="/ui/page.js" defer {}
             }
-            body data-session=[live.session.as_deref()] data-ended=(live.ended)
-                data-feed=[live.feed.then_some("true")] data-cursor=(live.cursor) {
-                header.top {
-                    a.brand href="/ui" { "agent-backend" }
-                    nav aria-label="Main" {
-                        (entry("Sessions", "/ui", Section::Sessions, html! {}))
-                        (entry("Inbox", "/ui/inbox", Section::Inbox, count))
-                    }
-                    a.button.primary href="/ui/new" aria-current=[(section == Section::NewTask).then_some("page")] { "New task" }
-                }
-                main {
-                    (body)
-                }
+            body data-stream=[live.stream.as_deref()] data-cursor=[live.cursor] data-more=[live.has_more.then_some("true")] {
+                (body)
             }
         }
     }

@@ -2,44 +2,36 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use maud::{DOCTYPE, html};
+use maud::html;
 
 use super::CONTENT_SECURITY_POLICY;
+use super::layout::{Live, document};
+use super::text::clean;
 
 /// The page of a problem, with the status and the headers of `response`. A person without a login is told how to get
 /// one: the page cannot ask for the token, because nothing on it may hold one.
 pub(crate) fn problem(response: &Response, title: &str, detail: &str) -> Response {
     let is_signed_out = response.status() == StatusCode::UNAUTHORIZED;
     let title = if is_signed_out { "You are not logged in" } else { title };
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) " · agent-backend" }
-                link rel="stylesheet" href="/ui/page.css";
-            }
-            body {
-                header.top { a.brand href="/ui" { "agent-backend" } }
-                main {
-                    h1 { (title) }
-                    @if is_signed_out {
-                        p { "Every browser needs a one-time link. Run this on the machine of the server:" }
-                        pre { code { "agent-backend webui" } }
-                        p {
-                            "It prints the link and opens it. A link works once and for a few minutes, under an address \
-                             of its own that ends in .localhost. Through an SSH tunnel, forward the port of the server \
-                             to the same port of this machine."
-                        }
-                    } @else {
-                        p { (detail) }
-                        p { a href="/ui" { "All sessions" } }
-                    }
+    let body = html! {
+        main.wide.problem-page {
+            p.status-code { (response.status().as_u16()) }
+            h1 { (title) }
+            @if is_signed_out {
+                p { "Every browser needs a one-time link. Run this on the machine of the server:" }
+                pre { code { "agent-backend webui" } }
+                p.quiet {
+                    "It prints the link and opens it. A link works once and for a few minutes, under an address \
+                     of its own that ends in .localhost. Through an SSH tunnel, forward the port of the server \
+                     to the same port of this machine."
                 }
+            } @else {
+                p { (clean(detail)) }
+                p { a.button href="/ui" { "All sessions" } }
             }
         }
     };
+    let markup = document(title, &Live::default(), &body);
     let mut page = (response.status(), markup.into_string()).into_response();
     let headers = page.headers_mut();
     for name in

@@ -1,76 +1,194 @@
 //! The page of one session.
 
-use ab_api::{Approval, Event, Session, SessionStatus};
+use ab_api::{
+    Approval, DeliveryResult, Event, PlanEntry, PlanStatus, Session, SessionStatus, Time,
+};
 use maud::{Markup, html};
 
-use super::feed::{first_line, meta, pill};
+use super::diff::Diff;
+use super::feed::{meta, pill, title};
+use super::icon::{Icon, icon};
+use super::inbox;
 use super::layout::{Chrome, Live, Section, frame};
-use super::{diff, events, inbox};
+use super::rows::{capitalised, counts, rows};
+use super::text::clean;
 
 /// Everything that the page of a session shows.
 #[derive(Debug)]
 pub(crate) struct SessionView<'a> {
     pub(crate) session: &'a Session,
-    /// The events so far, oldest first.
+    /// The events after the reader's cursor, oldest first.
     pub(crate) events: &'a [Event],
     /// How many older events are left out.
     pub(crate) omitted: u64,
     /// The sequence of the last of them.
     pub(crate) cursor: u64,
+    pub(crate) has_more: bool,
+    /// The newest plan of the agent.
+    pub(crate) plan: &'a [PlanEntry],
+    /// What was delivered.
+    pub(crate) delivered: Option<&'a DeliveryResult>,
     /// The pending approvals of the session.
     pub(crate) approvals: &'a [Approval],
-    /// The unified diff of the work so far, where one is known.
-    pub(crate) diff: Option<&'a str>,
+    pub(crate) changes: Changes<'a>,
+}
+
+/// The changes of a session, as an answer has them.
+#[derive(Debug)]
+pub(crate) enum Changes<'a> {
+    /// The reader did not ask; the page that is open keeps what it shows.
+    NotAsked,
+    /// A unified diff; empty where nothing changed or there is no workspace.
+    Diff(&'a str),
 }
 
 pub(crate) fn session(chrome: Chrome, view: &SessionView<'_>) -> Markup {
     let session = view.session;
     let ended = session.status.is_terminal();
+    let diff = match view.changes {
+        Changes::NotAsked => None,
+        Changes::Diff(text) => Some(Diff::parse(text)),
+    };
     let body = html! {
-        div.card {
-            div.head { h1.title { (first_line(&session.prompt)) } (pill(session)) }
-            (meta(session))
-            @if session.prompt.trim() != first_line(&session.prompt) {
-                details { summary { "the whole prompt" } pre { (session.prompt) } }
+        nav.crumbs aria-label="Breadcrumb" { a href="/ui" { "Sessions" } }
+        (head(session))
+        div #result data-live="swap" {
+            @if let Some(delivered) = view.delivered.filter(|delivered| delivered.changed) { (result(delivered)) }
+        }
+        div #asks data-live="keyed" { @for approval in view.approvals { (inbox::ask(approval, inbox::Link::None)) } }
+        div.columns {
+            section.stream aria-labelledby="activity-title" {
+                h2 #activity-title { "Activity" }
+                @if view.omitted > 0 {
+                    p.quiet.small { (view.omitted) " older events are in the " a href={ "/api/v1/sessions/" (session.id) "/logs" } { "log" } "." }
+                }
+                div.scroll tabindex="0" role="log" aria-labelledby="activity-title" {
+                    ol #activity .activity data-live="append" { (rows(view.events, session.created_at)) }
+                }
             }
-            @if let Some(detail) = &session.end_detail { p.bad[session.status == SessionStatus::Failed] { (detail) } }
-            div #actions .actions {
-                @if !ended {
-                    (act(session, "stop", "Stop", "Asks the agent to wrap up, keeps its work"))
-                    (act(session, "cancel", "Cancel", "Ends the agent now"))
+            aside {
+                section #plan data-live="swap" { @if !view.plan.is_empty() { h2 { "Plan" } (plan(view.plan)) } }
+                @if let Some(diff) = &diff {
+                    section #files data-live="swap" { @if !diff.is_empty() { h2 { "Changed files" } (diff.list()) } }
                 }
-                @if session.changes.is_some_and(|changes| changes.files_changed > 0) {
-                    a.button href={ "/api/v1/sessions/" (session.id) "/diff" } { "Patch" }
-                }
-                span #live .live aria-hidden="true" {}
+                section { h2 { "About" } (about(session)) }
             }
         }
-        div #asks { @for approval in view.approvals { (inbox::ask(approval, false)) } }
-        h2 { "Activity" }
-        @if view.omitted > 0 {
-            p.meta { (view.omitted) " older events are in the " a href={ "/api/v1/sessions/" (session.id) "/logs" } { "logs" } "." }
-        }
-        ul #activity .activity { @for event in view.events { (events::row(event)) } }
-        div #changes {
-            @if let Some(text) = view.diff {
-                h2 { "Changes" }
-                (diff::diff(text))
+        @if let Some(diff) = &diff {
+            section #changes data-live="swap" {
+                @if !diff.is_empty() {
+                    h2 { "Changes" }
+                    (diff.files(&format!("/api/v1/sessions/{}/diff", session.id)))
+                } @else if ended {
+                    h2 { "Changes" }
+                    p.empty.small { "This session changed nothing." }
+                }
             }
         }
     };
+    let stream = format!("/api/v1/sessions/{}/events?after={}", session.id, view.cursor);
     let live = Live {
-        session: Some(session.id.to_string()),
-        ended,
-        cursor: view.cursor,
-        ..Live::default()
+        stream: (!ended || view.has_more).then_some(stream),
+        cursor: Some(view.cursor),
+        has_more: view.has_more,
     };
-    frame(chrome, first_line(&session.prompt), Section::Sessions, &live, body)
+    frame(chrome, &title(session), Section::Sessions, &live, body)
 }
 
-fn act(session: &Session, act: &str, name: &str, title: &str) -> Markup {
+fn head(session: &Session) -> Markup {
+    let ended = session.status.is_terminal();
     html! {
-        form.inline method="post" action={ "/ui/sessions/" (session.id) "/" (act) } {
-            button type="submit" class=[(act == "cancel").then_some("danger")] title=(title) { (name) }
+        header #head .session-head data-live="swap" {
+            div.line { h1 dir="auto" { (title(session)) } (pill(session)) }
+            (meta(session, Time::now()))
+            @if session.prompt.trim() != title(session) {
+                details #prompt { summary { "Whole prompt" } pre.wrap dir="auto" { (clean(&session.prompt)) } }
+            }
+            @if let Some(detail) = &session.end_detail {
+                p.callout data-tone=(tone(session.status)) { (clean(detail)) }
+            }
+            @if !ended {
+                div.actions {
+                    (act(session, &Act { path: "stop", name: "Stop", busy: "Stopping…", confirm: None }))
+                    (act(session, &Act {
+                        path: "cancel", name: "Cancel", busy: "Cancelling…",
+                        confirm: Some("Cancel this session? Its workspace is removed."),
+                    }))
+                    span.said role="status" {}
+                }
+            }
+        }
+    }
+}
+
+fn tone(status: SessionStatus) -> &'static str {
+    match status {
+        SessionStatus::Failed => "bad",
+        SessionStatus::Completed => "good",
+        _ => "none",
+    }
+}
+
+/// A button that changes a session.
+struct Act {
+    path: &'static str,
+    name: &'static str,
+    /// The name while the server works on it.
+    busy: &'static str,
+    confirm: Option<&'static str>,
+}
+
+fn act(session: &Session, act: &Act) -> Markup {
+    let Act { path, name, busy, confirm } = act;
+    let explained = match *path {
+        "stop" => "End the agent and keep its work",
+        _ => "End the agent now and remove its workspace",
+    };
+    html! {
+        form.act method="post" action={ "/ui/sessions/" (session.id) "/" (path) } data-confirm=[*confirm] {
+            button id={ "act-" (path) } type="submit" class=[(*path == "cancel").then_some("danger")] data-busy=(busy) title=(explained) { (name) }
+        }
+    }
+}
+
+fn result(delivered: &DeliveryResult) -> Markup {
+    html! {
+        div.callout data-tone="good" {
+            @if let Some(branch) = &delivered.branch {
+                p { strong { "Delivered" } " as branch " code { (clean(branch)) } }
+                p.small { "In the repository: " code { "git diff HEAD..." (clean(branch)) } " shows it, " code { "git merge " (clean(branch)) } " takes it." }
+            } @else {
+                p { strong { "The patch is ready." } " " code { "agent-backend session diff" } " prints it." }
+            }
+        }
+    }
+}
+
+fn plan(entries: &[PlanEntry]) -> Markup {
+    html! {
+        ol.plan {
+            @for entry in entries {
+                @let (state, sign, told) = match entry.status {
+                    PlanStatus::Pending => ("pending", Icon::Dot, "to do"),
+                    PlanStatus::InProgress => ("running", Icon::Dot, "in progress"),
+                    PlanStatus::Completed => ("good", Icon::Yes, "done"),
+                };
+                li data-state=(state) { span.mark title=(told) { (icon(sign)) } span dir="auto" { (clean(&entry.content)) } }
+            }
+        }
+    }
+}
+
+fn about(session: &Session) -> Markup {
+    html! {
+        dl.facts {
+            dt { "Session" } dd.mono { (session.id) }
+            dt { "Repository" } dd.mono { (clean(&session.repo.url)) }
+            @if let Some(base) = &session.vcs.base_commit { dt { "Starts from" } dd.mono { (base.get(..10).unwrap_or(base)) } }
+            dt { "Agent" } dd { (session.agent.kind) " " (session.agent.version) }
+            dt { "Result" } dd { (capitalised(&format!("{:?}", session.delivery.mode).to_lowercase())) }
+            @if let Some(changes) = session.changes { dt { "Change" } dd { (counts(changes.lines_added, changes.lines_removed)) } }
+            dt { "In a terminal" } dd.mono { "agent-backend session events " (session.id) " --follow" }
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::problem::{Problem, ProblemDocument, ProblemKind};
 /// Goes on to the page by itself: browsers do not send a strict cookie along a redirect that began
 /// on another site.
 const GO_ON: &str = "<!doctype html><meta charset=\"utf-8\"><title>agent-backend</title>\
-    <meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
+    <link rel=\"icon\" href=\"/ui/icon.svg\"><meta http-equiv=\"refresh\" content=\"0; url=/ui/\"><a href=\"/ui/\">Open agent-backend</a>";
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::default()
@@ -77,7 +77,7 @@ async fn login(
     for (name, value) in [
         (header::CACHE_CONTROL, "no-store"),
         (header::REFERRER_POLICY, "no-referrer"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; img-src 'self'"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }

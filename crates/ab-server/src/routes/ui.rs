@@ -1,12 +1,12 @@
 //! The web page at `/ui`: pages and the acts that their forms send.
 
 use ab_api::{
-    Approval, ApprovalId, ApprovalStatus, Choice, Decision, Event, NewTask, PageRequest, Session,
-    SessionId, Violations,
+    Approval, ApprovalId, ApprovalStatus, Choice, Decision, Event, EventKind, NewTask, PageRequest,
+    Session, SessionId, Violations,
 };
 use ab_control::ControlError;
 use ab_core::Principal;
-use ab_store::{ApprovalFilter, SessionFilter, StoreError};
+use ab_store::{ApprovalFilter, Scope, SessionFilter, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -14,7 +14,7 @@ use axum::{Extension, Form};
 use maud::Markup;
 use serde::Deserialize;
 use serde_json::json;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -25,16 +25,21 @@ use super::control::{
 };
 use crate::access::Access;
 use crate::app::App;
-use crate::extract::PathParams;
-use crate::page::{self, CONTENT_SECURITY_POLICY, Chrome, SCRIPT, STYLE, SessionView, TaskForm};
+use crate::extract::{PathParams, QueryParams};
+use crate::page::{
+    self, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON, SCRIPT, STYLE,
+    SessionView, TaskForm,
+};
 use crate::problem::{Problem, ProblemKind};
 
 /// How many sessions the list shows.
 const SHOWN_SESSIONS: u32 = 50;
 /// How many approvals the inbox shows.
 const SHOWN_APPROVALS: u32 = 100;
-/// How many events the page of a session shows.
+/// How many events the page of a session shows, and how many an answer adds to an open page.
 const SHOWN_EVENTS: usize = 500;
+/// How many repositories the form suggests.
+const SUGGESTED_REPOSITORIES: usize = 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::default()
@@ -49,6 +54,14 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(Access::Admin.to(routes!(new_task, create_task)))
         .routes(Access::Public.to(routes!(style)))
         .routes(Access::Public.to(routes!(script)))
+        .routes(Access::Public.to(routes!(page_icon)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct FeedQuery {
+    /// The page of the list, from 1
+    page: Option<u32>,
 }
 
 /// The way to the page
@@ -65,13 +78,17 @@ async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Redirect, Pr
 }
 
 /// The list of sessions
-#[utoipa::path(get, path = "/ui", tag = "page", responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
-async fn feed(State(app): State<App>) -> Result<Response, Problem> {
+#[utoipa::path(get, path = "/ui", tag = "page", params(FeedQuery), responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
+async fn feed(
+    State(app): State<App>,
+    QueryParams(FeedQuery { page }): QueryParams<FeedQuery>,
+) -> Result<Response, Problem> {
     let surface = app.control()?;
-    let page = PageRequest { page: None, per_page: Some(SHOWN_SESSIONS) };
-    let sessions = surface.control.store().sessions(&SessionFilter::default(), page).await;
-    let (sessions, _) = sessions.map_err(store_failed)?;
-    Ok(shown(StatusCode::OK, page::feed(chrome(surface).await?, &sessions)))
+    let page = page.unwrap_or(1).max(1);
+    let (sessions, total) = newest(surface, page).await?;
+    let has_older = u64::from(page) * u64::from(SHOWN_SESSIONS) < total;
+    let view = FeedView { sessions: &sessions, page, has_older };
+    Ok(shown(StatusCode::OK, page::feed(chrome(surface).await?, &view)))
 }
 
 /// The list of sessions, under the address that the login link leads to
@@ -80,33 +97,107 @@ async fn feed_with_slash() -> Redirect {
     Redirect::to("/ui")
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct SessionQuery {
+    /// The last event that the reader has: then the page has only the rows of later ones, and no changes
+    after: Option<u64>,
+    /// Whether the page has the changes although `after` is given
+    changes: Option<bool>,
+}
+
 /// One session
 #[utoipa::path(
-    get, path = "/ui/sessions/{id}", tag = "page", params(("id" = SessionId, Path)),
+    get, path = "/ui/sessions/{id}", tag = "page", params(("id" = SessionId, Path), SessionQuery),
     responses((status = OK, body = String, content_type = "text/html"), PageProblems)
 )]
 async fn session(
     State(app): State<App>,
     PathParams(id): PathParams<SessionId>,
+    QueryParams(query): QueryParams<SessionQuery>,
 ) -> Result<Response, Problem> {
     let surface = app.control()?;
+    // The session is read after its events: then a reader that has the last event sees how it ended.
+    let Activity { events, omitted, cursor, has_more } = activity(surface, id, query.after).await?;
     let session = found(&surface.control, id).await?;
-    let store = surface.control.store();
-    let records = store.last_records(id, None, SHOWN_EVENTS).await.map_err(store_failed)?;
-    let events: Result<Vec<Event>, _> = records.iter().map(|record| record.event()).collect();
-    let events = events.map_err(store_failed)?;
     let (approvals, _) = pending(surface, Some(id)).await?;
-    // A session without a workspace has no changes yet.
-    let diff = unified_diff(&surface.control, id).await.ok().filter(|diff| !diff.is_empty());
+    let plan = match last(surface, id, "plan").await? {
+        Some(EventKind::Plan { entries }) => entries,
+        _ => Vec::new(),
+    };
+    let delivered = match last(surface, id, "delivery").await? {
+        Some(EventKind::Delivery { result, .. }) => Some(result),
+        _ => None,
+    };
+    let diff = if query.after.is_none() || query.changes == Some(true) {
+        let diff = unified_diff(&surface.control, id).await;
+        // A session that has no workspace yet, or just lost it, has no diff; an open page keeps what it shows.
+        diff.ok().or_else(|| query.after.is_none().then(String::new))
+    } else {
+        None
+    };
     let view = SessionView {
         session: &session,
         events: &events,
-        omitted: records.first().map_or(0, |first| first.seq - 1),
-        cursor: records.last().map_or(0, |last| last.seq),
+        omitted,
+        cursor,
+        has_more,
+        plan: &plan,
+        delivered: delivered.as_ref(),
         approvals: &approvals,
-        diff: diff.as_deref(),
+        changes: diff.as_deref().map_or(Changes::NotAsked, Changes::Diff),
     };
     Ok(shown(StatusCode::OK, page::session(chrome(surface).await?, &view)))
+}
+
+/// The events that an answer shows.
+struct Activity {
+    events: Vec<Event>,
+    /// How many older ones it leaves out.
+    omitted: u64,
+    /// The last of them.
+    cursor: u64,
+    has_more: bool,
+}
+
+/// The newest events, or those after the reader's cursor.
+async fn activity(
+    surface: &ControlSurface,
+    id: SessionId,
+    after: Option<u64>,
+) -> Result<Activity, Problem> {
+    let store = surface.control.store();
+    let Some(after) = after else {
+        let records = store.last_records(id, None, SHOWN_EVENTS).await.map_err(store_failed)?;
+        let events: Result<_, _> = records.iter().map(|record| record.event()).collect();
+        return Ok(Activity {
+            events: events.map_err(store_failed)?,
+            omitted: records.first().map_or(0, |first| first.seq - 1),
+            cursor: records.last().map_or(0, |last| last.seq),
+            has_more: false,
+        });
+    };
+    let records = store.records(Scope::Session(id), after, SHOWN_EVENTS).await;
+    let records = records.map_err(store_failed)?;
+    let events: Result<_, _> = records.iter().map(|record| record.event()).collect();
+    Ok(Activity {
+        events: events.map_err(store_failed)?,
+        omitted: 0,
+        cursor: records.last().map_or(after, |last| last.seq),
+        has_more: records.len() == SHOWN_EVENTS,
+    })
+}
+
+/// The newest event of one type.
+async fn last(
+    surface: &ControlSurface,
+    id: SessionId,
+    kind: &str,
+) -> Result<Option<EventKind>, Problem> {
+    let records = surface.control.store().last_records(id, Some(kind), 1).await;
+    let records = records.map_err(store_failed)?;
+    let event = records.first().map(|record| record.event()).transpose();
+    Ok(event.map_err(store_failed)?.map(|event| event.kind))
 }
 
 /// Stop a session
@@ -270,14 +361,36 @@ async fn script() -> impl IntoResponse {
     ([kind, (header::CACHE_CONTROL, "no-cache")], SCRIPT)
 }
 
+/// The icon of the page
+#[utoipa::path(get, path = "/ui/icon.svg", tag = "page", responses((status = OK, body = String, content_type = "image/svg+xml")))]
+async fn page_icon() -> impl IntoResponse {
+    let kind = (header::CONTENT_TYPE, "image/svg+xml");
+    ([kind, (header::CACHE_CONTROL, "max-age=86400")], ICON)
+}
+
 async fn form_page(
     surface: &ControlSurface,
     form: &TaskForm,
     problems: &Violations,
 ) -> Result<Markup, Problem> {
-    let agents: Vec<String> =
-        surface.catalog.agents.iter().map(|agent| agent.kind.clone()).collect();
-    Ok(page::task_form(chrome(surface).await?, form, &agents, problems))
+    let (sessions, _) = newest(surface, 1).await?;
+    let mut repositories: Vec<String> = Vec::new();
+    for session in sessions {
+        if !repositories.contains(&session.repo.url) && repositories.len() < SUGGESTED_REPOSITORIES
+        {
+            repositories.push(session.repo.url);
+        }
+    }
+    let agents = surface.catalog.agents.iter().map(|agent| agent.kind.clone()).collect();
+    let offers = FormOffers { agents, repositories };
+    Ok(page::task_form(chrome(surface).await?, form, &offers, problems))
+}
+
+/// A page of the list of sessions, and how many there are.
+async fn newest(surface: &ControlSurface, page: u32) -> Result<(Vec<Session>, u64), Problem> {
+    let page = PageRequest { page: Some(page), per_page: Some(SHOWN_SESSIONS) };
+    let sessions = surface.control.store().sessions(&SessionFilter::default(), page).await;
+    sessions.map_err(store_failed)
 }
 
 async fn chrome(surface: &ControlSurface) -> Result<Chrome, Problem> {

@@ -1,0 +1,118 @@
+//! The page in Chromium, against the built binary. The scripts in `browser/` drive it with Playwright.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use ab_testkit::host::cannot_run;
+use ab_testkit::peers::Peers;
+
+use crate::serve::{Server, git};
+use crate::stage::{BINARY, Stage, run};
+
+const WHAT: &str = "the page in a browser";
+
+/// Where Debian installs Chromium.
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// Asks, then edits a file and reports.
+const WORK: &str = r#"
+[[turn]]
+steps = [
+    { think = "I look at the file.\n" },
+    { plan = ["Ask", "Edit"] },
+    { ask = { title = "Run the tests", kind = "execute", command = "make <test>", denied = [{ say = "Then not.\n" }] } },
+    { run = "ls" },
+    { edit = { path = "README.md", old = "A project", new = "A better project" } },
+    { done = 2 },
+    { say = "It is better now.\n" },
+]
+"#;
+
+/// Works until it is stopped.
+const HANG: &str = r#"
+[[turn]]
+steps = [{ say = "I wait.\n" }, { hang = "until_cancelled" }]
+"#;
+
+/// Says a line every few milliseconds, so that the connection can break in between.
+fn counting() -> String {
+    let lines: Vec<String> = (1..=300)
+        .map(|number| format!("{{ say = \"line {number}\\n\" }}, {{ delay = 10 }}"))
+        .collect();
+    format!("[[turn]]\nsteps = [{}]\n", lines.join(", "))
+}
+
+/// Everything that an agent could try on the reader's browser.
+const HOSTILE: &str = r#"
+[[turn]]
+steps = [
+    { say = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">\n" },
+    { say = "\u001b[31mred\u001b[0m \u001b]0;owned\u0007 \u202egnp.exe\n" },
+    { think = "<style>body{display:none}</style></li></ol><base href=//evil.example>\n" },
+    { plan = ["<b>bold</b>"] },
+    { write = { path = "<img src=x onerror=alert(1)>.html", text = "<script>alert(1)</script> \u202e\r\n" } },
+    { tool = { title = "<svg onload=alert(1)>", output = "</pre><script>document.title='owned'</script>" } },
+    { long_line = 1000000 },
+    { say = "OVERFLOWING" },
+    { flood = { pieces = 1000, bytes = 1000 } },
+    { say = "\n" },
+    { ask = { title = "<b>Approve</b>", kind = "execute", command = "<i>rm</i>" } },
+    { say = "end\n" },
+]
+"#;
+
+/// Runs a script of `browser/` on a server and a repository whose agent follows the scenario.
+#[track_caller]
+fn drive(script: &str, scenario: &str) {
+    let Some(peers) = Peers::find(WHAT) else { return };
+    if !Path::new(CHROMIUM).exists() {
+        return cannot_run(WHAT, &format!("{CHROMIUM} is missing; `cargo xtask test` installs it"));
+    }
+    let files = [("README.md", "# A project\n"), (".agent-backend/scenario.toml", scenario)];
+    let stage = Stage::with(&files);
+    let root = stage.root();
+    git(&root, &["init", "-q", "-b", "main"]);
+    git(&root, &["add", "."]);
+    git(&root, &["commit", "-q", "-m", "Start"]);
+    let server = Server::start(&stage);
+    let link = server.notice.split_whitespace().find(|word| word.contains("/ui/login?"));
+    let token = fs::read_to_string(stage.outside("data").join("token")).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser").join(script);
+    let mut command: Command = peers.new_node(&path);
+    command
+        .env("PLAYWRIGHT", peers.package("playwright-core").join("index.mjs"))
+        .env("CHROMIUM", CHROMIUM)
+        .env("LINK", link.unwrap())
+        .env("TOKEN", token.trim())
+        .env("REPOSITORY", &root)
+        .env("BINARY", BINARY);
+    let ran = run(command, b"");
+    assert_eq!((ran.code, ran.text().as_str()), (0, "passed\n"), "{}", ran.err);
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn a_task_is_given_watched_and_approved_in_the_page() {
+    drive("work.mjs", WORK);
+}
+
+#[test]
+fn a_phone_stops_a_session() {
+    drive("phone.mjs", HANG);
+}
+
+#[test]
+fn hostile_output_stays_text_in_the_page() {
+    drive("hostile.mjs", HOSTILE);
+}
+
+#[test]
+fn the_page_works_without_scripts() {
+    drive("plain.mjs", WORK);
+}
+
+#[test]
+fn no_row_is_lost_when_the_connection_breaks() {
+    drive("reconnect.mjs", &counting());
+}

@@ -1,0 +1,318 @@
+//! Events as rows of the activity list. Only the server makes rows; `assets/page.js` puts them in place.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use ab_api::{DecidedBy, Event, EventKind, LogLevel, LogSource, SessionStatus, Time, ToolStatus};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::icon::{Icon, icon};
+use super::text::{clean, first_line};
+use super::time::clock;
+
+/// Members of a tool's input that say what it is about.
+const TELLING: [&str; 6] = ["command", "path", "file_path", "pattern", "query", "url"];
+
+/// The rows of `events`. Of a tool call only the newest event has a row, at the place of the first.
+pub(super) fn rows(events: &[Event], start: Time) -> Markup {
+    let mut newest: HashMap<&str, &Event> = HashMap::new();
+    for event in events {
+        if let Some(call) = call(event) {
+            newest.insert(call, event);
+        }
+    }
+    html! {
+        @for event in events {
+            @match call(event) {
+                None => (row(event, start)),
+                Some(call) => @if let Some(event) = newest.remove(call) { (row(event, start)) },
+            }
+        }
+    }
+}
+
+fn call(event: &Event) -> Option<&str> {
+    match &event.kind {
+        EventKind::Tool { tool_execution_id, .. } => Some(tool_execution_id),
+        _ => None,
+    }
+}
+
+/// What a row looks like and says.
+struct Row {
+    kind: &'static str,
+    state: Option<&'static str>,
+    icon: Icon,
+    words: Markup,
+}
+
+fn row(event: &Event, start: Time) -> Markup {
+    let Some(Row { kind, state, icon: sign, words }) = of(&event.kind) else { return html! {} };
+    let id = call(event).map(|call| format!("call-{call}"));
+    html! {
+        li.row id=[id] data-kind=(kind) data-state=[state] {
+            span.mark { (icon(sign)) }
+            div.what dir="auto" { (words) }
+            time datetime=(event.ts) title=(event.ts) { (clock(start, event.ts)) }
+        }
+    }
+}
+
+/// One event as a line of a card.
+pub(super) fn line(event: &Event) -> Markup {
+    let Some(Row { kind, state, icon: sign, .. }) = of(&event.kind) else { return html! {} };
+    html! {
+        li data-kind=(kind) data-state=[state] { (icon(sign)) span { (in_short(&event.kind)) } }
+    }
+}
+
+fn of(kind: &EventKind) -> Option<Row> {
+    let row = |kind, icon, words| Some(Row { kind, state: None, icon, words });
+    match kind {
+        EventKind::Prompt { prompt, .. } => row("prompt", Icon::Prompt, html! { (clean(prompt)) }),
+        EventKind::Thought { thought } => row("thought", Icon::Thought, html! { (clean(thought)) }),
+        EventKind::Log { level, message, source, .. } => {
+            let (kind, icon) = match source {
+                LogSource::Agent => ("message", Icon::Message),
+                LogSource::Session => ("log", Icon::Dot),
+                LogSource::Stderr | LogSource::Tool => ("output", Icon::Tool),
+            };
+            let state = match level {
+                LogLevel::Error => Some("bad"),
+                LogLevel::Warn => Some("wait"),
+                LogLevel::Debug | LogLevel::Info => None,
+            };
+            Some(Row { kind, state, icon, words: html! { (clean(message)) } })
+        }
+        EventKind::Note { message } => row("log", Icon::Dot, html! { (clean(message)) }),
+        EventKind::Tool { tool_status, .. } => {
+            let (state, icon) = match tool_status {
+                ToolStatus::Pending => ("pending", Icon::Tool),
+                ToolStatus::Running => ("running", Icon::Tool),
+                ToolStatus::Success => ("good", Icon::Yes),
+                ToolStatus::Error => ("bad", Icon::No),
+                ToolStatus::Cancelled => ("cancelled", Icon::No),
+            };
+            Some(Row { kind: "tool", state: Some(state), icon, words: tool(kind) })
+        }
+        EventKind::FileEdit { file_path, lines_added, lines_removed, .. } => {
+            let words =
+                html! { code { (clean(file_path)) } (counts(*lines_added, *lines_removed)) };
+            row("edit", Icon::Edit, words)
+        }
+        EventKind::Status { status, .. } => {
+            let (state, icon) = match status {
+                SessionStatus::Completed => ("good", Icon::Yes),
+                SessionStatus::Failed => ("bad", Icon::No),
+                _ => ("none", Icon::Dot),
+            };
+            let words = html! { (in_short(kind)) };
+            Some(Row { kind: "status", state: Some(state), icon, words })
+        }
+        EventKind::ApprovalRequested { .. } => {
+            let words = html! { (in_short(kind)) };
+            Some(Row { kind: "approval", state: Some("wait"), icon: Icon::Question, words })
+        }
+        EventKind::ApprovalDecided { status, .. } => {
+            let (state, icon) = match status.as_str() {
+                "approved" => ("good", Icon::Yes),
+                _ => ("bad", Icon::No),
+            };
+            Some(Row {
+                kind: "approval",
+                state: Some(state),
+                icon,
+                words: html! { (in_short(kind)) },
+            })
+        }
+        EventKind::Delivery { result, .. } => {
+            let state = if result.changed { "good" } else { "none" };
+            let words = html! { (in_short(kind)) };
+            Some(Row { kind: "delivery", state: Some(state), icon: Icon::Branch, words })
+        }
+        // The plan has a place of its own; the rest says nothing to people yet.
+        _ => None,
+    }
+}
+
+/// A tool call: its name and what it is about, and behind that its input and output.
+fn tool(kind: &EventKind) -> Markup {
+    let EventKind::Tool { tool_execution_id, tool_name, tool_input, tool_output, .. } = kind else {
+        return html! {};
+    };
+    let input = tool_input.as_deref().filter(|text| !matches!(*text, "" | "{}"));
+    let output = tool_output.as_deref().filter(|text| !text.is_empty());
+    let about = input.map(about);
+    let head = html! {
+        code.name { (clean(tool_name)) }
+        @if let Some(about) = &about { " " code.about { (first_line(about)) } }
+    };
+    // A summary alone needs no second copy of itself.
+    let whole = input.filter(|input| about.as_deref() != Some(*input) || input.lines().count() > 1);
+    if whole.is_none() && output.is_none() {
+        return head;
+    }
+    html! {
+        details id={ "details-" (tool_execution_id) } {
+            summary { (head) }
+            @if let Some(whole) = whole { pre { (clean(whole)) } }
+            @if let Some(output) = output { pre.output { (clean(output)) } }
+        }
+    }
+}
+
+/// The command or the path of a tool's input, or the input itself.
+fn about(input: &str) -> Cow<'_, str> {
+    let parsed: Option<Value> = serde_json::from_str(input).ok();
+    let telling = parsed.and_then(|input| {
+        TELLING.iter().find_map(|name| Some(input.get(name)?.as_str()?.to_owned()))
+    });
+    telling.map_or(Cow::Borrowed(input), Cow::Owned)
+}
+
+/// An event on one line.
+fn in_short(kind: &EventKind) -> Cow<'_, str> {
+    match kind {
+        EventKind::Prompt { prompt: text, .. }
+        | EventKind::Thought { thought: text }
+        | EventKind::Log { message: text, .. }
+        | EventKind::Note { message: text } => first_line(text),
+        EventKind::Tool { tool_name, tool_input, .. } => {
+            let input = tool_input.as_deref().filter(|text| *text != "{}");
+            let about = input.map(about).unwrap_or_default();
+            format!("{} {}", clean(tool_name), first_line(&about)).into()
+        }
+        EventKind::FileEdit { file_path, lines_added, lines_removed, .. } => {
+            format!("{} +{lines_added} −{lines_removed}", clean(file_path)).into()
+        }
+        EventKind::Status { status, activity, message, .. } => {
+            use ab_api::Activity;
+            let word = match (status, activity) {
+                (SessionStatus::Running, Some(Activity::Idle)) => "Waiting for a prompt".to_owned(),
+                (SessionStatus::Running, Some(Activity::Delivering)) => "Delivering".to_owned(),
+                (SessionStatus::Running, Some(Activity::AwaitingApproval)) => {
+                    "Waiting for you".to_owned()
+                }
+                _ => capitalised(status.as_str()),
+            };
+            match message {
+                Some(message) => format!("{word}: {}", clean(message)).into(),
+                None => word.into(),
+            }
+        }
+        EventKind::ApprovalRequested { title, .. } => format!("Asks: {}", clean(title)).into(),
+        EventKind::ApprovalDecided { status, decided_by, reason, .. } => {
+            let mut told = capitalised(status.as_str());
+            if let Some(DecidedBy { name, via, .. }) = decided_by {
+                told.push_str(&format!(" by {}", clean(name)));
+                if let Some(via) = via {
+                    told.push_str(&format!(" ({})", clean(via)));
+                }
+            }
+            if let Some(reason) = reason {
+                told.push_str(&format!(": {}", clean(reason)));
+            }
+            told.into()
+        }
+        EventKind::Delivery { result, .. } => match (&result.branch, result.changed) {
+            (_, false) => "Nothing changed, so nothing was delivered".into(),
+            (Some(branch), true) => format!("Delivered branch {}", clean(branch)).into(),
+            (None, true) => "The patch is ready".into(),
+        },
+        _ => "".into(),
+    }
+}
+
+pub(super) fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Lines added and removed, coloured.
+pub(super) fn counts(added: u64, removed: u64) -> Markup {
+    html! {
+        span.counts { span.plus { "+" (added) } " " span.minus { "−" (removed) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(status: ToolStatus, input: &str, output: Option<&str>) -> Event {
+        Event::now(EventKind::Tool {
+            tool_execution_id: "1".to_owned(),
+            tool_name: "exec".to_owned(),
+            tool_input: Some(input.to_owned()),
+            tool_output: output.map(str::to_owned),
+            tool_status: status,
+        })
+    }
+
+    #[test]
+    fn a_tool_call_has_one_row_that_shows_its_newest_event() {
+        let input = r#"{"command":"make test"}"#;
+        let said = Event::now(EventKind::Thought { thought: "hm".to_owned() });
+        let events = [
+            tool(ToolStatus::Running, input, None),
+            said,
+            tool(ToolStatus::Success, input, Some("<b>ok</b>")),
+        ];
+        let shown = rows(&events, events[0].ts).into_string();
+        assert_eq!(shown.matches("id=\"call-1\"").count(), 1, "{shown}");
+        assert!(shown.find("call-1") < shown.find("hm"), "{shown}");
+        for part in ["data-state=\"good\"", "make test</code>", "&lt;b&gt;ok"] {
+            assert!(shown.contains(part), "no {part} in {shown}");
+        }
+    }
+
+    #[test]
+    fn inputs_are_told_by_what_they_are_about() {
+        for (input, told) in [
+            (r#"{"command":"ls","cwd":"x"}"#, "ls"),
+            (r#"{"path":"a/b"}"#, "a/b"),
+            (r#"{"count":1}"#, r#"{"count":1}"#),
+            ("ls -l", "ls -l"),
+        ] {
+            assert_eq!(about(input), told);
+        }
+    }
+
+    #[test]
+    fn agent_output_is_text() {
+        let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)>\u{1b}[31m\u{202e}";
+        let log = |source| EventKind::Log {
+            level: LogLevel::Info,
+            message: hostile.to_owned(),
+            source,
+            tool_execution_id: None,
+        };
+        let kinds = [
+            log(LogSource::Agent),
+            log(LogSource::Stderr),
+            EventKind::Thought { thought: hostile.to_owned() },
+            EventKind::Prompt { number: 1, prompt: hostile.to_owned() },
+            EventKind::FileEdit {
+                file_path: hostile.to_owned(),
+                lines_added: 1,
+                lines_removed: 0,
+                tool_execution_id: None,
+            },
+            EventKind::Tool {
+                tool_execution_id: "\"><script>".to_owned(),
+                tool_name: hostile.to_owned(),
+                tool_input: Some(hostile.to_owned()),
+                tool_output: Some(hostile.to_owned()),
+                tool_status: ToolStatus::Success,
+            },
+        ];
+        for kind in kinds {
+            let event = Event::now(kind);
+            let shown = rows(std::slice::from_ref(&event), event.ts).into_string()
+                + &line(&event).into_string();
+            assert!(!shown.contains("<script") && !shown.contains("<img"), "{shown}");
+            assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Text of agents and repositories as the page shows it: without escape sequences, and with every character that
+//! could deceive a reader made visible.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Bytes of one text that the page shows. The API has the whole of it.
+const SHOWN_BYTES: usize = 16 * 1024;
+
+/// A text on any number of lines, without terminal escapes and within the bound.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    let (kept, left_out) = cut(text, SHOWN_BYTES);
+    let shown = if kept.chars().all(is_plain) { Cow::Borrowed(kept) } else { replaced(kept) };
+    if left_out == 0 {
+        return shown;
+    }
+    Cow::Owned(format!("{shown}… ({left_out} more bytes)"))
+}
+
+/// The first line that has words.
+pub(super) fn first_line(text: &str) -> Cow<'_, str> {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    clean(line)
+}
+
+/// The beginning of a text of at most `most` bytes, and how many bytes follow.
+pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    (&text[..end], text.len() - end)
+}
+
+fn is_plain(c: char) -> bool {
+    matches!(c, '\n' | '\t') || !(c.is_control() || reorders(c))
+}
+
+/// Characters that change the order in which others are shown. They can make a line of code look like another one.
+fn reorders(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn replaced(text: &str) -> Cow<'static, str> {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\u{1b}' => skip_escape(&mut rest),
+            '\r' if rest.peek() == Some(&'\n') => {}
+            // What a terminal shows after a carriage return replaces the line.
+            '\r' => shown.truncate(shown.rfind('\n').map_or(0, |at| at + 1)),
+            c if is_plain(c) => shown.push(c),
+            // Writing to a string cannot fail.
+            c => drop(write!(shown, "\\u{{{:x}}}", u32::from(c))),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Skips the rest of an escape sequence: CSI, a string such as OSC, or one character.
+fn skip_escape(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match rest.next() {
+        Some('[') => while rest.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            while let Some(c) = rest.next_if(|c| *c != '\n') {
+                if c == '\u{7}' {
+                    return;
+                }
+                if c == '\u{1b}' {
+                    rest.next_if_eq(&'\\');
+                    return;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_vanish_and_deceiving_characters_are_visible() {
+        for (text, shown) in [
+            ("plain\n\ttext ü 👩‍💻", "plain\n\ttext ü 👩‍💻"),
+            ("\u{1b}[31;1mred\u{1b}[0m", "red"),
+            ("\u{1b}]8;;http://x\u{7}link\u{1b}]8;;\u{1b}\\", "link"),
+            ("a\u{1b}]unfinished\nb", "a\nb"),
+            ("10 %\r50 %\r100 %\nend\r\n", "100 %\nend\n"),
+            ("bell\u{7}\u{0}", "bell\\u{7}\\u{0}"),
+            ("if \u{202e}evil\u{2066}", "if \\u{202e}evil\\u{2066}"),
+            ("\u{1b}", ""),
+            ("\u{1b}[", ""),
+        ] {
+            assert_eq!(clean(text), shown, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        let text = "ü".repeat(SHOWN_BYTES);
+        let shown = clean(&text);
+        assert!(shown.len() < SHOWN_BYTES + 40);
+        assert!(shown.ends_with(&format!("… ({} more bytes)", text.len() - SHOWN_BYTES)));
+    }
+
+    #[test]
+    fn first_lines_have_words() {
+        assert_eq!(first_line("\n  fix it\nnow"), "fix it");
+        assert_eq!(first_line(" \n"), "");
+    }
+}
