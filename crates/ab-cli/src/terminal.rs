@@ -83,7 +83,7 @@ impl Terminal {
 
     /// Whether a line can be written over.
     pub(crate) fn can_redraw(&self) -> bool {
-        !std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+        std::env::var_os("TERM").is_none_or(|term| term != "dumb")
     }
 
     /// A line of data.

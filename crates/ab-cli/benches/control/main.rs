@@ -10,6 +10,7 @@
 )]
 
 #[path = "../mcp/measure.rs"]
+#[allow(dead_code, reason = "this bench has no bar from below")]
 mod measure;
 mod server;
 

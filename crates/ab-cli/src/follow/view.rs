@@ -60,7 +60,9 @@ impl View {
             && terminal.format() == Format::Text
             && !options.logs_only;
         let liveness = if is_live { Liveness::Live } else { Liveness::Plain };
-        View { liveness, ..View::plain() }
+        let mut view = View::plain();
+        view.liveness = liveness;
+        view
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -214,7 +216,8 @@ mod tests {
             json!({ "type": "tool", "tool_execution_id": "t", "tool_name": "exec",
                     "tool_input": r#"{"command":"ls"}"#, "tool_status": status })
         };
-        let mut live = View { liveness: Liveness::Live, ..View::plain() };
+        let mut live = View::plain();
+        live.liveness = Liveness::Live;
         let working = json!({ "type": "status", "status": "running", "activity": "working" });
         assert_eq!(shown(&mut live, json!([working, call("running")])), [""; 0]);
         assert_eq!(live.current(), "exec ls");

@@ -120,7 +120,6 @@ fn crash_at_all(points: &[CrashPoint]) {
         return;
     }
     for point in points {
-        eprintln!("{point}");
         crash_at(*point);
     }
 }
