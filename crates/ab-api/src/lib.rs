@@ -32,8 +32,8 @@ pub use session::{
     SessionWorkspace,
 };
 pub use task::{
-    AgentChoice, Continuation, DeliveryChoice, DeliveryMode, LoginLink, NetworkType, NewRepo,
-    NewTask, Provider, RepoMode, RepoSource, Resources, RuntimeChoice, RuntimeType, Task,
+    AgentChoice, Continuation, DeliveryChoice, DeliveryMode, FollowUp, LoginLink, NetworkType,
+    NewRepo, NewTask, Provider, RepoMode, RepoSource, Resources, RuntimeChoice, RuntimeType, Task,
     TaskCreated, Webhook, WorkspaceChoice,
 };
 pub use time::{Time, TimeError};

@@ -282,6 +282,30 @@ impl Continuation {
     }
 }
 
+/// The body of `POST /api/v1/sessions/{id}/prompt`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FollowUp {
+    /// What the agent shall do next.
+    pub prompt: String,
+}
+
+impl FollowUp {
+    /// Parses and checks the body.
+    ///
+    /// # Errors
+    ///
+    /// The body is not such an object, or the prompt is missing, empty or too long.
+    pub fn check(body: &[u8]) -> Result<FollowUp, Violations> {
+        let Continuation { prompt } = Continuation::check(body)?;
+        prompt.map(|prompt| FollowUp { prompt }).ok_or_else(|| {
+            let mut found = Violations::default();
+            found.invalid("prompt", "is required");
+            found
+        })
+    }
+}
+
 /// A one-time link that logs a browser in: `POST /api/v1/login-links`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoginLink {

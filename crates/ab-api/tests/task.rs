@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    Continuation, DeliveryMode, NetworkType, NewTask, Offers, Provider, RuntimeType, Task,
-    UNAVAILABLE, Violations,
+    Continuation, DeliveryMode, FollowUp, NetworkType, NewTask, Offers, Provider, RuntimeType,
+    Task, UNAVAILABLE, Violations,
 };
 use serde_json::{Value, json};
 
@@ -188,6 +188,7 @@ fn repository_addresses() {
         "host:-x",
         "a\nb:c",
         "a/b:c",
+        "https://ada:lace@host/x.git",
     ];
     for url in bad {
         assert_eq!(wrong(&with("repo.url", json!(url))), (vec!["repo.url".to_owned()], 400));
@@ -261,4 +262,13 @@ fn branch_names_follow_git() {
 fn violations_read_as_a_sentence() {
     let violations = check(&with("repo.url", Value::Null), &offers()).expect_err("no url");
     assert_eq!(violations.to_string(), "repo.url is required");
+}
+
+#[test]
+fn follow_up_needs_a_prompt() {
+    assert_eq!(FollowUp::check(br#"{"prompt":"go on"}"#).expect("a prompt").prompt, "go on");
+    for body in ["", "{}", r#"{"prompt":" "}"#, r#"{"prompt":1}"#, r#"{"prompts":"x"}"#, "[]"] {
+        let refused = FollowUp::check(body.as_bytes()).expect_err(body);
+        assert_eq!(refused.status(), 400, "{body}");
+    }
 }

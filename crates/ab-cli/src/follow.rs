@@ -9,8 +9,8 @@ use std::io::{self, BufRead, IsTerminal};
 use std::thread;
 
 use ab_api::{
-    Approval, ApprovalId, Changes, Choice, Decision, Event, EventKind, Session, SessionId,
-    SessionStatus,
+    Activity, Approval, ApprovalId, Changes, Choice, Decision, Event, EventKind, Session,
+    SessionId, SessionStatus,
 };
 use ab_core::Kind;
 use ab_core::error::printable;
@@ -70,6 +70,12 @@ pub(crate) async fn follow(
                 let Some(StreamedEvent { event, .. }) = event? else { break };
                 view.show(&event, &options, terminal)?;
                 questions.on_event(id, &event, terminal).await?;
+                if is_idle(&event) && client.session(id).await?.activity == Some(Activity::Idle) {
+                    terminal.note(&format!(
+                        "the agent waits: agent-backend session prompt {id} PROMPT gives it more to do, \
+                         session finish {id} delivers the result"
+                    ));
+                }
             }
             answer = questions.answer() => questions.decide(answer, terminal).await?,
             // A question stands at the bottom until it is answered.
@@ -86,6 +92,10 @@ pub(crate) async fn follow(
         }
     }
     Ok(client.session(id).await?)
+}
+
+fn is_idle(event: &Event) -> bool {
+    matches!(event.kind, EventKind::Status { activity: Some(Activity::Idle), .. })
 }
 
 /// Whether a session with this status did what it was asked.

@@ -83,8 +83,9 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
     let sessions = &config.sessions;
     catalog.defaults = TaskDefaults {
         network: match sessions.network.value {
-            Network::Shared => NetworkType::Shared,
-            Network::None => NetworkType::None,
+            // Without tokens no session may share the network, so tasks need not say so.
+            Network::Shared if !config.no_auth.value => NetworkType::Shared,
+            Network::Shared | Network::None => NetworkType::None,
         },
         refuses_shared_network: config.no_auth.value,
         keep_open: sessions.keep.value,

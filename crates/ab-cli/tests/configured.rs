@@ -133,10 +133,10 @@ fn open_server_warns_and_gives_sessions_no_network() {
     let server = Server::start_with(&stage, &["--no-auth"]);
     assert!(server.notice.starts_with("warning: --no-auth"), "{}", server.notice);
     assert!(!stage.outside("data").join("token").exists());
-    let shared = client(&stage, &["task", "x"]);
+    let shared = client(&stage, &["task", "x", "--network", "shared"]);
     assert_eq!(shared.code, 4, "{}", shared.err);
     assert!(shared.err.contains("runtime.network must be \"none\""), "{}", shared.err);
-    let none = ["task", "x", "--network", "none", "--follow", "--approve", "always"];
+    let none = ["task", "x", "--follow", "--approve", "always"];
     let done = client(&stage, &none);
     assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
     let link = client(&stage, &["webui", "--no-open"]);

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::outliving::comes;
 use crate::stage::{BINARY, Ran, Stage, run};
 
 /// A server that has printed its notice.
@@ -303,4 +304,41 @@ fn arguments_that_make_no_sense_are_refused_before_a_server_is_asked() {
     ] {
         assert_eq!(stage.run(&arguments).code, 2, "{arguments:?}");
     }
+}
+
+#[test]
+fn kept_session_takes_a_second_prompt_and_is_finished() {
+    let stage = repository();
+    let _server = Server::start(&stage);
+    let given = client(&stage, &["task", "First", "--keep", "--json"]).value();
+    let id = given["sessionId"].as_str().unwrap();
+    let mut followed = stage.command(BINARY);
+    followed.args(["session", "events", id, "--follow", "--approve", "always"]);
+    followed.arg("--data-dir").arg(stage.outside("data"));
+    let followed = followed.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let idle = || {
+        let session = client(&stage, &["session", "get", id, "--json"]).value();
+        (session["activity"] == "idle").then_some(session)
+    };
+    comes("the end of the first turn", || idle().is_some());
+
+    let early = client(&stage, &["session", "continue", id]);
+    assert_eq!(early.code, 1, "{}", early.err);
+    let empty = client(&stage, &["session", "prompt", id, " "]);
+    assert_eq!(empty.code, 2, "{}", empty.err);
+    let prompted = client(&stage, &["session", "prompt", id, "Second", "--json"]);
+    assert_eq!(prompted.code, 0, "{}", prompted.err);
+    comes("the second prompt", || {
+        let events = client(&stage, &["session", "events", id]).text();
+        events.contains("› Second") && idle().is_some()
+    });
+    assert_eq!(client(&stage, &["session", "finish", id]).code, 0);
+    let waited = client(&stage, &["wait", id]);
+    assert_eq!(waited.code, 0, "{}", waited.err);
+
+    let followed = followed.wait_with_output().unwrap();
+    let hints = String::from_utf8(followed.stderr).unwrap();
+    assert!(hints.contains(&format!("session prompt {id}")), "{hints}");
+    let late = client(&stage, &["session", "prompt", id, "Third"]);
+    assert_ne!(late.code, 0, "a session that has ended takes no prompt");
 }

@@ -70,7 +70,7 @@ impl Gate {
             return Ok(Page::Own);
         }
         let detail = format!(
-            "pages of '{}' may not ask; allow them with --allowed-origin",
+            "pages of '{}' may not ask: the server does not allow this origin",
             ab_core::error::printable(&String::from_utf8_lossy(value.as_bytes()))
         );
         Err(Problem::new(ProblemKind::Forbidden, detail).titled("Origin not allowed"))

@@ -47,8 +47,8 @@ use crate::exchange::{self, Answer};
 pub use ab_api::{
     Activity, AgentChoice, Approval, ApprovalId, ApprovalStatus, ApprovalSubject, Changes, Choice,
     Continuation, Decision, DeliveryChoice, DeliveryMode, DeliveryResult, EndReason, Event,
-    EventKind, LogLevel, LogSource, LoginLink, NewRepo, NewTask, Page, PlanEntry, PlanStatus,
-    Session, SessionId, SessionStatus, TaskCreated, Time, ToolStatus,
+    EventKind, FollowUp, LogLevel, LogSource, LoginLink, NewRepo, NewTask, Page, PlanEntry,
+    PlanStatus, Session, SessionId, SessionStatus, TaskCreated, Time, ToolStatus,
 };
 pub use events::{EventStream, StreamedEvent};
 
@@ -265,6 +265,25 @@ impl ServeClient {
     /// Errors of the connection and of the server, as for every call.
     pub async fn login_link(&self) -> Result<LoginLink> {
         self.json(Method::POST, "/api/v1/login-links", Bytes::new()).await
+    }
+
+    /// Gives the agent of a session a further prompt, after those that were given before.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] while the result is delivered; another error if the session has ended.
+    pub async fn prompt(&self, id: SessionId, follow_up: &FollowUp) -> Result<()> {
+        let path = session_path(id, "/prompt");
+        self.answer(Method::POST, &path, body(follow_up)?).await.map(drop)
+    }
+
+    /// Delivers the result of a session that waits for a prompt, and completes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Conflict`] if the session does not wait for a prompt; another error if it has ended.
+    pub async fn finish(&self, id: SessionId) -> Result<()> {
+        self.answer(Method::POST, &session_path(id, "/finish"), Bytes::new()).await.map(drop)
     }
 
     /// Freezes the processes of a running session.

@@ -133,6 +133,12 @@ fn check_url(url: &str, field: String, offers: &Offers, found: &mut Violations) 
         found.invalid(field, format!("must have 1 to {MAX_URL_BYTES} bytes"));
     } else if url.chars().any(char::is_control) || url.starts_with('-') {
         found.invalid(field, "must not start with a hyphen or have control characters");
+    } else if has_password(url) {
+        // It would be stored, shown and handed to whoever reads the session.
+        found.invalid(
+            field,
+            "must not hold a password: git on the server asks its own credential helper",
+        );
     } else {
         match repository_place(url) {
             None => found.invalid(
@@ -144,6 +150,13 @@ fn check_url(url: &str, field: String, offers: &Offers, found: &mut Violations) 
             Some(Place::Local | Place::Remote) => {}
         }
     }
+}
+
+/// Whether the URL has the form `scheme://user:password@host`.
+fn has_password(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }
 
 enum Place {

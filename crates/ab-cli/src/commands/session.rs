@@ -1,6 +1,6 @@
 //! `session`: what the server's sessions are doing, their pause and their end.
 
-use ab_api::{Continuation, Session, SessionId, SessionLimits, SessionStatus, Time};
+use ab_api::{Continuation, FollowUp, Session, SessionId, SessionLimits, SessionStatus, Time};
 use agent_backend::ServeClient;
 use agent_backend::serve_client::SessionQuery;
 use clap::{Args, Subcommand};
@@ -45,6 +45,10 @@ enum SessionAct {
     Diff(DiffSession),
     /// Start a new session on the workspace of one that was stopped or failed
     Continue(ContinueSession),
+    /// Give the agent of a session a further prompt
+    Prompt(PromptSession),
+    /// Deliver the result of a session that waits for a prompt, and complete it
+    Finish(OneSession),
     /// Freeze the processes of a running session
     Pause(OneSession),
     /// Let a paused session go on
@@ -119,6 +123,25 @@ struct ContinueSession {
 }
 
 #[derive(Args, Debug)]
+struct PromptSession {
+    /// The session
+    #[arg(value_name = "SESSION")]
+    id: SessionId,
+
+    /// What the agent shall do next; - reads it from standard input
+    #[arg(value_name = "PROMPT")]
+    prompt: String,
+
+    /// Show what happens from the start of the session until it ends
+    #[arg(long, short)]
+    follow: bool,
+
+    /// What is done about the agent's questions while following
+    #[arg(long, value_enum, default_value = "ask", value_name = "ANSWER", requires = "follow")]
+    approve: Approve,
+}
+
+#[derive(Args, Debug)]
 struct SessionLogs {
     /// The session
     #[arg(value_name = "SESSION")]
@@ -139,9 +162,11 @@ impl SessionCommand {
             SessionAct::Events(events) => events.follow,
             SessionAct::Logs(logs) => logs.follow,
             SessionAct::Continue(next) => next.follow,
+            SessionAct::Prompt(prompt) => prompt.follow,
             SessionAct::List(_)
             | SessionAct::Get(_)
             | SessionAct::Diff(_)
+            | SessionAct::Finish(_)
             | SessionAct::Pause(_)
             | SessionAct::Resume(_)
             | SessionAct::Stop(_)
@@ -215,6 +240,24 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
             let follow = next.follow.then_some(next.approve);
             task::show_created(client, created, follow, &server_flags, terminal).await
         }
+        SessionAct::Prompt(next) => {
+            let prompt = task::prompt(&next.prompt, terminal).await?;
+            client.prompt(next.id, &FollowUp { prompt }).await?;
+            if !next.follow {
+                return show_one(&client.session(next.id).await?, terminal);
+            }
+            let options = FollowOptions {
+                approve: next.approve,
+                logs_only: false,
+                come_back: come_back("events", next.id, &server_flags),
+            };
+            let session = follow::follow(client, next.id, options, terminal).await?;
+            follow::end(&session, &server_flags, terminal)
+        }
+        SessionAct::Finish(one) => {
+            client.finish(one.id).await?;
+            show_one(&client.session(one.id).await?, terminal)
+        }
         SessionAct::Pause(one) => {
             client.pause(one.id).await?;
             show_one(&client.session(one.id).await?, terminal)
@@ -264,7 +307,12 @@ async fn show_list(
         Format::Json => terminal.value(&json!(page)),
         Format::Text => {
             if page.items.is_empty() {
-                terminal.note("there are no sessions: agent-backend task gives one to an agent");
+                let text = if list.status.is_none() && list.page == 1 {
+                    "there are no sessions: agent-backend task gives one to an agent"
+                } else {
+                    "no session matches"
+                };
+                terminal.note(text);
                 return Ok(());
             }
             for line in table(&page.items, Time::now()).lines() {

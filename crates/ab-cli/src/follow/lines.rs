@@ -42,9 +42,9 @@ pub(crate) fn of(kind: &EventKind) -> Vec<Line> {
                 (_, LogSource::Session | LogSource::Stderr | LogSource::Tool) => ("·", DIM),
             };
             let lines = message.lines().filter(|text| !text.trim().is_empty());
-            lines.map(|text| line(mark, style, text)).collect()
+            lines.map(|text| whole_line(mark, style, text)).collect()
         }
-        EventKind::Thought { thought } => vec![line("~", DIM, thought)],
+        EventKind::Thought { thought } => vec![whole_line("~", DIM, thought)],
         EventKind::Plan { entries } => {
             let entry = |entry: &ab_api::PlanEntry| {
                 let mark = match entry.status {
@@ -200,14 +200,23 @@ fn delivery_line(mode: DeliveryMode, result: &DeliveryResult) -> Line {
     line("✓", GOOD, &text)
 }
 
-/// A line of `text`, cut to one line.
+/// A line with all of `text`: the agent's own words are what people read.
+fn whole_line(mark: &'static str, style: Style, text: &str) -> Line {
+    Line { mark, style, text: flat(text) }
+}
+
+/// A line of `text`, shortened.
 fn line(mark: &'static str, style: Style, text: &str) -> Line {
-    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let flat = flat(text);
     let text = match flat.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", &flat[..end]),
         None => flat,
     };
     Line { mark, style, text }
+}
+
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -305,5 +314,14 @@ mod tests {
         let long = line("·", PLAIN, &"ü".repeat(500));
         assert_eq!(long.text.chars().count(), MAX_TEXT + 1);
         assert!(long.text.ends_with('…'));
+    }
+
+    #[test]
+    fn words_of_the_agent_are_not_cut() {
+        let words = "word ".repeat(200);
+        let message =
+            json!({ "type": "log", "level": "info", "message": words, "source": "agent" });
+        let kind: EventKind = serde_json::from_value(message).unwrap();
+        assert_eq!(of(&kind)[0].text, words.trim());
     }
 }

@@ -145,6 +145,8 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(Access::Admin.to(routes!(sessions::diff)))
         .routes(Access::Admin.to(routes!(sessions::stop)))
         .routes(Access::Admin.to(routes!(sessions::resume_work)))
+        .routes(Access::Admin.to(routes!(sessions::prompt)))
+        .routes(Access::Admin.to(routes!(sessions::finish)))
         .routes(Access::Admin.to(routes!(sessions::pause)))
         .routes(Access::Admin.to(routes!(sessions::resume)))
         .routes(Access::SessionAgent.to(routes!(mcp::call, mcp::listen, mcp::end)))

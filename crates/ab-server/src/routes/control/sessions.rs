@@ -1,8 +1,8 @@
 //! `/api/v1/sessions`: lists, details, logs, the diff, and the end of a session.
 
 use ab_api::{
-    Continuation, Endpoints, Event, Fleet, Page, PageRequest, Session, SessionId, SessionInfo,
-    SessionLinks, SessionStatus, TaskCreated, Violations,
+    Continuation, Endpoints, Event, Fleet, FollowUp, Page, PageRequest, Session, SessionId,
+    SessionInfo, SessionLinks, SessionStatus, TaskCreated, Violations,
 };
 use ab_control::{Control, ControlError};
 use ab_executor::Job;
@@ -164,6 +164,54 @@ pub(crate) async fn resume_work(
     let location = links.this.clone();
     let created = TaskCreated { id, session_ids: vec![id], status: SessionStatus::Queued, links };
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
+}
+
+/// Give the agent of a session a further prompt
+///
+/// The agent gets it after the prompts that were given before. A session that is kept open waits for it.
+#[utoipa::path(
+    post,
+    path = "/api/v1/sessions/{id}/prompt",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    request_body = FollowUp,
+    responses(
+        (status = ACCEPTED, description = "The prompt is stored", body = Session),
+        (status = CONFLICT, description = "The result is being delivered, or the session is stopping", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn prompt(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Session>), Problem> {
+    let FollowUp { prompt } = FollowUp::check(&body).map_err(|violations| violated(&violations))?;
+    let session = app.control()?.control.prompt(id, prompt).await;
+    session.map(accepted).map_err(|error| of_session(id, error))
+}
+
+/// Deliver the result of a session that waits for a prompt, and complete it
+#[utoipa::path(
+    post,
+    path = "/api/v1/sessions/{id}/finish",
+    tag = "sessions",
+    params(("id" = SessionId, Path)),
+    responses(
+        (status = ACCEPTED, description = "The result is being delivered", body = Session),
+        (status = CONFLICT, description = "The session does not wait for a prompt", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
+        SessionProblems
+    )
+)]
+pub(crate) async fn finish(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<(StatusCode, Json<Session>), Problem> {
+    let session = app.control()?.control.finish(id).await;
+    session.map(accepted).map_err(|error| of_session(id, error))
 }
 
 /// Freeze the processes of a running session
