@@ -145,7 +145,7 @@ fn open_server_warns_and_gives_sessions_no_network() {
 }
 
 #[test]
-fn running_server_gives_links_that_work_once() {
+fn running_server_gives_a_new_link_each_time() {
     let stage = repository();
     let server = Server::start_with(&stage, &[]);
     let link = |flags: &[&str]| client(&stage, &[&["webui", "--no-open"], flags].concat());
