@@ -196,6 +196,7 @@ fn a_session_is_paused_and_resumed() {
     reaches(&stage, &id, "paused");
     let resumed = client(&stage, &["session", "resume", &id]);
     assert_eq!(resumed.code, 0, "{}", resumed.err);
+    reaches(&stage, &id, "running");
     let again = client(&stage, &["session", "resume", &id]);
     assert!(again.code != 0 && again.err.contains("resume"), "{}", again.err);
     let events = ["session", "events", &id, "--follow", "--approve", "always"];

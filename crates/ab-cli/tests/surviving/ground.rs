@@ -355,6 +355,10 @@ impl Server {
         self.work_through(id, &mut story).unwrap();
         let session = self.session(id);
         assert!(!session["endReason"].is_null(), "{session:#}\n{story:#?}");
+        // A session that was idle before it ended.
+        while story.events.last().is_some_and(|(_, event)| event["activity"] == "idle") {
+            self.work_through(id, &mut story).unwrap();
+        }
         (session, story)
     }
 

@@ -18,7 +18,7 @@ fn hostile(ground: &Ground) -> String {
          find / -xdev -name 'calm*' -not -path '/proc/*' 2>/dev/null | grep -v \"^$PWD/calm\" >found.txt\n\
          cat '{data}/token' >>found.txt 2>/dev/null\n\
          ls '{data}'/*.db* '{data}/sessions/git' >>found.txt 2>/dev/null\n\
-         grep -ls calm-secret /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -v \"/$$/\" >>found.txt\n\
+         grep -ls calm-secre[t] /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -v \"/$$/\" >>found.txt\n\
          find '{data}' -type f -path '*objects*' -not -path \"$PWD/*\" >reached.txt 2>/dev/null\n\
          while read file; do chmod u+w \"$file\"; echo rewritten >\"$file\"; rm -f \"$file\"; done <reached.txt 2>/dev/null\n\
          for tree in '{data}'/sessions/workspaces/*; do echo evil >\"$tree/tree/evil.txt\"; echo evil >\"$tree/home/evil.txt\"; done 2>/dev/null\n\

@@ -1,7 +1,6 @@
 //! A launched agent: one task reads what it says and reports it, and a handle talks to it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,8 +43,7 @@ pub(super) struct Agent {
 /// What the handle and the task share.
 pub(super) struct Shared {
     questions: Mutex<HashMap<QuestionId, PermissionQuestion>>,
-    /// Whether the launch succeeded. Before that its result says what went wrong.
-    attached: AtomicBool,
+    stage: Mutex<Stage>,
     /// Cancelled to kill the agent. Nothing is reported after that.
     kill: CancellationToken,
     /// Cancelled when the agent's processes have ended.
@@ -54,20 +52,40 @@ pub(super) struct Shared {
     busy: watch::Sender<bool>,
 }
 
+/// Who tells of the agent's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The result of the launch does.
+    Launching,
+    /// A report does.
+    Attached,
+    Ended,
+}
+
 impl Shared {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             questions: Mutex::default(),
-            attached: AtomicBool::new(false),
+            stage: Mutex::new(Stage::Launching),
             kill: CancellationToken::new(),
             ended: CancellationToken::new(),
             busy: watch::Sender::new(false),
         })
     }
 
-    /// From now on the agent's end is reported.
-    pub(super) fn attach(&self) {
-        self.attached.store(true, Ordering::Release);
+    /// From now on the agent's end is reported; `false` if it has ended already.
+    pub(super) fn attach(&self) -> bool {
+        let mut stage = lock(&self.stage);
+        let is_launching = *stage == Stage::Launching;
+        if is_launching {
+            *stage = Stage::Attached;
+        }
+        is_launching
+    }
+
+    /// The agent has ended: the stage until then.
+    fn end(&self) -> Stage {
+        std::mem::replace(&mut *lock(&self.stage), Stage::Ended)
     }
 }
 
@@ -205,7 +223,7 @@ impl Pump {
             }
             _ => ending(exit.as_ref(), killed.as_ref(), group.as_ref()),
         };
-        if shared.attached.load(Ordering::Acquire) && !shared.kill.is_cancelled() {
+        if shared.end() == Stage::Attached && !shared.kill.is_cancelled() {
             report(&reports, &shared, Report::Exited { detail: detail.clone() }).await;
         }
         detail

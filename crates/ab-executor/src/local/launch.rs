@@ -129,7 +129,10 @@ async fn start(
         Err(Unopened::Acp(error)) => return Err(unlaunched(error.to_string())),
         Err(Unopened::Other(detail)) => return Err(unlaunched(detail)),
     };
-    shared.attach();
+    if !shared.attach() {
+        let ended = timeout(END_TIME, &mut pump).await.ok().and_then(Result::ok);
+        return Err(unlaunched(ended.unwrap_or_else(|| "the agent ended at once".to_owned())));
+    }
     let prompted = tokio::sync::Mutex::default();
     let agent = Agent { client, session, shared, prompted, _pump: pump };
     *lock(&running.agent) = Some(Arc::new(agent));

@@ -485,7 +485,17 @@ mod tests {
                 count.is_some_and(|count| count != "0")
             })
         };
-        while !is_throttled() {
+        let pid = busy.id().to_string();
+        let is_in = |file: PathBuf| {
+            fs::read_to_string(file).is_ok_and(|text| text.lines().any(|line| line == pid))
+        };
+        // It enters one hierarchy after the other, and is throttled from the first on.
+        let is_inside = || {
+            places(&group).into_iter().all(|place| {
+                is_in(place.join("cgroup.procs")) || is_in(place.join("members/cgroup.procs"))
+            })
+        };
+        while !(is_throttled() && is_inside()) {
             assert_eq!(busy.try_wait().unwrap(), None);
             thread::yield_now();
         }
