@@ -1,7 +1,7 @@
 //! What our own client and server tell each other, as bytes.
 //!
 //! Built of the fields of SFTP: `u8`, `u32` and `u64` in network order, and strings with their
-//! length in front. A value of a closed list is its [number](numbers); something that may be absent
+//! length in front. A value of a closed list is its number (`numbers`); something that may be absent
 //! begins with 0 or 1; a list begins with how many there are. Every type reads back what it writes,
 //! and what it reads reaches past nothing and is believed in nothing: a property test and a fuzz
 //! target see to that. Pure.
