@@ -21,7 +21,9 @@ async fn open(address: SocketAddr, session: &str, after: u64) -> TcpStream {
     socket.set_recv_buffer_size(16 * 1024).unwrap();
     let mut stream = socket.connect(address).await.unwrap();
     let path = format!("{session}/events?after={after}");
-    let request = format!("{}\r\n\r\n", head("GET", &path, &[SHOWN]));
+    // Otherwise the end of the connection comes long after the end of the stream.
+    let headers = [SHOWN, ("Connection", "close")];
+    let request = format!("{}\r\n\r\n", head("GET", &path, &headers));
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }
