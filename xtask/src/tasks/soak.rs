@@ -1,4 +1,4 @@
-//! `soak`: faults again and again, for as long as somebody has time: the storm between a client and a server, and
+//! `soak`: faults again and again, for a given time: the storm between a client and a server, and
 //! kills of a server with sessions.
 
 use super::fuzz::{long_test, run_one_test};

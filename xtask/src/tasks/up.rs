@@ -38,8 +38,8 @@ pub(crate) fn run(show: Show) -> Result<(), Failure> {
     let binary = workspace::development_binary("agent-backend")?;
     if !binary.exists() {
         eprintln!(
-            "\nThe first build compiles about 320 crates. On two cores that took 4 minutes when it \
-             was last measured; later builds compile only what changed."
+            "\nThe first build compiles about 320 crates, which takes several minutes on two cores; \
+             later builds compile only what changed."
         );
     }
     sequence.run(&Step::cargo("build", BUILD))?;

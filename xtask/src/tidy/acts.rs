@@ -1,5 +1,5 @@
 //! Acts that only listed places may perform: open files, spawn processes, read the environment,
-//! hold SQL or JSON, make channels without a bound or tasks that nobody owns (DESIGN 8).
+//! hold SQL or JSON, make channels without a bound or tasks without an owner (DESIGN 8).
 //!
 //! `allowed` is the list. A place that is not in it fails here; so does an entry that no place
 //! needs any more.

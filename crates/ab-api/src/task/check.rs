@@ -134,7 +134,7 @@ fn check_url(url: &str, field: String, offers: &Offers, found: &mut Violations) 
     } else if url.chars().any(char::is_control) || url.starts_with('-') {
         found.invalid(field, "must not start with a hyphen or have control characters");
     } else if has_password(url) {
-        // It would be stored, shown and handed to whoever reads the session.
+        // The URL is stored and shown with the session.
         found.invalid(
             field,
             "must not hold a password: git on the server asks its own credential helper",

@@ -31,7 +31,7 @@ Sessions, their events and the token are in the data directory, which one server
 Clients on this machine find the server there. An interrupt ends the server; sessions that are at
 work go on when it starts again.";
 
-/// Said first, so that nobody starts such a server by accident.
+/// The warning that is printed before the notice.
 const NO_AUTH_WARNING: &str = "\
 warning: --no-auth: this server asks nobody for a token. Every program and every user of this machine
          can start agents here, read their work and approve their requests. Sessions get no network,

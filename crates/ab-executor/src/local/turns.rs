@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(super) struct Turns(Mutex<HashMap<SessionId, Weak<Semaphore>>>);
 
 impl Turns {
-    /// Waits until nobody else has the turn of this session. The turn ends when the value is dropped.
+    /// Waits for the turn of this session. The turn ends when the value is dropped.
     pub(super) async fn take(&self, session: SessionId) -> Option<OwnedSemaphorePermit> {
         let semaphore = self.of(session);
         // The semaphore is never closed, so there always is a permit.
