@@ -43,6 +43,27 @@ fn expect_strongest(ran: &Ran, strongest: &Value, short_of: &str) -> bool {
     true
 }
 
+/// As in most containers: few processes, with small numbers, which are also those of processes in the
+/// sandbox, and a `/proc` that shows only them.
+#[test]
+fn bwrap_stands_where_few_processes_are_seen() {
+    if !stands("bwrap") {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return cannot_run("a command in a new pid namespace", "only root may mount its /proc");
+    }
+    let stage = Stage::new();
+    let script = format!(
+        "mount -t proc proc /proc; for i in 1 2 3 4 5 6; do \
+         '{BINARY}' exec --isolation bwrap -- echo ran || exit; done"
+    );
+    let mut command = stage.command("unshare");
+    command.args(["--mount", "--pid", "--fork", "/bin/sh", "-c", &script]);
+    let ran = run(command, b"");
+    assert_eq!((ran.code, &*ran.text()), (0, "ran\n".repeat(6).as_str()), "{}", ran.err);
+}
+
 #[test]
 fn a_host_that_is_short_of_files_gives_no_weaker_walls() {
     let stage = Stage::new();

@@ -182,8 +182,9 @@ fn judge(
             return Err(Unproven::Impossible(format!("a test command {words}")));
         }
     }
+    // In a pid namespace of its own the number is that of another process, or of none.
     let signals_kept =
-        isolation == Isolation::Bwrap || landlock::version() >= Some(landlock::SCOPES);
+        isolation == Isolation::Landlock && landlock::version() >= Some(landlock::SCOPES);
     if signals_kept && said.contains_key("signalled") {
         return Err(Unproven::impossible("a test command could signal a process outside"));
     }
@@ -233,6 +234,32 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_ours_inside_another_pid_namespace_says_nothing() {
+        let mut said: HashMap<String, String> = [
+            ("reads", "it"),
+            ("writes", "it"),
+            ("changes", "it"),
+            ("unshares", "it"),
+            ("pid", "pid:[1]"),
+            ("mnt", "mnt:[1]"),
+            ("ipc", "ipc:[1]"),
+            ("uts", "uts:[1]"),
+            ("Seccomp:", "2"),
+            ("NoNewPrivs:", "1"),
+            ("CapEff:", "0000000000000000"),
+            ("signalled", "7"),
+        ]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+        judge(&said, Isolation::Bwrap, Network::Shared).unwrap();
+        let ours = std::fs::read_link("/proc/self/ns/pid").unwrap();
+        said.insert("pid".to_owned(), ours.to_string_lossy().into_owned());
+        let refused = judge(&said, Isolation::Bwrap, Network::Shared).unwrap_err();
+        assert!(matches!(refused, Unproven::Impossible(cause) if cause.contains("our own pid")));
+    }
 
     #[test]
     fn directory_left_by_a_killed_process_is_removed() {

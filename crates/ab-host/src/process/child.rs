@@ -51,8 +51,9 @@ pub(crate) enum Terminal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Shared,
-    /// Those of a pid namespace whose first process it is. When it ends, the kernel ends all of them,
-    /// whatever they are doing and however it ended.
+    /// Those of a pid namespace whose first process it is, with its `/proc`. When it ends, the kernel
+    /// ends all of them, whatever they are doing and however it ended.
+    /// It starts at the top of its own mounts, whatever the image says.
     Own,
 }
 
@@ -122,6 +123,7 @@ pub(crate) enum Step {
     ParentGone,
     Handles,
     Terminal,
+    Mounts,
     Devices,
     Directory,
     Groups,
@@ -140,6 +142,7 @@ impl Step {
             Step::ParentGone => "start a process while this one ends",
             Step::Handles => "hand over the process's files",
             Step::Terminal => "give the process its terminal",
+            Step::Mounts => "give the process mounts of its own",
             Step::Devices => "keep the devices of the host as they are",
             Step::Directory => "enter the working directory",
             Step::Groups => "put the process into its control group",
@@ -307,6 +310,13 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
         if image.terminal == Terminal::Controlling {
             holds(libc::ioctl(0, libc::TIOCSCTTY, 0), Step::Terminal)?;
         }
+        let own_mounts = image.family == Family::Own || image.devices != Devices::Shared;
+        if own_mounts && !leave_mounts() {
+            return Err(Step::Mounts);
+        }
+        if image.family == Family::Own && !mount_proc() {
+            return Err(Step::Mounts);
+        }
         if let Devices::Fixed { null_input } = image.devices {
             if !fix_devices() {
                 return Err(Step::Devices);
@@ -317,10 +327,11 @@ fn become_program(shared: &Shared<'_>) -> Result<std::convert::Infallible, Step>
                 holds(libc::dup2(null, 0), Step::Devices)?;
             }
         }
-        match image.devices {
+        if own_mounts {
             // A handle would lead back to the host's own mounts.
-            Devices::Fixed { .. } => holds(libc::chdir(c"/".as_ptr()), Step::Directory)?,
-            Devices::Shared => holds(libc::fchdir(shared.directory), Step::Directory)?,
+            holds(libc::chdir(c"/".as_ptr()), Step::Directory)?;
+        } else {
+            holds(libc::fchdir(shared.directory), Step::Directory)?;
         }
         for group in &shared.groups {
             let written = libc::write(*group, c"0".as_ptr().cast(), 1);
@@ -473,7 +484,7 @@ const DEVICES: [&CStr; 6] =
 /// It could not be tried, or failed for want of something that may be there the next time.
 pub(crate) fn can_fix_devices() -> std::io::Result<bool> {
     // SAFETY: the thread does nothing else with what it sees then.
-    tried(|| unsafe { fix_devices() })
+    tried(|| unsafe { leave_mounts() && fix_devices() })
 }
 
 /// What came of an attempt on a thread of its own, which then ends.
@@ -500,15 +511,42 @@ pub(crate) fn can_make_families() -> std::io::Result<bool> {
     if own != Some(std::process::id()) {
         return Ok(false);
     }
-    // SAFETY: only children of the thread would be in the new namespace, and it has none.
-    tried(|| unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 })
+    // SAFETY: only children of the thread would be in the new namespace, and it has none. It ends
+    // without opening anything else.
+    tried(|| unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 && leave_mounts() && mount_proc() })
 }
 
-/// Takes the calling thread away from the host's mounts, to a copy of them in which devices are on
-/// read-only mounts.
+/// Takes the calling thread away from the host's mounts, to a copy of them.
 ///
 /// # Safety
 /// Only in a child that is about to execute, or on a thread that ends: all paths mean the copy then.
+unsafe fn leave_mounts() -> bool {
+    let nothing = ptr::null::<c_char>();
+    // Nothing that is mounted later may reach the host's own mounts.
+    let slaves = libc::MS_REC | libc::MS_SLAVE;
+    // SAFETY: the texts are constants.
+    unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(nothing, c"/".as_ptr(), nothing, slaves, ptr::null()) == 0
+    }
+}
+
+/// Mounts the `/proc` of the pid namespace that the caller is in. The host's knows its processes by
+/// other numbers, and bwrap looks its children up by the numbers that it was given.
+///
+/// # Safety
+/// Only after [`leave_mounts`].
+unsafe fn mount_proc() -> bool {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (at, kind) = (c"/proc".as_ptr(), c"proc".as_ptr());
+    // SAFETY: the texts are constants.
+    unsafe { libc::mount(kind, at, kind, flags, ptr::null()) == 0 }
+}
+
+/// Puts read-only mounts of the devices over the devices.
+///
+/// # Safety
+/// Only after [`leave_mounts`].
 unsafe fn fix_devices() -> bool {
     #[repr(C)]
     struct Attributes {
@@ -524,16 +562,12 @@ unsafe fn fix_devices() -> bool {
     // SAFETY: the texts are constants; the structure is what the first version of the call reads, and
     // of the size that is told.
     unsafe {
-        // Nothing of what follows may reach the host's own mounts.
-        let slaves = libc::MS_REC | libc::MS_SLAVE;
-        libc::unshare(libc::CLONE_NEWNS) == 0
-            && libc::mount(nothing, c"/".as_ptr(), nothing, slaves, ptr::null()) == 0
-            && DEVICES.iter().all(|device| {
-                let at = device.as_ptr();
-                let set = libc::SYS_mount_setattr;
-                libc::mount(at, at, nothing, libc::MS_BIND, ptr::null()) == 0
-                    && libc::syscall(set, libc::AT_FDCWD, at, 0, &raw const wanted, size) == 0
-            })
+        DEVICES.iter().all(|device| {
+            let at = device.as_ptr();
+            let set = libc::SYS_mount_setattr;
+            libc::mount(at, at, nothing, libc::MS_BIND, ptr::null()) == 0
+                && libc::syscall(set, libc::AT_FDCWD, at, 0, &raw const wanted, size) == 0
+        })
     }
 }
 

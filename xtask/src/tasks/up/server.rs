@@ -225,10 +225,11 @@ mod tests {
 
     #[test]
     fn a_server_is_ended_by_an_interrupt() {
-        let mut command = Command::new("sh");
+        // A shell cannot trap a signal that it was started to ignore, as in the background of another.
+        let mut command = Command::new("env");
         let script = "trap 'exit 7' INT; echo '  browser    http://x.localhost:1/ui' >&2; \
                       while :; do read -r line < /dev/null || :; done";
-        command.args(["-c", script]);
+        command.args(["--default-signal=INT", "sh", "-c", script]);
         let (server, link) = Running::start(command).unwrap();
         assert_eq!(link, "http://x.localhost:1/ui");
         assert_eq!(server.end().unwrap().code(), Some(7));
