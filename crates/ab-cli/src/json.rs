@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::WalkProblem;
-use ab_core::search::{Found, LeftOut, LineRole, Match};
+use ab_core::search::{SearchResults, IgnoredCounts, LineRole, Match};
 use ab_core::{ApprovalId, CallEffect, Entry, Error, Listing, Stat, Ticket};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -44,7 +44,7 @@ pub(crate) fn listing(path: &str, listing: &Listing) -> Value {
 }
 
 /// What a search of text below `path` found.
-pub(crate) fn found(path: &str, found: &Found) -> Value {
+pub(crate) fn found(path: &str, found: &SearchResults) -> Value {
     json!({
         "path": path,
         "matches": found.matches.iter().map(matched).collect::<Vec<_>>(),
@@ -57,7 +57,7 @@ pub(crate) fn found(path: &str, found: &Found) -> Value {
 }
 
 /// What a search left out because it is ignored.
-pub(crate) fn left_out(left_out: LeftOut) -> Value {
+pub(crate) fn left_out(left_out: IgnoredCounts) -> Value {
     json!({ "directories": left_out.directories, "files": left_out.files })
 }
 

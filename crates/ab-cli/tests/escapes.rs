@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ab_core::effective::{Strength, Subject};
+use ab_core::effective::{ControlStrength, ControlSubject};
 use ab_testkit::escapes::{self, Attempt, Ground, Outcome, Said, Surface, Wish};
 use ab_testkit::host::cannot_run;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -68,7 +68,7 @@ impl Surface for Binary {
         Said { refused, stdout, stderr: ran.err }
     }
 
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: Subject) -> Strength {
+    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength {
         // A terminal is not a matter of walls.
         let wishes: Vec<Wish> = wishes.iter().copied().filter(|it| *it != Wish::Terminal).collect();
         let mut told = self.told.lock().unwrap();
@@ -82,9 +82,9 @@ impl Surface for Binary {
         let controls = policy["controls"].as_array().unwrap();
         let control = controls.iter().find(|it| it["control"] == subject.as_str()).unwrap();
         match control["holds"].as_str().unwrap() {
-            "enforced" => Strength::Enforced,
-            "advisory" => Strength::Advisory,
-            "open" => Strength::Open,
+            "enforced" => ControlStrength::Enforced,
+            "advisory" => ControlStrength::Advisory,
+            "open" => ControlStrength::Open,
             other => panic!("unknown strength {other}"),
         }
     }

@@ -20,30 +20,30 @@ use futures_util::StreamExt;
 use futures_util::stream;
 
 use crate::call::{Actor, Verb};
-use crate::driver::{Driver, File, Info};
+use crate::driver::{Driver, File, BackendInfo};
 use crate::error::{Error, Kind, Result};
-use crate::guard::{Guard, Guards, Refusal};
+use crate::guard::{Guard, Guards, RefusedPath};
 use crate::journal::Journal;
 use crate::life::{Closeable, Life, TrackId};
-use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use crate::mounts::Mounts;
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteMode, WriteOptions,
 };
 use crate::path::{PathRules, WsPath};
-use crate::recipe::Recipe;
-use crate::search::{Found, Query};
+use crate::recipe::WorkspaceRecipe;
+use crate::search::{SearchResults, Query};
 use crate::stack::Stack;
 use crate::status::{Status, StatusChange, Subscription};
 use crate::ticket::{CallEffect, Ticket};
 
-pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT, Said};
+pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT_BYTES, CapturedOutput};
 pub use narrow::Narrow;
-pub use search::{GlobOptions, GrepOptions, Names, Node, Tree, TreeOptions};
-pub use streams::{StreamOptions, WRITTEN_AT_ONCE};
-pub use text::{CHUNK, Chunks, LineRange, TextWindow, WINDOW_BYTES};
-pub use views::Overlaid;
+pub use search::{GlobOptions, GrepOptions, GlobResults, TreeNode, DirectoryTree, TreeOptions};
+pub use streams::{StreamOptions, SINGLE_WRITE_BYTES};
+pub use text::{CHUNK_BYTES, Chunks, LineRange, TextWindow, WINDOW_BYTES};
+pub use views::OverlayWorkspace;
 
 /// Files of a batch that are worked on at a time.
 const BATCH_CONCURRENCY: usize = 16;
@@ -60,16 +60,16 @@ pub struct Backend {
     guards: Arc<[Arc<dyn Guard>]>,
     /// The driver, where it is a tree of mounts: one more joins the others.
     mounts: Option<Arc<Mounts>>,
-    recipe: Option<Recipe>,
+    recipe: Option<WorkspaceRecipe>,
 }
 
 /// What is bound to a handle when it is made.
 #[derive(Clone, Debug, Default)]
-pub struct Assembly {
+pub struct BackendOptions {
     pub actor: Actor,
     pub guards: Guards,
     /// How somebody else opens the same; of no use where there are guards.
-    pub recipe: Option<Recipe>,
+    pub recipe: Option<WorkspaceRecipe>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,18 +83,18 @@ pub struct ScopeOptions {
 impl Backend {
     /// A handle without guards.
     pub fn new(driver: impl Driver) -> Self {
-        Self::assemble(Arc::new(driver), Assembly::default())
+        Self::assemble(Arc::new(driver), BackendOptions::default())
     }
 
     /// A handle with everything bound to it. This is the one place where layers are stacked.
-    pub fn assemble(driver: Arc<dyn Driver>, assembly: Assembly) -> Self {
+    pub fn assemble(driver: Arc<dyn Driver>, assembly: BackendOptions) -> Self {
         let rules = driver
             .info()
             .root_aliases
             .iter()
             .fold(PathRules::lenient(), |rules, alias| rules.with_alias(alias));
         let life = Life::root(driver.clone());
-        let Assembly { actor, guards, recipe } = assembly;
+        let BackendOptions { actor, guards, recipe } = assembly;
         let guards: Arc<[Arc<dyn Guard>]> = guards.in_order().into();
         let stack = Stack::base(driver).guarded(&actor, guards.clone());
         let recipe = recipe.filter(|_| guards.is_empty());
@@ -113,7 +113,7 @@ impl Backend {
     }
 
     /// How somebody else opens the same workspace, where that can be said.
-    pub fn recipe(&self) -> Option<&Recipe> {
+    pub fn recipe(&self) -> Option<&WorkspaceRecipe> {
         self.recipe.as_ref()
     }
 
@@ -122,7 +122,7 @@ impl Backend {
         self.life.scopes()
     }
 
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> BackendInfo {
         self.driver().info()
     }
 
@@ -139,7 +139,7 @@ impl Backend {
         Ok(self.read_with(path, ReadOptions::default()).await?.bytes)
     }
 
-    pub async fn read_with(&self, path: &str, options: ReadOptions) -> Result<Content> {
+    pub async fn read_with(&self, path: &str, options: ReadOptions) -> Result<FileContent> {
         let path = self.parse(Verb::Read, path)?;
         self.driver().read(&path, options).await
     }
@@ -150,14 +150,14 @@ impl Backend {
     }
 
     /// Writes a whole file, making its directories.
-    pub async fn write(&self, path: &str, body: impl Into<Body>) -> Result<Stat> {
+    pub async fn write(&self, path: &str, body: impl Into<WriteBody>) -> Result<Stat> {
         self.write_with(path, body, WriteOptions::default()).await
     }
 
     pub async fn write_with(
         &self,
         path: &str,
-        body: impl Into<Body>,
+        body: impl Into<WriteBody>,
         options: WriteOptions,
     ) -> Result<Stat> {
         let path = self.parse(Verb::Write, path)?;
@@ -166,7 +166,7 @@ impl Backend {
 
     /// Writes several files; the answers are in the order of the files, each on its own. Two
     /// bodies for one path are written in no particular order.
-    pub async fn write_many(&self, files: Vec<(&str, Body)>) -> Vec<Result<Stat>> {
+    pub async fn write_many(&self, files: Vec<(&str, WriteBody)>) -> Vec<Result<Stat>> {
         stream::iter(files)
             .map(|(path, body)| self.write(path, body))
             .buffered(BATCH_CONCURRENCY)
@@ -187,7 +187,7 @@ impl Backend {
         let listing = self.driver().list(&parsed, ListOptions::default()).await?;
         if listing.truncated.is_some() {
             let message = format!("more than {} entries", listing.entries.len());
-            return Err(Error::on(Verb::List, &parsed, Kind::TooLarge, message)
+            return Err(Error::for_path(Verb::List, &parsed, Kind::TooLarge, message)
                 .with_hint("list it with a limit"));
         }
         Ok(listing.entries.iter().filter_map(|e| e.path.name()).map(str::to_owned).collect())
@@ -199,7 +199,7 @@ impl Backend {
     }
 
     /// Finds names or text, where the driver can search.
-    pub async fn search(&self, query: &Query) -> Result<Found> {
+    pub async fn search(&self, query: &Query) -> Result<SearchResults> {
         self.life.check(Verb::Search)?;
         self.driver().search(query).await
     }
@@ -272,9 +272,9 @@ impl Backend {
         self.driver().symlink(&path, target).await
     }
 
-    pub async fn space(&self) -> Result<Space> {
-        self.life.check(Verb::Space)?;
-        self.driver().space().await
+    pub async fn disk_space(&self) -> Result<DiskSpace> {
+        self.life.check(Verb::DiskSpace)?;
+        self.driver().disk_space().await
     }
 
     pub fn status(&self) -> Status {
@@ -325,7 +325,7 @@ impl Backend {
         self.rules.parse(path).map_err(|error| {
             let error = error.with_verb(verb);
             for guard in self.guards.iter() {
-                guard.refused(&Refusal { actor: &self.actor, verb, path, error: &error });
+                guard.refused(&RefusedPath { actor: &self.actor, verb, path, error: &error });
             }
             error
         })
@@ -385,45 +385,45 @@ impl File for LivingFile {
 
 /// Bytes to write, from whatever holds them.
 #[derive(Clone, Debug, Default)]
-pub struct Body(pub Bytes);
+pub struct WriteBody(pub Bytes);
 
-impl From<Bytes> for Body {
+impl From<Bytes> for WriteBody {
     fn from(bytes: Bytes) -> Self {
         Self(bytes)
     }
 }
 
-impl From<Vec<u8>> for Body {
+impl From<Vec<u8>> for WriteBody {
     fn from(bytes: Vec<u8>) -> Self {
         Self(bytes.into())
     }
 }
 
-impl From<String> for Body {
+impl From<String> for WriteBody {
     fn from(text: String) -> Self {
         Self(text.into())
     }
 }
 
-impl From<&String> for Body {
+impl From<&String> for WriteBody {
     fn from(text: &String) -> Self {
         Self::from(text.as_str())
     }
 }
 
-impl From<&str> for Body {
+impl From<&str> for WriteBody {
     fn from(text: &str) -> Self {
         Self(Bytes::copy_from_slice(text.as_bytes()))
     }
 }
 
-impl From<&[u8]> for Body {
+impl From<&[u8]> for WriteBody {
     fn from(bytes: &[u8]) -> Self {
         Self(Bytes::copy_from_slice(bytes))
     }
 }
 
-impl<const N: usize> From<&[u8; N]> for Body {
+impl<const N: usize> From<&[u8; N]> for WriteBody {
     fn from(bytes: &[u8; N]) -> Self {
         Self(Bytes::copy_from_slice(bytes))
     }

@@ -26,7 +26,7 @@ pub enum Verb {
     Mkdir,
     Delete,
     Rename,
-    Space,
+    DiskSpace,
     Exec,
     Processes,
     Attach,
@@ -48,7 +48,7 @@ impl Verb {
         Verb::Mkdir,
         Verb::Delete,
         Verb::Rename,
-        Verb::Space,
+        Verb::DiskSpace,
         Verb::Exec,
         Verb::Processes,
         Verb::Attach,
@@ -70,7 +70,7 @@ impl Verb {
             Verb::Mkdir => "mkdir",
             Verb::Delete => "delete",
             Verb::Rename => "rename",
-            Verb::Space => "space",
+            Verb::DiskSpace => "space",
             Verb::Exec => "exec",
             Verb::Processes => "processes",
             Verb::Attach => "attach",
@@ -96,7 +96,7 @@ impl Verb {
             | Verb::Read
             | Verb::Open
             | Verb::ReadLink
-            | Verb::Space
+            | Verb::DiskSpace
             | Verb::Processes
             | Verb::Attach
             | Verb::Connect => false,
@@ -107,7 +107,7 @@ impl Verb {
     pub fn failure_code(self) -> Code {
         match self {
             Verb::List | Verb::Search => Code::LsFailed,
-            Verb::Stat | Verb::Read | Verb::Open | Verb::ReadLink | Verb::Space => Code::ReadFailed,
+            Verb::Stat | Verb::Read | Verb::Open | Verb::ReadLink | Verb::DiskSpace => Code::ReadFailed,
             Verb::Write
             | Verb::Touch
             | Verb::SetAttributes
@@ -226,15 +226,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub fn on(actor: &'a Actor, verb: Verb, path: &'a WsPath) -> Self {
+    pub fn for_path(actor: &'a Actor, verb: Verb, path: &'a WsPath) -> Self {
         Self { path: Some(path), ..Self::new(actor, verb) }
     }
 }
 
 /// How a call ended.
 #[derive(Clone, Debug)]
-pub struct Outcome<'a> {
-    pub end: End<'a>,
+pub struct CallOutcome<'a> {
+    pub end: CallEnd<'a>,
     /// Bytes read or written.
     pub bytes: u64,
     pub duration: Duration,
@@ -243,7 +243,7 @@ pub struct Outcome<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum End<'a> {
+pub enum CallEnd<'a> {
     Done,
     /// The driver failed, or a later guard refused.
     Failed(&'a Error),
@@ -251,8 +251,8 @@ pub enum End<'a> {
     Cancelled,
 }
 
-impl Outcome<'_> {
+impl CallOutcome<'_> {
     pub fn succeeded(&self) -> bool {
-        matches!(self.end, End::Done) && self.exit.is_none_or(Exit::success)
+        matches!(self.end, CallEnd::Done) && self.exit.is_none_or(Exit::success)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::call::{Call, Outcome, Verb};
+use crate::call::{Call, CallOutcome, Verb};
 use crate::effective::EffectiveControl;
 use crate::error::{Code, Error, Kind, Result};
-use crate::guard::{Admission, Guard, Refusal};
+use crate::guard::{Admission, Guard, RefusedPath};
 
 /// A guard that refuses commands while too many run. Detached ones count until they end.
 #[derive(Debug)]
@@ -29,13 +29,13 @@ impl CommandLimit {
         let more = |running: usize| (running < self.most).then_some(running + 1);
         match self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
             Ok(_) => Ok(()),
-            Err(_) => Err(too_many(self.most, "workspace", call.command.unwrap_or_default())),
+            Err(_) => Err(too_many_commands(self.most, "workspace", call.command.unwrap_or_default())),
         }
     }
 }
 
 /// The error of a command for which there is no room beside those that run.
-pub fn too_many(most: usize, owner: &str, command: &str) -> Error {
+pub fn too_many_commands(most: usize, owner: &str, command: &str) -> Error {
     let message = format!("{most} commands of this {owner} run already, and more are not allowed");
     Error::new(Code::ExecError, Kind::Unavailable, message)
         .with_verb(Verb::Exec)
@@ -51,17 +51,17 @@ impl Guard for CommandLimit {
         }
     }
 
-    fn grow(&self, _call: &Call<'_>, _size: u64) -> Result<()> {
+    fn check_growth(&self, _call: &Call<'_>, _size: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _refusal: &Refusal<'_>) {}
+    fn refused(&self, _refusal: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, call: &Call<'_>, _outcome: &Outcome<'_>) {
+    fn exit(&self, call: &Call<'_>, _outcome: &CallOutcome<'_>) {
         if call.verb == Verb::Exec {
             self.running.fetch_sub(1, Ordering::AcqRel);
         }
@@ -73,7 +73,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::{Actor, End};
+    use crate::call::{Actor, CallEnd};
 
     #[test]
     fn a_command_has_room_again_once_another_has_ended() {
@@ -90,7 +90,7 @@ mod tests {
         assert!(refused.to_string().contains("2 commands of this workspace"), "{refused}");
         let read = Call::new(&actor, Verb::Read);
         assert!(enters(&read).is_ok());
-        let outcome = Outcome { end: End::Done, bytes: 0, duration: Duration::ZERO, exit: None };
+        let outcome = CallOutcome { end: CallEnd::Done, bytes: 0, duration: Duration::ZERO, exit: None };
         limit.exit(&read, &outcome);
         assert_eq!(limit.running(), 2);
         limit.exit(&exec, &outcome);

@@ -4,12 +4,12 @@ mod pairs;
 
 use std::vec;
 
-use crate::backend::{Backend, Overlaid};
+use crate::backend::{Backend, OverlayWorkspace};
 use crate::call::Verb;
 use crate::edit::{DiffLines, unified_diff_between};
 use crate::error::{Error, Kind};
-use crate::metadata::{Entry, FileKind, Stat, Truncated, WalkProblem};
-use crate::options::{Detail, ListOptions, ReadOptions};
+use crate::metadata::{Entry, FileKind, Stat, TruncatedBy, WalkProblem};
+use crate::options::{EntryDetail, ListOptions, ReadOptions};
 use crate::overlay::Change as OverlayChange;
 use crate::path::WsPath;
 use pairs::{Pair, PairedTree, pairs};
@@ -95,7 +95,7 @@ pub struct Comparison<'b> {
     depth: CompareDepth,
     /// Bytes of diffs that there is still room for.
     room: usize,
-    pub truncated: Option<Truncated>,
+    pub truncated: Option<TruncatedBy>,
     pub problems: Vec<WalkProblem>,
 }
 
@@ -122,7 +122,7 @@ impl<'b> Comparison<'b> {
     /// What an overlay has changed over `lower`. Looks only at what its upper layer has.
     pub async fn overlaid(
         lower: &'b Backend,
-        overlaid: &'b Overlaid,
+        overlaid: &'b OverlayWorkspace,
         bounds: CompareBounds,
     ) -> Result<Comparison<'b>, Error> {
         let view = overlaid.backend();
@@ -130,7 +130,7 @@ impl<'b> Comparison<'b> {
         let mut changes = overlaid.diff().await?;
         if changes.len() > bounds.entries {
             changes.truncate(bounds.entries);
-            comparison.truncated = Some(Truncated::Count);
+            comparison.truncated = Some(TruncatedBy::Count);
         }
         let pair = |change: OverlayChange| {
             let entry = |stat: Option<Stat>| {
@@ -181,7 +181,7 @@ impl<'b> Comparison<'b> {
     }
 
     async fn tree(&mut self, top: &WsPath, limit: usize) -> Result<PairedTree, Error> {
-        let options = ListOptions { depth: usize::MAX, limit, detail: Detail::Stat };
+        let options = ListOptions { depth: usize::MAX, limit, detail: EntryDetail::Stat };
         let mut listing = self.from.list(&top.to_string(), options).await?;
         self.truncated = self.truncated.or(listing.truncated);
         let problems = std::mem::take(&mut listing.problems);
@@ -313,7 +313,7 @@ impl<'b> Comparison<'b> {
             }
             None => {
                 self.room = 0;
-                self.truncated.get_or_insert(Truncated::Bytes);
+                self.truncated.get_or_insert(TruncatedBy::Bytes);
                 DiffText::LeftOut
             }
         }
@@ -335,7 +335,7 @@ async fn bytes(backend: &Backend, entry: Option<&Entry>) -> Result<Vec<u8>, Erro
 /// Nobody can tell whether two FIFOs, sockets or devices are equal.
 fn incomparable(pair: &Pair) -> Error {
     let path = pair.to.as_ref().map_or(&pair.path, |entry| &entry.path);
-    Error::on(Verb::Read, path, Kind::SpecialFile, "special files cannot be compared")
+    Error::for_path(Verb::Read, path, Kind::SpecialFile, "special files cannot be compared")
 }
 
 fn size(entry: &Entry) -> u64 {

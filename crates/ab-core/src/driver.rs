@@ -12,14 +12,14 @@ use bytes::Bytes;
 
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
-use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Found, Query};
+use crate::search::{SearchResults, Query};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 
@@ -79,7 +79,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///   `NotADirectory`
     /// - `search::senseless_patterns_are_refused`: `Invalid`, naming the pattern
     /// - `restricted::listings_leave_hidden_files_out`: nothing of them is searched or counted
-    async fn search(&self, query: &Query) -> Result<Found>;
+    async fn search(&self, query: &Query) -> Result<SearchResults>;
 
     /// Reads a file, or a range of it.
     ///
@@ -93,7 +93,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// - `read::over_the_limit_is_refused`: more than the limit is `TooLarge`, never cut in silence
     /// - `read::carries_the_version`: the stat that comes along belongs to the bytes
     /// - `restricted::hidden_files_are_not_there`: likewise
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content>;
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent>;
 
     /// Writes a whole file. Readers see the old bytes or the new ones, never a mixture.
     ///
@@ -196,7 +196,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `stat::space_adds_up`: no more is available than there is
-    async fn space(&self) -> Result<Space>;
+    async fn disk_space(&self) -> Result<DiskSpace>;
 
     /// Starts a command.
     ///
@@ -288,7 +288,7 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Behaviour
     /// - `status::info_is_honest`: kind and capabilities agree with what calls do
-    fn info(&self) -> Info;
+    fn info(&self) -> BackendInfo;
 
     /// What is in force for commands. Finding out may take running some, the first time.
     ///
@@ -370,7 +370,7 @@ pub trait File: fmt::Debug + Send + Sync {
 
 /// What a driver is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct BackendInfo {
     pub kind: BackendKind,
     /// Absolute paths that mean the root, the one to show first.
     pub root_aliases: Vec<String>,

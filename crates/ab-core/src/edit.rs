@@ -33,31 +33,31 @@ const PLACES: usize = 5;
 pub struct Edit {
     pub old: String,
     pub new: String,
-    pub which: Which,
+    pub occurrences: Occurrences,
 }
 
 impl Edit {
     /// Replaces `old`, which must be there exactly once.
     pub fn new(old: impl Into<String>, new: impl Into<String>) -> Self {
-        Self { old: old.into(), new: new.into(), which: Which::Unique }
+        Self { old: old.into(), new: new.into(), occurrences: Occurrences::Unique }
     }
 
     /// Replaces every occurrence instead.
     pub fn all(mut self) -> Self {
-        self.which = Which::All;
+        self.occurrences = Occurrences::All;
         self
     }
 
     /// Replaces the first occurrence, however many there are.
     pub fn first(mut self) -> Self {
-        self.which = Which::First;
+        self.occurrences = Occurrences::First;
         self
     }
 }
 
 /// Which occurrences an edit replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Which {
+pub enum Occurrences {
     /// The only one; overlapping occurrences count as several.
     #[default]
     Unique,
@@ -89,7 +89,7 @@ pub struct Edited {
 
 /// The text after all edits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedEdits {
     pub text: String,
     /// Occurrences replaced, over all edits.
     pub replaced: usize,
@@ -124,12 +124,12 @@ impl EditProblem {
     }
 
     /// The problem as the failure of a write to `path`.
-    pub fn on(self, path: &WsPath) -> Error {
+    pub fn into_error(self, path: &WsPath) -> Error {
         let message = match self.of {
             0 | 1 => self.message,
             of => format!("edit {} of {of}: {}", self.edit, self.message),
         };
-        let error = Error::on(Verb::Write, path, self.kind, message);
+        let error = Error::for_path(Verb::Write, path, self.kind, message);
         match self.hint {
             Some(hint) => error.with_hint(hint),
             None => error,
@@ -141,12 +141,12 @@ impl EditProblem {
 ///
 /// The result may not outgrow what one read returns, since a few edits of the kind "two for each
 /// one" would otherwise eat all memory.
-pub fn apply(text: &str, edits: &[Edit]) -> Result<Applied, EditProblem> {
+pub fn apply(text: &str, edits: &[Edit]) -> Result<AppliedEdits, EditProblem> {
     let limit = usize::try_from(DEFAULT_READ_LIMIT).unwrap_or(usize::MAX);
     apply_within(limit.max(text.len()), text, edits)
 }
 
-fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<Applied, EditProblem> {
+fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<AppliedEdits, EditProblem> {
     if edits.is_empty() {
         let problem = EditProblem::new(Kind::Invalid, "there is no edit to make");
         return Err(EditProblem { edit: 0, of: 0, ..problem });
@@ -154,12 +154,12 @@ fn apply_within(limit: usize, text: &str, edits: &[Edit]) -> Result<Applied, Edi
     for (index, edit) in edits.iter().enumerate() {
         check(edit).map_err(|problem| problem.numbered(index, edits.len()))?;
     }
-    let mut done = Applied { text: String::new(), replaced: 0 };
+    let mut done = AppliedEdits { text: String::new(), replaced: 0 };
     let mut current = text;
     for (index, edit) in edits.iter().enumerate() {
         let next = replace(current, edit, limit)
             .map_err(|problem| problem.numbered(index, edits.len()))?;
-        done = Applied { text: next.text, replaced: done.replaced + next.replaced };
+        done = AppliedEdits { text: next.text, replaced: done.replaced + next.replaced };
         current = &done.text;
     }
     Ok(done)
@@ -183,17 +183,17 @@ fn check(edit: &Edit) -> Result<(), EditProblem> {
     Ok(())
 }
 
-fn replace(text: &str, edit: &Edit, limit: usize) -> Result<Applied, EditProblem> {
+fn replace(text: &str, edit: &Edit, limit: usize) -> Result<AppliedEdits, EditProblem> {
     let finder = Finder::new(text, &edit.old);
     let Some(first) = finder.spans().next() else {
         return Err(no_match(text, edit));
     };
-    if edit.which == Which::Unique && finder.again_after(&first) {
+    if edit.occurrences == Occurrences::Unique && finder.again_after(&first) {
         return Err(ambiguous(text, &finder));
     }
-    let most = if edit.which == Which::All { usize::MAX } else { 1 };
+    let most = if edit.occurrences == Occurrences::All { usize::MAX } else { 1 };
     let new = fitted(&edit.new, text);
-    let mut done = Applied { text: String::new(), replaced: 0 };
+    let mut done = AppliedEdits { text: String::new(), replaced: 0 };
     let mut kept = 0;
     for span in finder.spans().take(most) {
         done.text.push_str(&text[kept..span.start]);
@@ -411,18 +411,18 @@ mod tests {
     #[test]
     fn a_problem_becomes_an_error_with_a_hint() {
         let path = crate::path::PathRules::lenient().parse("src/a.rs").unwrap();
-        let error = apply("Foo\n", &one("foo", "x")).unwrap_err().on(&path);
+        let error = apply("Foo\n", &one("foo", "x")).unwrap_err().into_error(&path);
         assert_eq!(error.to_string(), "write 'src/a.rs': the text to replace is not there: 'foo'");
         assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::NoMatch));
         assert!(error.hint().is_some_and(|hint| hint.contains("upper and lower case")));
         let several = [Edit::new("Foo", "a a"), Edit::new("a", "b")];
-        let error = apply("Foo\n", &several).unwrap_err().on(&path);
+        let error = apply("Foo\n", &several).unwrap_err().into_error(&path);
         assert_eq!(
             error.to_string(),
             "write 'src/a.rs': edit 2 of 2: the text to replace is found 2 times, at line 1"
         );
         assert_eq!((error.code(), error.kind()), (Code::WriteFailed, Kind::Ambiguous));
-        let error = apply("a", &[]).unwrap_err().on(&path);
+        let error = apply("a", &[]).unwrap_err().into_error(&path);
         assert_eq!(error.to_string(), "write 'src/a.rs': there is no edit to make");
     }
 

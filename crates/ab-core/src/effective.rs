@@ -91,7 +91,7 @@ pub struct EffectivePolicy {
 }
 
 impl EffectivePolicy {
-    pub fn control(&self, subject: Subject) -> Option<&EffectiveControl> {
+    pub fn control(&self, subject: ControlSubject) -> Option<&EffectiveControl> {
         self.controls.iter().find(|control| control.subject == subject)
     }
 }
@@ -110,34 +110,34 @@ impl EnforcedControls {
     /// Everything that `policy` reports as enforced by a wall. Without a wall around files nothing
     /// counts: what is left then is enforced for well-behaved commands only.
     pub fn in_force(policy: &EffectivePolicy) -> Self {
-        let enforced = policy.controls.iter().filter(|it| it.strength == Strength::Enforced);
+        let enforced = policy.controls.iter().filter(|it| it.strength == ControlStrength::Enforced);
         let all = enforced.fold(Self::NONE, |all, control| all.with(control.subject));
-        if all.contains(Subject::Files) { all } else { Self::NONE }
+        if all.contains(ControlSubject::Files) { all } else { Self::NONE }
     }
 
     /// What `isolation` enforces on a host where it works as a whole.
     pub fn expected(isolation: Isolation) -> Self {
-        let landlock = [Subject::Files, Subject::Kernel, Subject::Sockets, Subject::Processes];
-        let subjects: &[Subject] = match isolation {
-            Isolation::Bwrap => &[Subject::Attributes, Subject::Restrictions, Subject::Orphans],
+        let landlock = [ControlSubject::Files, ControlSubject::Kernel, ControlSubject::Sockets, ControlSubject::Processes];
+        let subjects: &[ControlSubject] = match isolation {
+            Isolation::Bwrap => &[ControlSubject::Attributes, ControlSubject::Restrictions, ControlSubject::Orphans],
             Isolation::Landlock => &[],
             Isolation::Auto | Isolation::Software | Isolation::None => return Self::NONE,
         };
         landlock.iter().chain(subjects).fold(Self::NONE, |all, subject| all.with(*subject))
     }
 
-    pub fn contains(self, subject: Subject) -> bool {
+    pub fn contains(self, subject: ControlSubject) -> bool {
         self.0 & (1 << subject as u32) != 0
     }
 
-    fn with(self, subject: Subject) -> Self {
+    fn with(self, subject: ControlSubject) -> Self {
         Self(self.0 | (1 << subject as u32))
     }
 }
 
 /// What is controlled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
+pub enum ControlSubject {
     /// Files outside the workspace.
     Files,
     /// Names, sizes, modes and times of files outside.
@@ -167,55 +167,55 @@ pub enum Subject {
     Shell,
 }
 
-impl Subject {
-    pub const ALL: [Subject; 18] = [
-        Subject::Files,
-        Subject::Attributes,
-        Subject::Restrictions,
-        Subject::Network,
-        Subject::Sockets,
-        Subject::Processes,
-        Subject::Orphans,
-        Subject::Kernel,
-        Subject::Environment,
-        Subject::Time,
-        Subject::Memory,
-        Subject::ProcessCount,
-        Subject::Cpu,
-        Subject::FileSize,
-        Subject::OpenFiles,
-        Subject::Output,
-        Subject::Commands,
-        Subject::Shell,
+impl ControlSubject {
+    pub const ALL: [ControlSubject; 18] = [
+        ControlSubject::Files,
+        ControlSubject::Attributes,
+        ControlSubject::Restrictions,
+        ControlSubject::Network,
+        ControlSubject::Sockets,
+        ControlSubject::Processes,
+        ControlSubject::Orphans,
+        ControlSubject::Kernel,
+        ControlSubject::Environment,
+        ControlSubject::Time,
+        ControlSubject::Memory,
+        ControlSubject::ProcessCount,
+        ControlSubject::Cpu,
+        ControlSubject::FileSize,
+        ControlSubject::OpenFiles,
+        ControlSubject::Output,
+        ControlSubject::Commands,
+        ControlSubject::Shell,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Subject::Files => "files",
-            Subject::Attributes => "attributes",
-            Subject::Restrictions => "restrictions",
-            Subject::Network => "network",
-            Subject::Sockets => "sockets",
-            Subject::Processes => "processes",
-            Subject::Orphans => "orphans",
-            Subject::Kernel => "kernel",
-            Subject::Environment => "environment",
-            Subject::Time => "time",
-            Subject::Memory => "memory",
-            Subject::ProcessCount => "process_count",
-            Subject::Cpu => "cpu",
-            Subject::FileSize => "file_size",
-            Subject::OpenFiles => "open_files",
-            Subject::Output => "output",
-            Subject::Commands => "commands",
-            Subject::Shell => "shell",
+            ControlSubject::Files => "files",
+            ControlSubject::Attributes => "attributes",
+            ControlSubject::Restrictions => "restrictions",
+            ControlSubject::Network => "network",
+            ControlSubject::Sockets => "sockets",
+            ControlSubject::Processes => "processes",
+            ControlSubject::Orphans => "orphans",
+            ControlSubject::Kernel => "kernel",
+            ControlSubject::Environment => "environment",
+            ControlSubject::Time => "time",
+            ControlSubject::Memory => "memory",
+            ControlSubject::ProcessCount => "process_count",
+            ControlSubject::Cpu => "cpu",
+            ControlSubject::FileSize => "file_size",
+            ControlSubject::OpenFiles => "open_files",
+            ControlSubject::Output => "output",
+            ControlSubject::Commands => "commands",
+            ControlSubject::Shell => "shell",
         }
     }
 }
 
 /// How far a control can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Strength {
+pub enum ControlStrength {
     /// Not controlled.
     Open,
     /// A command that tries can get around it.
@@ -224,14 +224,14 @@ pub enum Strength {
     Enforced,
 }
 
-impl Strength {
-    pub const ALL: [Strength; 3] = [Strength::Open, Strength::Advisory, Strength::Enforced];
+impl ControlStrength {
+    pub const ALL: [ControlStrength; 3] = [ControlStrength::Open, ControlStrength::Advisory, ControlStrength::Enforced];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Strength::Open => "open",
-            Strength::Advisory => "advisory",
-            Strength::Enforced => "enforced",
+            ControlStrength::Open => "open",
+            ControlStrength::Advisory => "advisory",
+            ControlStrength::Enforced => "enforced",
         }
     }
 }
@@ -239,10 +239,10 @@ impl Strength {
 /// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveControl {
-    pub subject: Subject,
+    pub subject: ControlSubject,
     pub asked: String,
     pub in_force: String,
-    pub strength: Strength,
+    pub strength: ControlStrength,
     /// What sees to it.
     pub mechanism: String,
     /// What was tried to know that it works; absent when nothing was.
@@ -253,8 +253,8 @@ pub struct EffectiveControl {
 mod tests {
     use super::*;
 
-    fn policy(controls: &[(Subject, Strength)]) -> EffectivePolicy {
-        let control = |(subject, strength): &(Subject, Strength)| EffectiveControl {
+    fn policy(controls: &[(ControlSubject, ControlStrength)]) -> EffectivePolicy {
+        let control = |(subject, strength): &(ControlSubject, ControlStrength)| EffectiveControl {
             subject: *subject,
             asked: String::new(),
             in_force: String::new(),
@@ -268,15 +268,15 @@ mod tests {
     #[test]
     fn only_enforced_subjects_behind_a_wall_count() {
         let found = EnforcedControls::in_force(&policy(&[
-            (Subject::Files, Strength::Enforced),
-            (Subject::Attributes, Strength::Open),
-            (Subject::Kernel, Strength::Enforced),
+            (ControlSubject::Files, ControlStrength::Enforced),
+            (ControlSubject::Attributes, ControlStrength::Open),
+            (ControlSubject::Kernel, ControlStrength::Enforced),
         ]));
-        assert!(found.contains(Subject::Files) && found.contains(Subject::Kernel));
-        assert!(!found.contains(Subject::Attributes) && !found.contains(Subject::Network));
+        assert!(found.contains(ControlSubject::Files) && found.contains(ControlSubject::Kernel));
+        assert!(!found.contains(ControlSubject::Attributes) && !found.contains(ControlSubject::Network));
         let open = policy(&[
-            (Subject::Files, Strength::Advisory),
-            (Subject::Environment, Strength::Enforced),
+            (ControlSubject::Files, ControlStrength::Advisory),
+            (ControlSubject::Environment, ControlStrength::Enforced),
         ]);
         assert_eq!(EnforcedControls::in_force(&open), EnforcedControls::NONE);
     }
@@ -291,9 +291,9 @@ mod tests {
             (Isolation::Auto, false, false),
         ] {
             let expected = EnforcedControls::expected(isolation);
-            assert_eq!(expected.contains(Subject::Files), files, "{isolation}");
-            assert_eq!(expected.contains(Subject::Attributes), attributes, "{isolation}");
-            assert_eq!(expected.contains(Subject::Restrictions), attributes, "{isolation}");
+            assert_eq!(expected.contains(ControlSubject::Files), files, "{isolation}");
+            assert_eq!(expected.contains(ControlSubject::Attributes), attributes, "{isolation}");
+            assert_eq!(expected.contains(ControlSubject::Restrictions), attributes, "{isolation}");
         }
     }
 }

@@ -21,7 +21,7 @@ const SHOWN_NAME: usize = 64;
 
 /// Whether variables of the list may be given to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeVariables {
+pub enum CodeVariablePolicy {
     /// A wall stands around the command.
     Allowed,
     Refused,
@@ -291,12 +291,12 @@ pub fn code_variable(name: &str, value: Option<&str>) -> Option<&'static CodeVar
 }
 
 /// Whether a caller may give a command this variable.
-pub fn check(name: &str, value: &str, code: CodeVariables) -> Result<(), Error> {
+pub fn check(name: &str, value: &str, code: CodeVariablePolicy) -> Result<(), Error> {
     if name.starts_with(RESERVED_PREFIX) {
         return Err(forbidden(name, "names that begin so are set by the backend only"));
     }
     // Before the shape of the name: an exported shell function has a name of no other shape.
-    if code == CodeVariables::Refused
+    if code == CodeVariablePolicy::Refused
         && let Some(rule) = code_variable(name, Some(value))
     {
         return Err(forbidden(name, &format!("it {}", rule.reason)).with_hint(
@@ -373,7 +373,7 @@ mod tests {
             ("PYTHONUNBUFFERED", "1"),
             ("LINES", "a\nb"),
         ] {
-            check(name, text, CodeVariables::Refused).unwrap();
+            check(name, text, CodeVariablePolicy::Refused).unwrap();
         }
     }
 
@@ -418,7 +418,7 @@ mod tests {
             ("LESSOPEN", "|x", "makes less run"),
             ("HOSTALIASES", "x", "network names"),
         ] {
-            let error = check(name, text, CodeVariables::Refused).unwrap_err();
+            let error = check(name, text, CodeVariablePolicy::Refused).unwrap_err();
             assert_eq!((error.code(), error.kind()), (Code::InvalidConfiguration, Kind::Invalid));
             assert_eq!(error.verb(), Some(Verb::Exec));
             assert!(error.message().contains(why), "{name:?}: {error}");
@@ -437,11 +437,11 @@ mod tests {
             ("NODE_OPTIONS", "--require ./x"),
             ("EDITOR", "vim"),
         ] {
-            check(name, value, CodeVariables::Allowed).unwrap();
-            assert!(check(name, value, CodeVariables::Refused).is_err(), "{name}");
+            check(name, value, CodeVariablePolicy::Allowed).unwrap();
+            assert!(check(name, value, CodeVariablePolicy::Refused).is_err(), "{name}");
         }
         for name in ["AGENT_BACKEND_TOKEN", "BASH_FUNC_ls%%", "A=B", ""] {
-            assert!(check(name, "x", CodeVariables::Allowed).is_err(), "{name}");
+            assert!(check(name, "x", CodeVariablePolicy::Allowed).is_err(), "{name}");
         }
     }
 

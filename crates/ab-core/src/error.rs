@@ -229,7 +229,7 @@ struct Parts {
     output: Option<Box<ExecOutput>>,
     approval: Option<ApprovalId>,
     fate: Option<(CallEffect, Option<Ticket>)>,
-    passing: bool,
+    transient: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -249,20 +249,20 @@ impl Error {
             output: None,
             approval: None,
             fate: None,
-            passing: false,
+            transient: false,
             source: None,
         }))
     }
 
     /// A failed operation on a path: the code follows from the kind, or else from the verb.
-    pub fn on(verb: Verb, path: &WsPath, kind: Kind, message: impl Into<String>) -> Self {
+    pub fn for_path(verb: Verb, path: &WsPath, kind: Kind, message: impl Into<String>) -> Self {
         Self::new(code_of(verb, kind), kind, message).with_verb(verb).with_path(path.to_string())
     }
 
     /// The handle of the call does not let it change what is there.
-    pub fn kept(verb: Verb, path: &WsPath) -> Self {
+    pub fn protected(verb: Verb, path: &WsPath) -> Self {
         let message = "not to be changed through this handle";
-        Self::on(verb, path, Kind::PermissionDenied, message)
+        Self::for_path(verb, path, Kind::PermissionDenied, message)
     }
 
     /// The driver cannot do this at all.
@@ -335,7 +335,7 @@ impl Error {
 
     /// The cause is one of the moment, such as a busy host: the same call may succeed later.
     pub fn passing(mut self) -> Self {
-        self.0.passing = true;
+        self.0.transient = true;
         self
     }
 
@@ -412,7 +412,7 @@ impl Error {
             Some((CallEffect::Applied, _) | (CallEffect::Unknown, None)) => Retry::Never,
             Some((CallEffect::Unknown, Some(ticket))) => Retry::AskFirst(ticket.clone()),
             Some((CallEffect::NotApplied, _)) if interrupted => Retry::Safe,
-            _ if self.0.passing || self.0.kind == Kind::Conflict => Retry::Safe,
+            _ if self.0.transient || self.0.kind == Kind::Conflict => Retry::Safe,
             None if interrupted && !self.0.verb.is_some_and(Verb::modifies) => Retry::Safe,
             _ => Retry::Never,
         }
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn reads_as_act_object_reason() {
         let path = crate::path::PathRules::lenient().parse("notes/a b.txt").unwrap();
-        let error = Error::on(Verb::Read, &path, Kind::NotFound, "no such file");
+        let error = Error::for_path(Verb::Read, &path, Kind::NotFound, "no such file");
         assert_eq!(error.to_string(), "read 'notes/a b.txt': no such file");
         assert_eq!((error.code(), error.kind()), (Code::ReadFailed, Kind::NotFound));
         let odd =

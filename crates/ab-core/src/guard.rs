@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::call::{Actor, Call, Outcome, Verb};
+use crate::call::{Actor, Call, CallOutcome, Verb};
 use crate::effective::EffectiveControl;
 use crate::error::{Error, Result};
 use crate::journal::Journal;
@@ -16,22 +16,22 @@ pub trait Guard: fmt::Debug + Send + Sync {
     fn enter<'a>(&'a self, call: &'a Call<'a>) -> Admission<'a>;
 
     /// A file opened by `call` is about to be `size` bytes long.
-    fn grow(&self, call: &Call<'_>, size: u64) -> Result<()>;
+    fn check_growth(&self, call: &Call<'_>, size: u64) -> Result<()>;
 
     /// A path was refused before any call could be made of it. For the record only.
-    fn refused(&self, refusal: &Refusal<'_>);
+    fn refused(&self, refusal: &RefusedPath<'_>);
 
     /// What this guard sees to, for [`EffectivePolicy`](crate::EffectivePolicy).
     fn controls(&self) -> Option<EffectiveControl>;
 
     /// After the call: exactly once for each `enter` that let it pass, whether the call went
     /// through, failed, was refused by a later guard, or its caller went away.
-    fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>);
+    fn exit(&self, call: &Call<'_>, outcome: &CallOutcome<'_>);
 }
 
 /// A path that is none, or that leaves the workspace.
 #[derive(Clone, Debug)]
-pub struct Refusal<'a> {
+pub struct RefusedPath<'a> {
     pub actor: &'a Actor,
     pub verb: Verb,
     /// As the caller wrote it.

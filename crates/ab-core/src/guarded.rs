@@ -12,19 +12,19 @@ use std::time::Instant;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::call::{Actor, Call, End, Outcome, Verb};
-use crate::driver::{Driver, File, Info};
+use crate::call::{Actor, Call, CallEnd, CallOutcome, Verb};
+use crate::driver::{Driver, File, BackendInfo};
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
 use crate::guard::{Admission, Guard};
-use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, Placement, Reach, ReadOptions, RemoveOptions,
+    Attributes, ListOptions, OpenOptions, WritePosition, RemoveDepth, ReadOptions, RemoveOptions,
     RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Exit, Process, ProcessId, ProcessInfo};
-use crate::search::{Found, Query};
+use crate::search::{SearchResults, Query};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 
@@ -41,7 +41,7 @@ impl Guarded {
     }
 
     fn call<'a>(&'a self, verb: Verb, path: &'a WsPath) -> Call<'a> {
-        Call::on(&self.actor, verb, path)
+        Call::for_path(&self.actor, verb, path)
     }
 
     async fn enter<'a>(&'a self, call: &'a Call<'a>) -> Result<Passage<'a>> {
@@ -52,7 +52,7 @@ impl Guarded {
                 Admission::Waits(future) => future.await,
             };
             if let Err(error) = answer {
-                passage.finish(End::Failed(&error), 0);
+                passage.finish(CallEnd::Failed(&error), 0);
                 return Err(error);
             }
             passage.ledger.entered += 1;
@@ -77,14 +77,14 @@ impl Ledger {
         &mut self,
         guards: &[Arc<dyn Guard>],
         call: &Call<'_>,
-        end: End<'_>,
+        end: CallEnd<'_>,
         bytes: u64,
         exit: Option<&Exit>,
     ) {
         if self.entered == 0 {
             return;
         }
-        let outcome = Outcome { end, bytes, duration: self.started.elapsed(), exit };
+        let outcome = CallOutcome { end, bytes, duration: self.started.elapsed(), exit };
         for guard in guards[..std::mem::take(&mut self.entered)].iter().rev() {
             // A guard that panics must not cost the others their exits.
             let _ = catch_unwind(AssertUnwindSafe(|| guard.exit(call, &outcome)));
@@ -99,14 +99,14 @@ struct Passage<'a> {
 }
 
 impl Passage<'_> {
-    fn finish(&mut self, end: End<'_>, bytes: u64) {
+    fn finish(&mut self, end: CallEnd<'_>, bytes: u64) {
         self.ledger.settle(self.guards, self.call, end, bytes, None);
     }
 
     fn ends<T>(mut self, result: Result<T>, bytes: impl FnOnce(&T) -> u64) -> Result<T> {
         match &result {
-            Ok(value) => self.finish(End::Done, bytes(value)),
-            Err(error) => self.finish(End::Failed(error), 0),
+            Ok(value) => self.finish(CallEnd::Done, bytes(value)),
+            Err(error) => self.finish(CallEnd::Failed(error), 0),
         }
         result
     }
@@ -135,7 +135,7 @@ impl Passage<'_> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        self.finish(End::Cancelled, 0);
+        self.finish(CallEnd::Cancelled, 0);
     }
 }
 
@@ -169,10 +169,10 @@ impl LongPassage {
 
     fn grow(&self, size: u64) -> Result<()> {
         let call = self.call();
-        self.guards.iter().try_for_each(|guard| guard.grow(&call, size))
+        self.guards.iter().try_for_each(|guard| guard.check_growth(&call, size))
     }
 
-    fn finish(&mut self, end: End<'_>, exit: Option<&Exit>) {
+    fn finish(&mut self, end: CallEnd<'_>, exit: Option<&Exit>) {
         let mut ledger = std::mem::replace(&mut self.ledger, Ledger::new());
         let bytes = self.bytes.load(Ordering::Relaxed);
         ledger.settle(&self.guards, &self.call(), end, bytes, exit);
@@ -182,7 +182,7 @@ impl LongPassage {
 /// An open file that reports to the guards how large it gets and, at its end, how much went by.
 struct GuardedFile {
     inner: Box<dyn File>,
-    placement: Placement,
+    placement: WritePosition,
     passage: LongPassage,
 }
 
@@ -194,7 +194,7 @@ impl std::fmt::Debug for GuardedFile {
 
 impl Drop for GuardedFile {
     fn drop(&mut self) {
-        self.passage.finish(End::Done, None);
+        self.passage.finish(CallEnd::Done, None);
     }
 }
 
@@ -209,8 +209,8 @@ impl File for GuardedFile {
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
         let length = bytes.len();
         let start = match self.placement {
-            Placement::AsGiven => offset,
-            Placement::End => self.inner.stat().await?.size,
+            WritePosition::AtOffset => offset,
+            WritePosition::End => self.inner.stat().await?.size,
         };
         self.passage.grow(start.saturating_add(length as u64))?;
         self.inner.write_at(offset, bytes).await?;
@@ -255,13 +255,13 @@ impl Driver for Guarded {
         passage.ends(self.inner.list(path, options).await, nothing)
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         let call = Call { recursive: true, ..self.call(Verb::Search, &query.root) };
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.search(query).await, nothing)
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         let call = self.call(Verb::Read, path);
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.read(path, options).await, |content| content.bytes.len() as u64)
@@ -284,7 +284,7 @@ impl Driver for Guarded {
         let passage = self.enter(&call).await?;
         match self.inner.open(path, options).await {
             Ok(inner) => {
-                let (placement, passage) = (options.placement, passage.detach());
+                let (placement, passage) = (options.position, passage.detach());
                 Ok(Box::new(GuardedFile { inner, placement, passage }))
             }
             Err(error) => passage.ends(Err(error), nothing),
@@ -316,7 +316,7 @@ impl Driver for Guarded {
     }
 
     async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
-        let recursive = options.reach == Reach::Recursive;
+        let recursive = options.depth == RemoveDepth::Recursive;
         let call = Call { recursive, ..self.call(Verb::Delete, path) };
         let passage = self.enter(&call).await?;
         passage.ends(self.inner.remove(path, options).await, nothing)
@@ -328,10 +328,10 @@ impl Driver for Guarded {
         passage.ends(self.inner.rename(from, to, options).await, nothing)
     }
 
-    async fn space(&self) -> Result<Space> {
-        let call = Call::new(&self.actor, Verb::Space);
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        let call = Call::new(&self.actor, Verb::DiskSpace);
         let passage = self.enter(&call).await?;
-        passage.ends(self.inner.space().await, nothing)
+        passage.ends(self.inner.disk_space().await, nothing)
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
@@ -345,9 +345,9 @@ impl Driver for Guarded {
         match self.inner.exec(request.clone()).await {
             Ok(process) => {
                 let mut passage = passage.detach();
-                process.ending().then(move |exit| match exit {
-                    Some(exit) => passage.finish(End::Done, Some(exit)),
-                    None => passage.finish(End::Cancelled, None),
+                process.ending().on_end(move |exit| match exit {
+                    Some(exit) => passage.finish(CallEnd::Done, Some(exit)),
+                    None => passage.finish(CallEnd::Cancelled, None),
                 });
                 Ok(process)
             }
@@ -367,7 +367,7 @@ impl Driver for Guarded {
         passage.ends(self.inner.attach(id, from).await, nothing)
     }
 
-    fn info(&self) -> Info {
+    fn info(&self) -> BackendInfo {
         self.inner.info()
     }
 

@@ -4,17 +4,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::call::{Call, End, Outcome, Verb};
+use crate::call::{Call, CallEnd, CallOutcome, Verb};
 use crate::effective::EffectiveControl;
 use crate::error::{Code, Kind, Result};
-use crate::guard::{Admission, Guard, Refusal};
+use crate::guard::{Admission, Guard, RefusedPath};
 use crate::path::MAX_PATH_BYTES;
 
 /// Entries that a [`MemoryWriter`] keeps; the oldest fall out.
 pub const MEMORY_ENTRIES: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum JournalMode {
     /// Calls that change the workspace or run something.
     #[default]
     Standard,
@@ -35,7 +35,7 @@ pub struct JournalRecord {
     pub to: Option<String>,
     pub command: Option<String>,
     pub success: bool,
-    pub failure: Option<Failure>,
+    pub failure: Option<JournalFailure>,
     pub exit_code: Option<i32>,
     /// The end of what a command said on each channel.
     pub stdout: Option<String>,
@@ -46,27 +46,27 @@ pub struct JournalRecord {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct JournalFailure {
     /// Absent when the caller went away.
     pub code: Option<Code>,
     pub message: String,
 }
 
 /// Takes records somewhere. Called on the path of the call: it must not block for long.
-pub trait Writer: fmt::Debug + Send + Sync {
+pub trait JournalWriter: fmt::Debug + Send + Sync {
     fn write(&self, record: &JournalRecord);
 }
 
 /// The guard that writes.
 #[derive(Debug)]
 pub struct Journal {
-    writer: Arc<dyn Writer>,
-    mode: Mode,
+    writer: Arc<dyn JournalWriter>,
+    mode: JournalMode,
     workspace: Option<String>,
 }
 
 impl Journal {
-    pub fn new(writer: Arc<dyn Writer>, mode: Mode) -> Self {
+    pub fn new(writer: Arc<dyn JournalWriter>, mode: JournalMode) -> Self {
         Self { writer, mode, workspace: None }
     }
 
@@ -76,12 +76,12 @@ impl Journal {
         self
     }
 
-    fn wants(&self, call: &Call<'_>, outcome: &Outcome<'_>) -> bool {
+    fn wants(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) -> bool {
         match (self.mode, outcome.end) {
-            (Mode::Verbose, _) => true,
+            (JournalMode::Verbose, _) => true,
             // A link that leads out is an attempt to leave, whatever the verb.
-            (Mode::Standard, End::Failed(error)) if error.kind() == Kind::Escape => true,
-            (Mode::Standard, _) => call.modifies,
+            (JournalMode::Standard, CallEnd::Failed(error)) if error.kind() == Kind::Escape => true,
+            (JournalMode::Standard, _) => call.modifies,
         }
     }
 }
@@ -91,13 +91,13 @@ impl Guard for Journal {
         Admission::PASS
     }
 
-    fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
     /// An attempt to leave the workspace is on record in every mode, whatever the verb.
-    fn refused(&self, refusal: &Refusal<'_>) {
-        let Refusal { actor, verb, error, .. } = refusal;
+    fn refused(&self, refusal: &RefusedPath<'_>) {
+        let RefusedPath { actor, verb, error, .. } = refusal;
         self.writer.write(&JournalRecord {
             at: SystemTime::now(),
             verb: *verb,
@@ -107,7 +107,7 @@ impl Guard for Journal {
             to: None,
             command: None,
             success: false,
-            failure: Some(Failure {
+            failure: Some(JournalFailure {
                 code: Some(error.code()),
                 message: error.message().to_owned(),
             }),
@@ -123,16 +123,16 @@ impl Guard for Journal {
         None
     }
 
-    fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {
+    fn exit(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
         if !self.wants(call, outcome) {
             return;
         }
         let failure = match outcome.end {
-            End::Done => None,
-            End::Failed(error) => {
-                Some(Failure { code: Some(error.code()), message: error.to_string() })
+            CallEnd::Done => None,
+            CallEnd::Failed(error) => {
+                Some(JournalFailure { code: Some(error.code()), message: error.to_string() })
             }
-            End::Cancelled => Some(Failure { code: None, message: "cancelled".to_owned() }),
+            CallEnd::Cancelled => Some(JournalFailure { code: None, message: "cancelled".to_owned() }),
         };
         self.writer.write(&JournalRecord {
             at: SystemTime::now() - outcome.duration,
@@ -177,7 +177,7 @@ impl MemoryWriter {
     }
 }
 
-impl Writer for MemoryWriter {
+impl JournalWriter for MemoryWriter {
     fn write(&self, record: &JournalRecord) {
         let mut records = self.lock();
         if records.len() == MEMORY_ENTRIES {

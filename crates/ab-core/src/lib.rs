@@ -9,7 +9,7 @@ pub mod backend;
 pub mod call;
 pub mod command_limit;
 pub mod compare;
-pub mod confines;
+pub mod command_screen;
 pub mod driver;
 pub mod edit;
 pub mod effective;
@@ -24,7 +24,7 @@ pub mod metadata;
 mod mounts;
 pub mod options;
 pub mod overlay;
-pub mod passed;
+pub mod accepted_cache;
 pub mod path;
 pub mod principal;
 pub mod process;
@@ -42,26 +42,26 @@ pub use approval::{
     Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, DenyAll, Digest, Verdict,
 };
 pub use backend::{
-    Assembly, Backend, Body, ExecOptions, ExecOutput, LineRange, Narrow, Overlaid, Said,
+    BackendOptions, Backend, WriteBody, ExecOptions, ExecOutput, LineRange, Narrow, OverlayWorkspace, CapturedOutput,
     ScopeOptions, TextWindow,
 };
-pub use call::{Actor, Call, Outcome, Verb};
+pub use call::{Actor, Call, CallOutcome, Verb};
 pub use command_limit::CommandLimit;
-pub use confines::{Confines, Screen};
-pub use driver::{BackendKind, Capabilities, Driver, File, Info};
+pub use command_screen::{ScreenContext, CommandScreen};
+pub use driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
 pub use edit::{Edit, EditOptions, Edited};
 pub use effective::{
-    EffectiveControl, EffectivePolicy, EnforcedControls, Isolation, Network, Strength, Subject,
+    EffectiveControl, EffectivePolicy, EnforcedControls, Isolation, Network, ControlStrength, ControlSubject,
 };
 pub use error::{Code, Error, Kind, Result};
 pub use guard::{Guard, Guards};
 pub use life::{Closeable, TrackId};
 pub use memory::{Memory, MemoryOptions};
-pub use metadata::{Content, Entry, FileKind, Listing, Stat, Version};
+pub use metadata::{FileContent, Entry, FileKind, Listing, Stat, Version};
 pub use overlay::{Change, ChangeKind};
 pub use path::{PathRules, WsPath};
 pub use principal::{Principal, PrincipalKind, Role, TenantId};
-pub use recipe::{Opens, Recipe};
+pub use recipe::{WorkspaceOpener, WorkspaceRecipe};
 pub use restricted::MAX_RESTRICTIONS;
 pub use status::{Status, StatusChange, Subscription};
 pub use ticket::{CallEffect, Retry, Ticket};

@@ -12,19 +12,19 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::backend::Body;
+use crate::backend::WriteBody;
 use crate::call::Verb;
-use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
 use crate::path::{PathRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Found, Query};
+use crate::search::{SearchResults, Query};
 use crate::status::{Status, StatusHub};
 use crate::ticket::{CallEffect, Ticket};
 
@@ -38,7 +38,7 @@ pub struct MemoryOptions {
     /// The absolute path that means the root.
     pub root: String,
     /// Keys and what they hold from the start.
-    pub data: Vec<(String, Body)>,
+    pub data: Vec<(String, WriteBody)>,
     /// Bytes that all keys together may hold.
     pub limit: u64,
 }
@@ -142,12 +142,12 @@ impl Driver for Memory {
         self.view().list(path, options)
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         self.alive(Verb::Search)?;
-        crate::search::over(self, query).await
+        crate::search::search_by_walk(self, query).await
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         self.alive(Verb::Read)?;
         self.view().read(path, options)
     }
@@ -191,8 +191,8 @@ impl Driver for Memory {
         self.edit().rename(from, to, options)
     }
 
-    async fn space(&self) -> Result<Space> {
-        self.alive(Verb::Space)?;
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        self.alive(Verb::DiskSpace)?;
         Ok(self.view().space())
     }
 
@@ -208,8 +208,8 @@ impl Driver for Memory {
         self.lacks(Verb::Attach)
     }
 
-    fn info(&self) -> Info {
-        Info {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
             kind: BackendKind::Memory,
             root_aliases: vec![self.root.clone()],
             capabilities: Capabilities {

@@ -90,7 +90,7 @@ pub struct Stat {
 
 /// A file's bytes together with the state they were read in.
 #[derive(Clone, Debug)]
-pub struct Content {
+pub struct FileContent {
     pub bytes: Bytes,
     pub stat: Stat,
 }
@@ -106,18 +106,18 @@ pub struct Entry {
 
 /// Why a bounded answer is not the whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Truncated {
+pub enum TruncatedBy {
     Count,
     Bytes,
     Time,
 }
 
-impl Truncated {
+impl TruncatedBy {
     pub fn as_str(self) -> &'static str {
         match self {
-            Truncated::Count => "count",
-            Truncated::Bytes => "bytes",
-            Truncated::Time => "time",
+            TruncatedBy::Count => "count",
+            TruncatedBy::Bytes => "bytes",
+            TruncatedBy::Time => "time",
         }
     }
 }
@@ -134,13 +134,13 @@ pub struct WalkProblem {
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    pub truncated: Option<Truncated>,
+    pub truncated: Option<TruncatedBy>,
     pub problems: Vec<WalkProblem>,
 }
 
 /// Room in a workspace, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct DiskSpace {
     pub total: u64,
     pub available: u64,
 }

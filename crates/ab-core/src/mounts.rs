@@ -19,25 +19,25 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::call::{Actor, Verb};
-use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::life::Life;
-use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat, Version};
+use crate::metadata::{FileContent, FileKind, Listing, Removed, Renamed, DiskSpace, Stat, Version};
 use crate::options::{
-    Attributes, Links, ListOptions, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
+    Attributes, LinkHandling, ListOptions, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
     RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Found, IgnoreFiles, Query};
+use crate::search::{SearchResults, IgnoreFiles, Query};
 use crate::stack::Stack;
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 
 use parts::{MountedFile, Part};
 
-const KEEP: StatOptions = StatOptions { links: Links::Keep };
+const KEEP: StatOptions = StatOptions { links: LinkHandling::Keep };
 const HOLDS_A_MOUNT: &str = "it holds a mount";
 
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Mounts {
     /// A directory that is there because of a mount is no file, whatever the part has in its place.
     fn refuse_dir(&self, verb: Verb, path: &WsPath) -> Result<()> {
         if self.leads_to_a_mount(path) {
-            Err(Error::on(verb, path, Kind::IsADirectory, "is a directory"))
+            Err(Error::for_path(verb, path, Kind::IsADirectory, "is a directory"))
         } else {
             Ok(())
         }
@@ -154,10 +154,10 @@ impl Mounts {
         let verb = Verb::Rename;
         if let Some(root) = [from, to].into_iter().find(|path| path.is_root()) {
             let message = "the root of the workspace stays where it is";
-            return Err(Error::on(verb, root, Kind::Invalid, message));
+            return Err(Error::for_path(verb, root, Kind::Invalid, message));
         }
         if self.holds_a_mount(from) && from != to {
-            return Err(Error::on(verb, from, Kind::Invalid, HOLDS_A_MOUNT));
+            return Err(Error::for_path(verb, from, Kind::Invalid, HOLDS_A_MOUNT));
         }
         if !self.holds_a_mount(to) || from == to {
             return Ok(());
@@ -165,13 +165,13 @@ impl Mounts {
         let source = self.stat(from, KEEP).await.map_err(|error| error.with_verb(verb))?;
         Err(match (options.overwrite, source.kind) {
             (Overwrite::Refuse, _) => {
-                Error::on(verb, to, Kind::AlreadyExists, "something is there already")
+                Error::for_path(verb, to, Kind::AlreadyExists, "something is there already")
             }
             (Overwrite::Replace, FileKind::Dir) => {
-                Error::on(verb, to, Kind::Invalid, HOLDS_A_MOUNT)
+                Error::for_path(verb, to, Kind::Invalid, HOLDS_A_MOUNT)
             }
             (Overwrite::Replace, FileKind::File | FileKind::Symlink | FileKind::Other) => {
-                Error::on(verb, to, Kind::IsADirectory, "the target is a directory")
+                Error::for_path(verb, to, Kind::IsADirectory, "the target is a directory")
             }
         })
     }
@@ -207,7 +207,7 @@ impl Driver for Mounts {
         part.shown(listing).map(|listing| part.shown_listing(listing))
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         let part = self.part(Verb::Search, &query.root)?;
         // Ignore files count from the root of this workspace down, which only the base starts at.
         let ignores_begin_there = match query.ignore_files {
@@ -216,7 +216,7 @@ impl Driver for Mounts {
         };
         let whole = ignores_begin_there && !self.leads_to_a_mount(&query.root);
         if !whole || !part.driver.info().capabilities.search {
-            return crate::search::over(self, query).await;
+            return crate::search::search_by_walk(self, query).await;
         }
         let inward = Query { root: part.inward(&query.root), ..query.clone() };
         let mut found = part.shown(part.driver.search(&inward).await)?;
@@ -227,7 +227,7 @@ impl Driver for Mounts {
         Ok(found)
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         self.refuse_dir(Verb::Read, path)?;
         let part = self.part(Verb::Read, path)?;
         part.shown(part.driver.read(&part.inward(path), options).await)
@@ -260,7 +260,7 @@ impl Driver for Mounts {
         match part.driver.set_attributes(&inward, attributes).await {
             Err(error) if nothing_there(&error) && self.leads_to_a_mount(path) => {
                 let message = "it is there only because of a mount, and keeps nothing";
-                Err(Error::on(verb, path, Kind::Unsupported, message))
+                Err(Error::for_path(verb, path, Kind::Unsupported, message))
             }
             result => part.shown(result),
         }
@@ -269,7 +269,7 @@ impl Driver for Mounts {
     async fn read_link(&self, path: &WsPath) -> Result<String> {
         let part = self.part(Verb::ReadLink, path)?;
         if self.leads_to_a_mount(path) {
-            return Err(Error::on(Verb::ReadLink, path, Kind::Invalid, "not a link"));
+            return Err(Error::for_path(Verb::ReadLink, path, Kind::Invalid, "not a link"));
         }
         part.shown(part.driver.read_link(&part.inward(path)).await)
     }
@@ -278,7 +278,7 @@ impl Driver for Mounts {
         let part = self.part(Verb::Symlink, path)?;
         if self.leads_to_a_mount(path) {
             let message = "something is there already";
-            return Err(Error::on(Verb::Symlink, path, Kind::AlreadyExists, message));
+            return Err(Error::for_path(Verb::Symlink, path, Kind::AlreadyExists, message));
         }
         part.shown(part.driver.symlink(&part.inward(path), target).await)
     }
@@ -300,7 +300,7 @@ impl Driver for Mounts {
     async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
         let part = self.part(Verb::Delete, path)?;
         if self.holds_a_mount(path) && !path.is_root() {
-            return Err(Error::on(Verb::Delete, path, Kind::Invalid, HOLDS_A_MOUNT));
+            return Err(Error::for_path(Verb::Delete, path, Kind::Invalid, HOLDS_A_MOUNT));
         }
         part.shown(part.driver.remove(&part.inward(path), options).await)
     }
@@ -320,8 +320,8 @@ impl Driver for Mounts {
     }
 
     /// The room in the base; each mount has its own.
-    async fn space(&self) -> Result<Space> {
-        self.base.driver().space().await
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        self.base.driver().disk_space().await
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
@@ -336,7 +336,7 @@ impl Driver for Mounts {
         processes::attach(self, id, from).await
     }
 
-    fn info(&self) -> Info {
+    fn info(&self) -> BackendInfo {
         let base = self.base.driver().info();
         let everywhere = |a: Capabilities, b: Capabilities| Capabilities {
             // A command runs in the part that owns its directory, which is the base's unless said.
@@ -356,7 +356,7 @@ impl Driver for Mounts {
             .iter()
             .map(|mount| mount.stack.driver().info().capabilities)
             .fold(base.capabilities, everywhere);
-        Info { kind: BackendKind::Mounts, root_aliases: base.root_aliases, capabilities }
+        BackendInfo { kind: BackendKind::Mounts, root_aliases: base.root_aliases, capabilities }
     }
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {

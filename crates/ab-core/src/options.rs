@@ -10,7 +10,7 @@ pub const DEFAULT_READ_LIMIT: u64 = 256 * 1024 * 1024;
 pub const DEFAULT_LIST_LIMIT: usize = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Links {
+pub enum LinkHandling {
     /// Describe what the link leads to.
     Follow,
     /// Describe the link itself.
@@ -19,18 +19,18 @@ pub enum Links {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatOptions {
-    pub links: Links,
+    pub links: LinkHandling,
 }
 
 impl Default for StatOptions {
     fn default() -> Self {
-        Self { links: Links::Follow }
+        Self { links: LinkHandling::Follow }
     }
 }
 
 /// How much a listing says about each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub enum EntryDetail {
     /// Path and kind; cheapest.
     Kind,
     /// Everything that `stat` without following would say.
@@ -42,12 +42,12 @@ pub struct ListOptions {
     /// Levels below the directory: 1 lists its children, `usize::MAX` everything.
     pub depth: usize,
     pub limit: usize,
-    pub detail: Detail,
+    pub detail: EntryDetail,
 }
 
 impl Default for ListOptions {
     fn default() -> Self {
-        Self { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: Detail::Kind }
+        Self { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Kind }
     }
 }
 
@@ -123,7 +123,7 @@ impl FileAccess {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Creation {
+pub enum FileCreation {
     /// The file must be there.
     #[default]
     Never,
@@ -134,7 +134,7 @@ pub enum Creation {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Existing {
+pub enum ExistingContent {
     #[default]
     Keep,
     /// Start from an empty file.
@@ -143,10 +143,10 @@ pub enum Existing {
 
 /// Where the writes of an open file go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
+pub enum WritePosition {
     /// To the offset that comes with them.
     #[default]
-    AsGiven,
+    AtOffset,
     /// To the end as it is then, whatever their offset.
     End,
 }
@@ -154,9 +154,9 @@ pub enum Placement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     pub access: FileAccess,
-    pub create: Creation,
-    pub existing: Existing,
-    pub placement: Placement,
+    pub create: FileCreation,
+    pub existing: ExistingContent,
+    pub position: WritePosition,
     /// Permission bits of a new file.
     pub permissions: Option<u32>,
 }
@@ -164,7 +164,7 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// Whether opening alone may change something, or lets its holder do so.
     pub fn changes(self) -> bool {
-        self.access.writes() || self.create != Creation::Never
+        self.access.writes() || self.create != FileCreation::Never
     }
 }
 
@@ -178,7 +178,7 @@ pub struct Attributes {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
+pub enum RemoveDepth {
     /// A file, a link, or an empty directory.
     #[default]
     One,
@@ -187,7 +187,7 @@ pub enum Reach {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingTarget {
     #[default]
     Fail,
     Ignore,
@@ -195,17 +195,17 @@ pub enum Missing {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoveOptions {
-    pub reach: Reach,
-    pub missing: Missing,
+    pub depth: RemoveDepth,
+    pub missing: MissingTarget,
 }
 
 impl RemoveOptions {
     pub fn recursive() -> Self {
-        Self { reach: Reach::Recursive, ..Self::default() }
+        Self { depth: RemoveDepth::Recursive, ..Self::default() }
     }
 
     pub fn missing_ok(mut self) -> Self {
-        self.missing = Missing::Ignore;
+        self.missing = MissingTarget::Ignore;
         self
     }
 }

@@ -33,18 +33,18 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::call::{Actor, Verb};
-use crate::driver::{BackendKind, Capabilities, Driver, File, Info};
+use crate::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, Kind, Result};
 use crate::life::Life;
-use crate::metadata::{Content, FileKind, Listing, Removed, Renamed, Space, Stat};
+use crate::metadata::{FileContent, FileKind, Listing, Removed, Renamed, DiskSpace, Stat};
 use crate::options::{
-    Attributes, Links, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    Attributes, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Found, Query};
+use crate::search::{SearchResults, Query};
 use crate::stack::Stack;
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
@@ -192,21 +192,21 @@ fn named<T>(verb: Verb, path: &WsPath, result: Result<T>) -> Result<T> {
 }
 
 fn missing(verb: Verb, path: &WsPath) -> Error {
-    Error::on(verb, path, Kind::NotFound, "no such file or directory")
+    Error::for_path(verb, path, Kind::NotFound, "no such file or directory")
 }
 
 fn exists(verb: Verb, path: &WsPath) -> Error {
-    Error::on(verb, path, Kind::AlreadyExists, "something is there already")
+    Error::for_path(verb, path, Kind::AlreadyExists, "something is there already")
 }
 
 fn is_a_directory(verb: Verb, path: &WsPath) -> Error {
-    Error::on(verb, path, Kind::IsADirectory, "is a directory")
+    Error::for_path(verb, path, Kind::IsADirectory, "is a directory")
 }
 
 fn root_stays(verb: Verb, path: &WsPath) -> Result<()> {
     if path.is_root() {
         let message = "the root of the workspace stays where it is";
-        return Err(Error::on(verb, path, Kind::Invalid, message));
+        return Err(Error::for_path(verb, path, Kind::Invalid, message));
     }
     Ok(())
 }
@@ -233,26 +233,26 @@ impl Driver for Overlay {
     }
 
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
-        let spot = self.look(Verb::List, path, Links::Follow).await?;
+        let spot = self.look(Verb::List, path, LinkHandling::Follow).await?;
         match spot.kind() {
             Some(FileKind::Dir) => {
                 named(Verb::List, path, self.list_dir(&spot, path, options).await)
             }
             Some(FileKind::File | FileKind::Symlink | FileKind::Other) => {
-                Err(Error::on(Verb::List, path, Kind::NotADirectory, "not a directory"))
+                Err(Error::for_path(Verb::List, path, Kind::NotADirectory, "not a directory"))
             }
             None => Err(missing(Verb::List, path)),
         }
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
-        crate::search::over(self, query).await
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
+        crate::search::search_by_walk(self, query).await
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         let verb = Verb::Read;
         for _ in 0..LAYER_CHANGES {
-            let spot = self.look(verb, path, Links::Follow).await?;
+            let spot = self.look(verb, path, LinkHandling::Follow).await?;
             let Some(layer) = spot.layer() else { break };
             match self.layer(layer).read(&spot.path, options).await {
                 Err(error) if error.kind() == Kind::NotFound => {}
@@ -280,13 +280,13 @@ impl Driver for Overlay {
 
     async fn read_link(&self, path: &WsPath) -> Result<String> {
         let verb = Verb::ReadLink;
-        let spot = self.look(verb, path, Links::Keep).await?;
+        let spot = self.look(verb, path, LinkHandling::Keep).await?;
         match (spot.kind(), spot.layer()) {
             (Some(FileKind::Symlink), Some(layer)) => {
                 named(verb, path, self.layer(layer).read_link(&spot.path).await)
             }
             _ if !self.capabilities.links => self.lacks(verb),
-            (Some(_), _) => Err(Error::on(verb, path, Kind::Invalid, "not a link")),
+            (Some(_), _) => Err(Error::for_path(verb, path, Kind::Invalid, "not a link")),
             (None, _) => Err(missing(verb, path)),
         }
     }
@@ -311,9 +311,9 @@ impl Driver for Overlay {
     }
 
     /// The room in the upper layer, where everything is written.
-    async fn space(&self) -> Result<Space> {
-        self.alive(Verb::Space)?;
-        self.upper.space().await
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        self.alive(Verb::DiskSpace)?;
+        self.upper.disk_space().await
     }
 
     async fn exec(&self, _: ExecRequest) -> Result<Process> {
@@ -328,8 +328,8 @@ impl Driver for Overlay {
         self.lacks(Verb::Attach)
     }
 
-    fn info(&self) -> Info {
-        Info {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
             kind: BackendKind::Overlay,
             root_aliases: self.root_aliases.clone(),
             capabilities: self.capabilities,

@@ -26,7 +26,7 @@ pub const RESERVED_PREFIX: &str = ".ab-tmp-";
 /// from a caller.
 pub const WHITEOUT_PREFIX: &str = ".ab-wh-";
 /// The name by which an overlay keeps a directory in an upper layer that has no empty ones.
-pub const KEEPER: &str = ".ab-keep";
+pub const EMPTY_DIR_MARKER: &str = ".ab-keep";
 
 /// A parsed path: UTF-8, `/`-separated, relative to the workspace root.
 ///
@@ -48,7 +48,7 @@ pub struct WsPath {
 
 /// A path in the parts that its fences make of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Confined<'a> {
+pub struct FenceParts<'a> {
     /// Each must be resolved beneath what the one before led to, the first beneath the root.
     pub fences: Vec<&'a str>,
     /// Resolved beneath what the last fence led to. Empty only for the root of the workspace: a
@@ -200,7 +200,7 @@ impl WsPath {
 
     /// The parts that end in a fence, one below the other; what follows them is
     /// [`below_fence`](Self::below_fence).
-    pub fn fenced_parts(&self) -> Vec<&str> {
+    pub fn fenced_segments(&self) -> Vec<&str> {
         let mut start = 0;
         let part = |end: &usize| {
             let part = self.text[start..*end].trim_start_matches('/');
@@ -211,7 +211,7 @@ impl WsPath {
     }
 
     /// The parts that must be resolved one beneath the other.
-    pub fn confined(&self) -> Confined<'_> {
+    pub fn fence_parts(&self) -> FenceParts<'_> {
         let mut start = 0;
         let mut fences = Vec::with_capacity(self.fences.len());
         for end in &self.fences {
@@ -219,10 +219,10 @@ impl WsPath {
             start = *end;
         }
         match (self.text[start..].trim_start_matches('/'), fences.pop()) {
-            ("", Some(last)) => Confined { fences, rest: last },
+            ("", Some(last)) => FenceParts { fences, rest: last },
             (rest, last) => {
                 fences.extend(last);
-                Confined { fences, rest }
+                FenceParts { fences, rest }
             }
         }
     }
@@ -282,7 +282,7 @@ impl fmt::Debug for WsPath {
 
 /// How forgiving the parser is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Style {
+pub enum PathStyle {
     /// Absolute paths are taken from the root, inner `..` is resolved, an escape is refused.
     #[default]
     Lenient,
@@ -304,7 +304,7 @@ pub enum Platform {
 /// path is taken from the workspace root.
 #[derive(Clone, Debug)]
 pub struct PathRules {
-    style: Style,
+    style: PathStyle,
     platform: Platform,
     aliases: Vec<Vec<String>>,
     reserved: Reserved,
@@ -321,7 +321,7 @@ enum Reserved {
 impl PathRules {
     pub fn lenient() -> Self {
         Self {
-            style: Style::Lenient,
+            style: PathStyle::Lenient,
             platform: Platform::Unix,
             aliases: Vec::new(),
             reserved: Reserved::Refused,
@@ -329,16 +329,16 @@ impl PathRules {
     }
 
     pub fn strict() -> Self {
-        Self { style: Style::Strict, ..Self::lenient() }
+        Self { style: PathStyle::Strict, ..Self::lenient() }
     }
 
     /// The same rules, for texts that are read strictly.
     pub fn strictly(mut self) -> Self {
-        self.style = Style::Strict;
+        self.style = PathStyle::Strict;
         self
     }
 
-    pub fn on(mut self, platform: Platform) -> Self {
+    pub fn for_platform(mut self, platform: Platform) -> Self {
         self.platform = platform;
         self
     }
@@ -387,9 +387,9 @@ impl PathRules {
             return Err(invalid(raw, "contains a NUL byte"));
         }
         match (self.style, self.platform) {
-            (Style::Strict, _) => self.parse_strict(raw),
-            (Style::Lenient, Platform::Unix) => self.parse_lenient(raw, raw),
-            (Style::Lenient, Platform::Windows) => self.parse_windows(raw),
+            (PathStyle::Strict, _) => self.parse_strict(raw),
+            (PathStyle::Lenient, Platform::Unix) => self.parse_lenient(raw, raw),
+            (PathStyle::Lenient, Platform::Windows) => self.parse_windows(raw),
         }
     }
 
@@ -503,7 +503,7 @@ impl PathRules {
 
 /// Whether an overlay keeps something under this name. Drivers take it like any other.
 pub(crate) fn is_mark(name: &str) -> bool {
-    name.starts_with(WHITEOUT_PREFIX) || name == KEEPER
+    name.starts_with(WHITEOUT_PREFIX) || name == EMPTY_DIR_MARKER
 }
 
 fn check_name(name: &str, raw: &str) -> Result<()> {
@@ -611,9 +611,9 @@ mod tests {
     #[test]
     fn windows_shapes_have_a_decided_result() {
         let unix = PathRules::lenient();
-        let windows = PathRules::lenient().on(Platform::Windows).with_alias("C:\\ws");
+        let windows = PathRules::lenient().for_platform(Platform::Windows).with_alias("C:\\ws");
         let strict = PathRules::strict();
-        let strict_windows = PathRules::strict().on(Platform::Windows);
+        let strict_windows = PathRules::strict().for_platform(Platform::Windows);
         for (raw, on_unix, on_windows, on_strict) in [
             ("C:\\x", "C:\\x", "x", "INVALID_PATH"),
             ("C:x", "C:x", "INVALID_PATH", "INVALID_PATH"),
@@ -704,7 +704,7 @@ mod tests {
         assert_eq!(outer.join(&file).fence().as_str(), "tenants/a");
         assert_eq!(outer.join(&WsPath::root()).below_fence(), "");
         let parts = |path: &WsPath| -> (Vec<String>, String) {
-            let Confined { fences, rest } = path.confined();
+            let FenceParts { fences, rest } = path.fence_parts();
             (fences.into_iter().map(str::to_owned).collect(), rest.to_owned())
         };
         let owned = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();

@@ -70,7 +70,7 @@ pub struct TerminalSize {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lifetime {
+pub enum ProcessLifetime {
     /// Ends with its [`Process`].
     #[default]
     Owned,
@@ -164,7 +164,7 @@ pub struct HostDirectory {
 
 /// Another workspace that is mounted beside the one a command runs in, for it to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct MountedWorkspace {
     /// Its root on the machine that runs the command, and what of it may be seen.
     pub root: String,
     pub below: WsPath,
@@ -176,10 +176,10 @@ pub struct Neighbour {
 
 /// How what a command may see lies in the tree that the caller knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub struct MountLayout {
     /// Where the directory's fence is, unless that has the same path there as in the driver.
     pub at: Option<WsPath>,
-    pub neighbours: Vec<Neighbour>,
+    pub mounted: Vec<MountedWorkspace>,
 }
 
 #[derive(Clone, Debug)]
@@ -193,10 +193,10 @@ pub struct ExecRequest {
     /// judge; the caller still sends it. Requests to other machines do not carry it.
     pub input: Option<Bytes>,
     pub terminal: Option<TerminalSize>,
-    pub lifetime: Lifetime,
+    pub lifetime: ProcessLifetime,
     pub limits: ExecLimits,
     pub restrictions: Restrictions,
-    pub layout: Layout,
+    pub layout: MountLayout,
 }
 
 impl ExecRequest {
@@ -212,10 +212,10 @@ impl ExecRequest {
             stdin: Stdin::Closed,
             input: None,
             terminal: None,
-            lifetime: Lifetime::Owned,
+            lifetime: ProcessLifetime::Owned,
             limits: ExecLimits::default(),
             restrictions: Restrictions::default(),
-            layout: Layout::default(),
+            layout: MountLayout::default(),
         }
     }
 }
@@ -252,7 +252,7 @@ pub struct ProcessInfo {
 }
 
 /// Bytes of the end of each channel that an [`Exit`] keeps.
-pub const TAIL: usize = 4096;
+pub const TAIL_BYTES: usize = 4096;
 
 /// How a process ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -260,8 +260,8 @@ pub struct Exit {
     /// Absent when a signal ended it.
     pub code: Option<i32>,
     pub signal: Option<i32>,
-    pub cause: Cause,
-    pub leftovers: Leftovers,
+    pub cause: EndCause,
+    pub orphans: OrphanOutcome,
     /// The end of what it said, for journals and error messages.
     pub stdout_tail: String,
     pub stderr_tail: String,
@@ -269,7 +269,7 @@ pub struct Exit {
 
 /// Who ended a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cause {
+pub enum EndCause {
     /// It ended by itself, or by a signal that someone sent.
     #[default]
     Itself,
@@ -283,7 +283,7 @@ pub enum Cause {
 
 /// What became of processes that a command had left running when it ended by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leftovers {
+pub enum OrphanOutcome {
     /// There were none that the driver knows of.
     #[default]
     None,
@@ -298,7 +298,7 @@ impl Exit {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel {
+pub enum OutputChannel {
     Stdout,
     Stderr,
 }
@@ -306,17 +306,17 @@ pub enum Channel {
 /// A piece of output. Sequence numbers count bytes of both channels, so a reader can come back to
 /// where it was: after this piece, that is [`Output::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
+pub struct OutputChunk {
     pub sequence: u64,
-    pub channel: Channel,
+    pub channel: OutputChannel,
     /// Empty when there is only a loss to be told of.
     pub bytes: Bytes,
     /// Bytes just before this piece that were kept too long ago to be read any more.
     pub lost: u64,
 }
 
-impl Output {
-    pub fn next(&self) -> u64 {
+impl OutputChunk {
+    pub fn next_sequence(&self) -> u64 {
         self.sequence + self.bytes.len() as u64
     }
 }
@@ -336,7 +336,7 @@ pub struct Process {
     pub id: ProcessId,
     /// Closes after the last piece. An owned process waits for whoever holds this; one whose
     /// receiver was dropped talks to nobody.
-    pub output: mpsc::Receiver<Output>,
+    pub output: mpsc::Receiver<OutputChunk>,
     /// Absent when standard input is closed.
     pub stdin: Option<mpsc::Sender<Bytes>>,
     pub control: mpsc::Sender<ProcessControl>,
@@ -346,25 +346,25 @@ pub struct Process {
 
 /// The driver's side of a [`Process`].
 #[derive(Debug)]
-pub struct Feed {
-    pub output: mpsc::Sender<Output>,
+pub struct ProcessFeed {
+    pub output: mpsc::Sender<OutputChunk>,
     pub stdin: Option<mpsc::Receiver<Bytes>>,
     pub control: mpsc::Receiver<ProcessControl>,
     pub ending: EndingSetter,
     /// Ends when the [`Process`] is dropped, whatever became of its channels.
-    pub leash: oneshot::Receiver<()>,
+    pub dropped: oneshot::Receiver<()>,
 }
 
 /// The driver's side of a [joined](Process::joined) process.
 #[derive(Debug)]
-pub struct Follower {
-    pub output: mpsc::Sender<Output>,
+pub struct AttachedFeed {
+    pub output: mpsc::Sender<OutputChunk>,
     /// Ends when the [`Process`] is dropped.
-    pub leash: oneshot::Receiver<()>,
+    pub dropped: oneshot::Receiver<()>,
 }
 
 impl Process {
-    pub fn channel(id: ProcessId, stdin: Stdin) -> (Process, Feed) {
+    pub fn with_feed(id: ProcessId, stdin: Stdin) -> (Process, ProcessFeed) {
         let (output_in, output) = mpsc::channel(OUTPUT_QUEUE);
         let (control, control_out) = mpsc::channel(CONTROL_QUEUE);
         let (stdin, stdin_out) = match stdin {
@@ -376,27 +376,27 @@ impl Process {
         };
         let (ending, setter) = ProcessEnding::channel();
         let (held, leash) = oneshot::channel();
-        let feed = Feed {
+        let feed = ProcessFeed {
             output: output_in,
             stdin: stdin_out,
             control: control_out,
             ending: setter,
-            leash,
+            dropped: leash,
         };
         (Process { id, output, stdin, control, ending, _leash: held }, feed)
     }
 
     /// A process that somebody else owns, joined: letting go of it ends nothing.
-    pub fn joined(
+    pub fn attached(
         id: ProcessId,
         stdin: Option<mpsc::Sender<Bytes>>,
         control: mpsc::Sender<ProcessControl>,
         ending: ProcessEnding,
-    ) -> (Process, Follower) {
+    ) -> (Process, AttachedFeed) {
         let (output_in, output) = mpsc::channel(OUTPUT_QUEUE);
         let (held, leash) = oneshot::channel();
         let process = Process { id, output, stdin, control, ending, _leash: held };
-        (process, Follower { output: output_in, leash })
+        (process, AttachedFeed { output: output_in, dropped: leash })
     }
 
     /// Waits for the end. Nothing when the driver lost the process.
@@ -416,7 +416,7 @@ type Hook = Box<dyn FnOnce(Option<&Exit>) + Send>;
 pub struct ProcessEnding {
     end: watch::Receiver<Option<Option<Exit>>>,
     hooks: Arc<Mutex<Option<Vec<Hook>>>>,
-    why_lost: Arc<OnceLock<Error>>,
+    loss_error: Arc<OnceLock<Error>>,
 }
 
 impl ProcessEnding {
@@ -424,7 +424,7 @@ impl ProcessEnding {
         let (sender, end) = watch::channel(None);
         let hooks = Arc::new(Mutex::new(Some(Vec::new())));
         let why_lost = Arc::default();
-        let ending = ProcessEnding { end, hooks: hooks.clone(), why_lost: Arc::clone(&why_lost) };
+        let ending = ProcessEnding { end, hooks: hooks.clone(), loss_error: Arc::clone(&why_lost) };
         (ending, EndingSetter { end: sender, hooks, why_lost })
     }
 
@@ -437,11 +437,11 @@ impl ProcessEnding {
 
     /// Why the process was lost, if it was and somebody knows.
     pub fn why_lost(&self) -> Option<&Error> {
-        self.why_lost.get()
+        self.loss_error.get()
     }
 
     /// What to say of a process that was lost.
-    pub fn loss(&self) -> String {
+    pub fn loss_message(&self) -> String {
         match self.why_lost() {
             Some(why) => format!("the process was lost: {}", why.message()),
             None => "the process was lost".to_owned(),
@@ -449,7 +449,7 @@ impl ProcessEnding {
     }
 
     /// Runs `hook` once the process has ended or was lost; at once if it already has.
-    pub fn then(&self, hook: impl FnOnce(Option<&Exit>) + Send + 'static) {
+    pub fn on_end(&self, hook: impl FnOnce(Option<&Exit>) + Send + 'static) {
         let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
         match hooks.as_mut() {
             Some(waiting) => waiting.push(Box::new(hook)),
@@ -481,7 +481,7 @@ impl EndingSetter {
     }
 
     /// The process was lost, and this is why.
-    pub fn lose(self, why: Error) {
+    pub fn set_lost(self, why: Error) {
         // There is no other who could have said it.
         let _ = self.why_lost.set(why);
     }

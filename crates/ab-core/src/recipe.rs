@@ -9,32 +9,32 @@ use crate::path::WsPath;
 /// handle that nothing stands before has one: what guards, restrictions, mounts or a scope's own
 /// environment do cannot be said to others.
 #[derive(Clone, Debug)]
-pub struct Recipe {
-    pub opens: Opens,
+pub struct WorkspaceRecipe {
+    pub opener: WorkspaceOpener,
     pub scope: WsPath,
 }
 
 /// What opens it.
 #[derive(Clone, Debug)]
-pub enum Opens {
+pub enum WorkspaceOpener {
     /// The agent-backend program, with these arguments.
     Program(Vec<String>),
     /// The server that has it, in the words of whoever made the handle.
     Server(Arc<dyn Any + Send + Sync>),
 }
 
-impl Recipe {
+impl WorkspaceRecipe {
     /// By the agent-backend program.
-    pub fn program(arguments: Vec<String>) -> Recipe {
-        Recipe { opens: Opens::Program(arguments), scope: WsPath::root() }
+    pub fn program(arguments: Vec<String>) -> WorkspaceRecipe {
+        WorkspaceRecipe { opener: WorkspaceOpener::Program(arguments), scope: WsPath::root() }
     }
 
     /// By the server that has it.
-    pub fn server(server: Arc<dyn Any + Send + Sync>) -> Recipe {
-        Recipe { opens: Opens::Server(server), scope: WsPath::root() }
+    pub fn server(server: Arc<dyn Any + Send + Sync>) -> WorkspaceRecipe {
+        WorkspaceRecipe { opener: WorkspaceOpener::Server(server), scope: WsPath::root() }
     }
 
-    pub(crate) fn inside(&self, scope: &WsPath) -> Recipe {
-        Recipe { opens: self.opens.clone(), scope: self.scope.join(scope) }
+    pub(crate) fn inside(&self, scope: &WsPath) -> WorkspaceRecipe {
+        WorkspaceRecipe { opener: self.opener.clone(), scope: self.scope.join(scope) }
     }
 }

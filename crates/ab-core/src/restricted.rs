@@ -11,17 +11,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::call::Verb;
-use crate::driver::{Driver, File, Info};
+use crate::driver::{Driver, File, BackendInfo};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{Content, Listing, Removed, Renamed, Space, Stat, WalkProblem};
+use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat, WalkProblem};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteMode, WriteOptions,
 };
 use crate::path::{AccessRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo, Restrictions};
-use crate::search::{Found, Query};
+use crate::search::{SearchResults, Query};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 
@@ -68,7 +68,7 @@ impl Restricted {
     fn look(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_rules(&self.rules);
         if ruled.is_hidden() {
-            Err(Error::on(verb, path, Kind::NotFound, "no such file or directory"))
+            Err(Error::for_path(verb, path, Kind::NotFound, "no such file or directory"))
         } else {
             Ok(ruled)
         }
@@ -77,13 +77,13 @@ impl Restricted {
     /// The path with the rules, if what is there may be changed.
     fn change(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = path.clone().with_rules(&self.rules);
-        if ruled.is_kept() { Err(Error::kept(verb, path)) } else { Ok(ruled) }
+        if ruled.is_protected() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
     }
 
     /// The same for moving and removing: what is below must be free too.
     fn displace(&self, verb: Verb, path: &WsPath) -> Result<WsPath> {
         let ruled = self.change(verb, path)?;
-        if ruled.holds_restricted() { Err(Error::kept(verb, path)) } else { Ok(ruled) }
+        if ruled.holds_restricted() { Err(Error::protected(verb, path)) } else { Ok(ruled) }
     }
 
     /// Whether a path that came out may be told. Most drivers have left out what is hidden.
@@ -113,7 +113,7 @@ impl Driver for Restricted {
         Ok(listing)
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         let root = self.look(Verb::Search, &query.root)?;
         let mut found = self.inner.search(&Query { root, ..query.clone() }).await?;
         found.matches.retain_mut(|item| self.shows(item.path_mut()));
@@ -121,7 +121,7 @@ impl Driver for Restricted {
         Ok(found)
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         self.inner.read(&self.look(Verb::Read, path)?, options).await
     }
 
@@ -168,8 +168,8 @@ impl Driver for Restricted {
         self.inner.rename(&from, &to, options).await
     }
 
-    async fn space(&self) -> Result<Space> {
-        self.inner.space().await
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        self.inner.disk_space().await
     }
 
     async fn exec(&self, mut request: ExecRequest) -> Result<Process> {
@@ -189,7 +189,7 @@ impl Driver for Restricted {
         self.inner.attach(id, from).await
     }
 
-    fn info(&self) -> Info {
+    fn info(&self) -> BackendInfo {
         self.inner.info()
     }
 

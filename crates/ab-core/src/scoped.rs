@@ -13,19 +13,19 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use crate::call::Verb;
-use crate::driver::{BackendKind, Driver, File, Info};
+use crate::driver::{BackendKind, Driver, File, BackendInfo};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::metadata::{
-    Content, FileKind, Listing, Removed, Renamed, Space, Stat, Version, WalkProblem,
+    FileContent, FileKind, Listing, Removed, Renamed, DiskSpace, Stat, Version, WalkProblem,
 };
 use crate::options::{
-    Attributes, Creation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    Attributes, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteOptions,
 };
 use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{Found, Query};
+use crate::search::{SearchResults, Query};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 
@@ -88,7 +88,7 @@ impl Scoped {
     /// The root of a scope is a directory, also before there is one.
     fn refuse_dir(verb: Verb, path: &WsPath) -> Result<()> {
         if path.is_root() {
-            Err(Error::on(verb, path, Kind::IsADirectory, "is a directory"))
+            Err(Error::for_path(verb, path, Kind::IsADirectory, "is a directory"))
         } else {
             Ok(())
         }
@@ -156,7 +156,7 @@ impl File for ScopedFile {
 fn refuse_root(verb: Verb, path: &WsPath) -> Result<()> {
     if path.is_root() {
         let message = "the root of a scope stays where it is";
-        return Err(Error::on(verb, path, Kind::Invalid, message));
+        return Err(Error::for_path(verb, path, Kind::Invalid, message));
     }
     Ok(())
 }
@@ -196,7 +196,7 @@ impl Driver for Scoped {
         Ok(listing)
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         let query = Query { root: self.outward(&query.root)?, ..query.clone() };
         let mut found = self.shown(self.inner.search(&query).await)?;
         for item in &mut found.matches {
@@ -206,7 +206,7 @@ impl Driver for Scoped {
         Ok(found)
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         Self::refuse_dir(Verb::Read, path)?;
         self.shown(self.inner.read(&self.outward(path)?, options).await)
     }
@@ -222,8 +222,8 @@ impl Driver for Scoped {
         Self::refuse_dir(Verb::Open, path)?;
         let path = self.outward(path)?;
         match options.create {
-            Creation::Never => {}
-            Creation::IfMissing | Creation::Always => self.ensure_root().await?,
+            FileCreation::Never => {}
+            FileCreation::IfMissing | FileCreation::Always => self.ensure_root().await?,
         }
         let inner = self.shown(self.inner.open(&path, options).await)?;
         Ok(Box::new(ScopedFile { inner, prefix: self.prefix.clone() }))
@@ -261,8 +261,8 @@ impl Driver for Scoped {
         self.shown(self.inner.rename(&from, &to, options).await)
     }
 
-    async fn space(&self) -> Result<Space> {
-        self.inner.space().await
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        self.inner.disk_space().await
     }
 
     async fn exec(&self, mut request: ExecRequest) -> Result<Process> {
@@ -295,7 +295,7 @@ impl Driver for Scoped {
         self.shown(self.inner.attach(id, from).await)
     }
 
-    fn info(&self) -> Info {
+    fn info(&self) -> BackendInfo {
         let inner = self.inner.info();
         let below = |alias: &String| {
             if self.prefix.is_root() {
@@ -304,7 +304,7 @@ impl Driver for Scoped {
                 format!("{}/{}", alias.trim_end_matches('/'), self.prefix)
             }
         };
-        Info {
+        BackendInfo {
             kind: BackendKind::Scoped,
             root_aliases: inner.root_aliases.iter().map(below).collect(),
             capabilities: inner.capabilities,

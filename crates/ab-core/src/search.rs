@@ -3,7 +3,7 @@
 //! Drivers do the searching, where the files are: [`over`] by their other methods, or their own walk
 //! with [`selection`], [`text`] and [`answer`]. The same query has the same answer on all of them.
 
-pub mod answer;
+pub mod collector;
 pub mod file_type;
 pub mod glob;
 mod over;
@@ -13,10 +13,10 @@ mod wildcard;
 
 use std::time::Duration;
 
-use crate::metadata::{Entry, FileKind, Truncated, WalkProblem};
+use crate::metadata::{Entry, FileKind, TruncatedBy, WalkProblem};
 use crate::path::WsPath;
 
-pub use over::{over, unsearchable};
+pub use over::{search_by_walk, search_failure};
 
 /// Most matches unless the caller says otherwise.
 pub const DEFAULT_MATCH_LIMIT: usize = 10_000;
@@ -59,7 +59,7 @@ pub const DEFAULT_SEARCH_TIME: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Query {
     pub root: WsPath,
-    pub wanted: Wanted,
+    pub wanted: SearchTarget,
     /// Globs; a file must match one of them when there are any.
     pub include: Vec<String>,
     /// Globs; what matches is left out, directories with all they hold.
@@ -74,16 +74,16 @@ pub struct Query {
 impl Query {
     /// Names below `root` that match a glob.
     pub fn names(root: WsPath, glob: &str) -> Self {
-        let wanted = Wanted::Names { glob: glob.to_owned(), kinds: Kinds::Files };
+        let wanted = SearchTarget::Names { glob: glob.to_owned(), kinds: EntryKinds::Files };
         Self::new(root, wanted)
     }
 
     /// Text in files below `root`.
     pub fn text(root: WsPath, text: TextQuery) -> Self {
-        Self::new(root, Wanted::Text(text))
+        Self::new(root, SearchTarget::Text(text))
     }
 
-    fn new(root: WsPath, wanted: Wanted) -> Self {
+    fn new(root: WsPath, wanted: SearchTarget) -> Self {
         Self {
             root,
             wanted,
@@ -98,16 +98,16 @@ impl Query {
 }
 
 #[derive(Clone, Debug)]
-pub enum Wanted {
+pub enum SearchTarget {
     /// Names that match a glob.
-    Names { glob: String, kinds: Kinds },
+    Names { glob: String, kinds: EntryKinds },
     /// Text inside files.
     Text(TextQuery),
 }
 
 /// What a search for names may find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kinds {
+pub enum EntryKinds {
     /// Everything but directories.
     #[default]
     Files,
@@ -117,12 +117,12 @@ pub enum Kinds {
 #[derive(Clone, Debug)]
 pub struct TextQuery {
     pub pattern: String,
-    pub syntax: Syntax,
-    pub case: Case,
-    pub span: Span,
+    pub syntax: PatternSyntax,
+    pub case: CaseSensitivity,
+    pub span: MatchSpan,
     pub before: usize,
     pub after: usize,
-    pub answer: SearchAnswer,
+    pub answer: SearchOutputMode,
 }
 
 impl TextQuery {
@@ -130,25 +130,25 @@ impl TextQuery {
     pub fn literal(pattern: &str) -> Self {
         Self {
             pattern: pattern.to_owned(),
-            syntax: Syntax::Literal,
-            case: Case::Sensitive,
-            span: Span::Line,
+            syntax: PatternSyntax::Literal,
+            case: CaseSensitivity::Sensitive,
+            span: MatchSpan::Line,
             before: 0,
             after: 0,
-            answer: SearchAnswer::Lines,
+            answer: SearchOutputMode::Lines,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Syntax {
+pub enum PatternSyntax {
     #[default]
     Literal,
     Regex,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Case {
+pub enum CaseSensitivity {
     #[default]
     Sensitive,
     Insensitive,
@@ -156,7 +156,7 @@ pub enum Case {
 
 /// How far a match may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Span {
+pub enum MatchSpan {
     #[default]
     Line,
     /// Over line ends; a dot matches them too. A file is then held in memory whole.
@@ -164,7 +164,7 @@ pub enum Span {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SearchAnswer {
+pub enum SearchOutputMode {
     #[default]
     Lines,
     Files,
@@ -248,15 +248,15 @@ pub enum LineRole {
 
 /// What a search would have looked at, but for ignore files and [`Query::ignore`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct IgnoredCounts {
     /// Each counts once, whatever it holds.
     pub directories: u64,
     pub files: u64,
 }
 
-impl LeftOut {
-    pub fn is_nothing(self) -> bool {
-        self == LeftOut::default()
+impl IgnoredCounts {
+    pub fn is_empty(self) -> bool {
+        self == IgnoredCounts::default()
     }
 
     pub fn add(&mut self, kind: FileKind) {
@@ -268,13 +268,13 @@ impl LeftOut {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct SearchResults {
     pub matches: Vec<Match>,
-    pub truncated: Option<Truncated>,
+    pub truncated: Option<TruncatedBy>,
     /// Files that were looked into.
     pub searched: u64,
     /// Files that looked binary and were not searched.
     pub skipped_binary: u64,
-    pub left_out: LeftOut,
+    pub left_out: IgnoredCounts,
     pub problems: Vec<WalkProblem>,
 }

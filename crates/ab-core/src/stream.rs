@@ -12,13 +12,13 @@ use crate::driver::File;
 use crate::error::{Error, Result};
 
 /// Bytes of a piece.
-pub const PIECE: usize = 1024 * 1024;
+pub const PIECE_BYTES: usize = 1024 * 1024;
 /// Pieces that are under way.
-pub const AHEAD: usize = 8;
+pub const PIECES_IN_FLIGHT: usize = 8;
 
 /// The pieces of a file in order: of its first `size` bytes, or of all that can be read where it
 /// does not know its size. One that is shorter than it said ends early.
-pub fn pieces<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
+pub fn read_pieces<F>(file: F, size: Option<u64>) -> impl Stream<Item = Result<Bytes>>
 where
     F: Deref<Target: File> + Clone,
 {
@@ -35,13 +35,13 @@ where
     F: Deref<Target: File> + Clone,
 {
     let (ahead, end) = match end {
-        Some(end) => (AHEAD, end),
+        Some(end) => (PIECES_IN_FLIGHT, end),
         None => (1, u64::MAX),
     };
-    let offsets = (start..end).step_by(PIECE);
+    let offsets = (start..end).step_by(PIECE_BYTES);
     stream::iter(offsets)
         .map(move |offset| {
-            let wanted = usize::try_from(end - offset).map_or(PIECE, |left| left.min(PIECE));
+            let wanted = usize::try_from(end - offset).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
             let file = file.clone();
             async move { Ok((wanted, piece(&*file, offset, wanted).await?)) }
         })
@@ -82,7 +82,7 @@ async fn piece<F: File + ?Sized>(file: &F, offset: u64, wanted: usize) -> Result
 
 /// Why a file was not filled.
 #[derive(Debug)]
-pub enum Unfilled<E> {
+pub enum StreamCopyError<E> {
     /// The stream failed.
     Source(E),
     /// The file could not be written.
@@ -94,11 +94,11 @@ pub enum Unfilled<E> {
 ///
 /// # Errors
 /// The first of the stream or of the file. Bytes that were written stay.
-pub async fn fill<E>(
+pub async fn write_pieces<E>(
     file: &dyn File,
     stream: impl Stream<Item = Result<Bytes, E>>,
     mut written: impl FnMut(u64),
-) -> Result<u64, Unfilled<E>> {
+) -> Result<u64, StreamCopyError<E>> {
     let mut stream = pin!(stream);
     let mut under_way: FuturesUnordered<BoxFuture<'_, Result<u64>>> = FuturesUnordered::new();
     let mut block = Bytes::new();
@@ -108,27 +108,27 @@ pub async fn fill<E>(
             // What is on its way goes on while nothing comes.
             tokio::select! {
                 next = stream.next() => match next {
-                    Some(next) => block = next.map_err(Unfilled::Source)?,
+                    Some(next) => block = next.map_err(StreamCopyError::Source)?,
                     None => {
                         while let Some(done) = under_way.next().await {
-                            written(done.map_err(Unfilled::Target)?);
+                            written(done.map_err(StreamCopyError::Target)?);
                         }
                         return Ok(offset);
                     }
                 },
                 Some(done) = under_way.next(), if !under_way.is_empty() => {
-                    written(done.map_err(Unfilled::Target)?);
+                    written(done.map_err(StreamCopyError::Target)?);
                 }
             }
         }
-        let piece = block.split_to(block.len().min(PIECE));
+        let piece = block.split_to(block.len().min(PIECE_BYTES));
         let (at, length) = (offset, piece.len() as u64);
         under_way.push(async move { file.write_at(at, piece).await.map(|()| length) }.boxed());
         offset += length;
-        if under_way.len() >= AHEAD
+        if under_way.len() >= PIECES_IN_FLIGHT
             && let Some(done) = under_way.next().await
         {
-            written(done.map_err(Unfilled::Target)?);
+            written(done.map_err(StreamCopyError::Target)?);
         }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_is_the_sum_of_its_pieces() {
         let backend = Backend::new(Memory::new());
-        let large: Vec<u8> = (0..PIECE * 11 / 4).map(|at| (at % 251) as u8).collect();
+        let large: Vec<u8> = (0..PIECE_BYTES * 11 / 4).map(|at| (at % 251) as u8).collect();
         backend.write("large", large.clone()).await.unwrap();
         let file = backend.open("large", OpenOptions::default()).await.unwrap();
         let length = large.len() as u64;
@@ -154,8 +154,8 @@ mod tests {
             (Some(length * 5), &large[..]),
         ] {
             let mut read = Vec::new();
-            let mut pieces = pin!(pieces(file.as_ref(), size));
-            while let Some(piece) = pieces.next().await {
+            let mut pieces = pin!(read_pieces(file.as_ref(), size));
+            while let Some(piece) = read_pieces.next().await {
                 read.extend_from_slice(&piece.unwrap());
             }
             assert!(read == expect, "{size:?}: {} bytes", read.len());

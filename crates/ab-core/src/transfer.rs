@@ -12,11 +12,11 @@ use crate::driver::{Driver, File};
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Stat, Version};
 use crate::options::{
-    Attributes, Creation, FileAccess, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
+    Attributes, FileCreation, FileAccess, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
 use crate::path::{RESERVED_PREFIX, WsPath};
-use crate::stream::{self, Unfilled};
+use crate::stream::{self, StreamCopyError};
 
 /// Bytes that are in memory at a time.
 pub(crate) const PIECE: usize = 256 * 1024;
@@ -168,7 +168,7 @@ async fn fill(
 ) -> Result<(), TransferFailure> {
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: Creation::Always,
+        create: FileCreation::Always,
         permissions: before.mode,
         ..OpenOptions::default()
     };
@@ -176,10 +176,10 @@ async fn fill(
         temporary.driver.open(temporary.path, options).await.map_err(TransferFailure::Target)?;
     // A file that claims to be empty may not be.
     let size = Some(before.size).filter(|size| *size > 0);
-    stream::fill(&*to, stream::pieces(from, size), |_| {}).await.map_err(
+    stream::write_pieces(&*to, stream::read_pieces(from, size), |_| {}).await.map_err(
         |unfilled| match unfilled {
-            Unfilled::Source(error) => TransferFailure::Source(error),
-            Unfilled::Target(error) => TransferFailure::Target(error),
+            StreamCopyError::Source(error) => TransferFailure::Source(error),
+            StreamCopyError::Target(error) => TransferFailure::Target(error),
         },
     )?;
     drop(to);
@@ -192,7 +192,7 @@ async fn fill(
 /// The source is not what it was when the copy began.
 pub(crate) fn changed(path: &WsPath) -> Error {
     let message = "the source changed while it was copied";
-    Error::on(crate::call::Verb::Rename, path, Kind::Conflict, message)
+    Error::for_path(crate::call::Verb::Rename, path, Kind::Conflict, message)
 }
 
 /// Gives a copy the mode and the times of its original, where the driver has such.

@@ -6,7 +6,7 @@ use ab_core::memory::MemoryOptions;
 use ab_core::options::{ReadOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest, Exit};
 use ab_core::{
-    Assembly, Backend, BackendKind, Code, Error, Guards, Kind, Memory, Result, Retry, ScopeOptions,
+    BackendOptions, Backend, BackendKind, Code, Error, Guards, Kind, Memory, Result, Retry, ScopeOptions,
     Verb,
 };
 use ab_testkit::{Gate, GateAnswer, Log, Recording, Script};
@@ -166,7 +166,7 @@ async fn dangerous_operation() {
     let gate = Gate::new(0, GateAnswer::Refuse, &Log::default());
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
     let driver = Arc::new(Memory::new());
-    let backend = Backend::assemble(driver, Assembly { guards, ..Assembly::default() });
+    let backend = Backend::assemble(driver, BackendOptions { guards, ..BackendOptions::default() });
     provoked(backend.write("file", "x").await, "DANGEROUS_OPERATION", Kind::Denied);
 }
 

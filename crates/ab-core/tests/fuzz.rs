@@ -1,7 +1,7 @@
 //! The properties that `cargo xtask fuzz` lets run for long.
 
 use ab_core::Kind;
-use ab_core::edit::{Edit, Which, apply, unified_diff};
+use ab_core::edit::{Edit, Occurrences, apply, unified_diff};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -22,8 +22,8 @@ fn text(longest: usize) -> impl Strategy<Value = String> {
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
-    let which = select(vec![Which::Unique, Which::All, Which::First]);
-    (text(4), text(5), which).prop_map(|(old, new, which)| Edit { old, new, which })
+    let which = select(vec![Occurrences::Unique, Occurrences::All, Occurrences::First]);
+    (text(4), text(5), which).prop_map(|(old, new, which)| Edit { old, new, occurrences: which })
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn check_one(text: &str, edit: &Edit) -> TestCaseResult {
         Err(problem) if senseless => prop_assert_eq!(problem.kind, Kind::Invalid),
         Err(problem) if found == 0 => prop_assert_eq!(problem.kind, Kind::NoMatch),
         Err(problem) => {
-            prop_assert_eq!((problem.kind, edit.which), (Kind::Ambiguous, Which::Unique));
+            prop_assert_eq!((problem.kind, edit.occurrences), (Kind::Ambiguous, Occurrences::Unique));
             let count = format!("found {found} times");
             prop_assert!(found > 1 && problem.message.contains(&count), "{:?}", problem);
         }
@@ -97,9 +97,9 @@ fn check_one(text: &str, edit: &Edit) -> TestCaseResult {
                 (true, false) => unix(&edit.new),
                 _ => edit.new.clone(),
             };
-            let (expect, replaced) = match edit.which {
-                Which::All => (seen.replace(&needle, &new), seen.matches(&*needle).count()),
-                Which::Unique | Which::First => (seen.replacen(&needle, &new, 1), 1),
+            let (expect, replaced) = match edit.occurrences {
+                Occurrences::All => (seen.replace(&needle, &new), seen.matches(&*needle).count()),
+                Occurrences::Unique | Occurrences::First => (seen.replacen(&needle, &new, 1), 1),
             };
             prop_assert_eq!(applied.replaced, replaced);
             if !text.contains('\r') {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use ab_core::options::{
-    Attributes, Creation, Existing, FileAccess, ListOptions, OpenOptions, RemoveOptions,
+    Attributes, FileCreation, ExistingContent, FileAccess, ListOptions, OpenOptions, RemoveOptions,
     StatOptions,
 };
 use ab_core::process::{ExecRequest, Exit, ProcessId};
-use ab_core::{Assembly, Backend, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb};
+use ab_core::{BackendOptions, Backend, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb};
 use ab_testkit::expect::{failure, holds};
 use ab_testkit::gate::Finish;
 use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, Step, fuzz};
@@ -21,7 +21,7 @@ use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof};
 use proptest::sample::select;
 
 fn backend(driver: &Recording, guards: Guards) -> Backend {
-    Backend::assemble(Arc::new(driver.clone()), Assembly { guards, ..Assembly::default() })
+    Backend::assemble(Arc::new(driver.clone()), BackendOptions { guards, ..BackendOptions::default() })
 }
 
 /// Gates in one of the places, numbered from 0.
@@ -102,7 +102,7 @@ fn told(story: &Story) -> (Vec<usize>, Option<Finish>) {
 /// Makes the one call of a story. What it returns, files and processes too, is dropped at once.
 fn call(backend: &Backend, verb: Verb) -> Pin<Box<dyn Future<Output = Result<()>>>> {
     let backend = backend.clone();
-    let create = OpenOptions { create: Creation::IfMissing, ..OpenOptions::default() };
+    let create = OpenOptions { create: FileCreation::IfMissing, ..OpenOptions::default() };
     Box::pin(async move {
         match verb {
             Verb::Stat => backend.stat_with("file", StatOptions::default()).await.map(drop),
@@ -120,7 +120,7 @@ fn call(backend: &Backend, verb: Verb) -> Pin<Box<dyn Future<Output = Result<()>
             Verb::Mkdir => backend.mkdir("dir").await,
             Verb::Delete => backend.rm("file", RemoveOptions::default()).await.map(drop),
             Verb::Rename => backend.rename("file", "other").await.map(drop),
-            Verb::Space => backend.space().await.map(drop),
+            Verb::DiskSpace => backend.disk_space().await.map(drop),
             Verb::Exec => backend.spawn(ExecRequest::shell("true")).await.map(drop),
             Verb::Processes => backend.processes().await.map(drop),
             Verb::Attach => backend.attach(&ProcessId::new("1"), 0).await.map(drop),
@@ -215,9 +215,9 @@ fn one_gate(gate: Gate) -> Guards {
 
 const READ_WRITE: OpenOptions = OpenOptions {
     access: FileAccess::ReadWrite,
-    create: Creation::IfMissing,
-    existing: Existing::Keep,
-    placement: ab_core::options::Placement::AsGiven,
+    create: FileCreation::IfMissing,
+    existing: ExistingContent::Keep,
+    position: ab_core::options::WritePosition::AtOffset,
     permissions: None,
 };
 

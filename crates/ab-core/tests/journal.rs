@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ab_core::journal::{
-    Failure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, Mode, Writer,
+    JournalFailure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, JournalMode, JournalWriter,
 };
-use ab_core::options::{Attributes, Creation, FileAccess, ListOptions, OpenOptions, RemoveOptions};
+use ab_core::options::{Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, RemoveOptions};
 use ab_core::process::{ExecRequest, Exit};
 use ab_core::{
-    Actor, Assembly, Backend, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
+    Actor, BackendOptions, Backend, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
 };
 use ab_testkit::expect::failure;
 use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, every_call};
@@ -22,16 +22,16 @@ struct World {
     backend: Backend,
 }
 
-fn world(mode: Mode) -> World {
+fn world(mode: JournalMode) -> World {
     guarded(mode, Guards::default())
 }
 
 /// A backend with a journal among other guards.
-fn guarded(mode: Mode, guards: Guards) -> World {
+fn guarded(mode: JournalMode, guards: Guards) -> World {
     let (driver, writer) = (Recording::new(), Arc::new(MemoryWriter::default()));
     let journal = Journal::new(writer.clone(), mode).for_workspace("project");
     let guards = Guards { journal: Some(Arc::new(journal)), ..guards };
-    let assembly = Assembly { actor: Actor::new("agent-7"), guards, ..Assembly::default() };
+    let assembly = BackendOptions { actor: Actor::new("agent-7"), guards, ..BackendOptions::default() };
     let backend = Backend::assemble(Arc::new(driver.clone()), assembly);
     World { driver, writer, backend }
 }
@@ -57,7 +57,7 @@ fn record(verb: Verb, path: &str) -> JournalRecord {
 }
 
 fn failed(record: JournalRecord, code: Code, message: &str) -> JournalRecord {
-    let failure = Failure { code: Some(code), message: message.to_owned() };
+    let failure = JournalFailure { code: Some(code), message: message.to_owned() };
     JournalRecord { success: false, failure: Some(failure), ..record }
 }
 
@@ -83,7 +83,7 @@ fn expect(lines: &[(Verb, &str)]) -> Vec<(Verb, String)> {
 
 #[tokio::test]
 async fn entry_has_the_required_fields() {
-    let World { writer, backend, .. } = world(Mode::Standard);
+    let World { writer, backend, .. } = world(JournalMode::Standard);
     let before = SystemTime::now();
     backend.write("dir/file", "12345").await.unwrap();
     let after = SystemTime::now();
@@ -97,7 +97,7 @@ async fn entry_has_the_required_fields() {
 
 #[tokio::test]
 async fn standard_logs_what_modifies() {
-    let World { driver, writer, backend } = world(Mode::Standard);
+    let World { driver, writer, backend } = world(JournalMode::Standard);
     backend.mkdir("dir").await.unwrap();
     backend.write("dir/a", "1").await.unwrap();
     backend.touch("dir/b").await.unwrap();
@@ -131,14 +131,14 @@ async fn look_around(backend: &Backend) {
     drop(backend.search(&every_call::names()).await);
     failure(backend.read_link("file").await, Kind::Unsupported);
     drop(backend.open("file", OpenOptions::default()).await.unwrap());
-    backend.space().await.unwrap();
+    backend.disk_space().await.unwrap();
     backend.processes().await.unwrap();
     backend.connect().await.unwrap();
 }
 
 #[tokio::test]
 async fn standard_leaves_reads_out() {
-    let World { writer, backend, .. } = world(Mode::Standard);
+    let World { writer, backend, .. } = world(JournalMode::Standard);
     backend.write("file", "x").await.unwrap();
     look_around(&backend).await;
     assert_eq!(lines(&writer), expect(&[(Verb::Write, "file")]));
@@ -146,7 +146,7 @@ async fn standard_leaves_reads_out() {
 
 #[tokio::test]
 async fn verbose_logs_everything() {
-    let World { writer, backend, .. } = world(Mode::Verbose);
+    let World { writer, backend, .. } = world(JournalMode::Verbose);
     backend.write("file", "x").await.unwrap();
     look_around(&backend).await;
     let all = expect(&[
@@ -158,7 +158,7 @@ async fn verbose_logs_everything() {
         (Verb::Search, "."),
         (Verb::ReadLink, "file"),
         (Verb::Open, "file"),
-        (Verb::Space, ""),
+        (Verb::DiskSpace, ""),
         (Verb::Processes, ""),
         (Verb::Connect, ""),
     ]);
@@ -167,10 +167,10 @@ async fn verbose_logs_everything() {
 
 #[tokio::test]
 async fn a_file_is_written_down_when_it_is_closed() {
-    let World { writer, backend, .. } = world(Mode::Standard);
+    let World { writer, backend, .. } = world(JournalMode::Standard);
     let access = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
     let file = backend.open("file", access).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_file_is_written_down_when_it_is_closed() {
 
 #[tokio::test]
 async fn a_rename_names_both_ends() {
-    let World { writer, backend, .. } = world(Mode::Standard);
+    let World { writer, backend, .. } = world(JournalMode::Standard);
     backend.write("from", "").await.unwrap();
     backend.rename("from", "dir/to").await.unwrap();
     let renamed = JournalRecord { to: Some("dir/to".to_owned()), ..record(Verb::Rename, "from") };
@@ -191,7 +191,7 @@ async fn a_rename_names_both_ends() {
 
 #[tokio::test]
 async fn entry_has_the_command() {
-    let World { driver, writer, backend } = world(Mode::Standard);
+    let World { driver, writer, backend } = world(JournalMode::Standard);
     driver.play(Script::exits(0).stdout("fine"));
     backend.exec("make all").await.unwrap();
     driver.play(Script::exits(2).stderr("no rule"));
@@ -212,7 +212,7 @@ async fn entry_has_the_command() {
 
 #[tokio::test]
 async fn a_command_is_written_down_when_it_ends() {
-    let World { driver, writer, backend } = world(Mode::Standard);
+    let World { driver, writer, backend } = world(JournalMode::Standard);
     driver.play(Script::held());
     let _process = backend.spawn(ExecRequest::shell("sleep")).await.unwrap();
     assert_eq!(timeless(&writer), []);
@@ -227,7 +227,7 @@ async fn a_command_is_written_down_when_it_ends() {
 
 #[tokio::test]
 async fn entry_has_the_error() {
-    let World { writer, backend, .. } = world(Mode::Verbose);
+    let World { writer, backend, .. } = world(JournalMode::Verbose);
     failure(backend.read("missing").await, Kind::NotFound);
     failure(backend.write(".", "x").await, Kind::IsADirectory);
     let records = [
@@ -242,7 +242,7 @@ async fn refusals_are_written_down() {
     let log = Log::default();
     let gate = Gate::new(3, GateAnswer::Refuse, &log).for_verbs(&[Verb::Delete]);
     let guards = Guards { policy: vec![Arc::new(gate)], ..Guards::default() };
-    let World { writer, backend, driver } = guarded(Mode::Standard, guards);
+    let World { writer, backend, driver } = guarded(JournalMode::Standard, guards);
     failure(backend.rm("file", RemoveOptions::default()).await, Kind::Denied);
     let refused = record(Verb::Delete, "file");
     let message = "delete: gate 3 is shut";
@@ -252,10 +252,10 @@ async fn refusals_are_written_down() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_is_written_down() {
-    let World { driver, writer, backend } = world(Mode::Standard);
+    let World { driver, writer, backend } = world(JournalMode::Standard);
     driver.stall(Verb::Write);
     assert!(backend.write("file", "x").now_or_never().is_none());
-    let failure = Failure { code: None, message: "cancelled".to_owned() };
+    let failure = JournalFailure { code: None, message: "cancelled".to_owned() };
     let gone =
         JournalRecord { success: false, failure: Some(failure), ..record(Verb::Write, "file") };
     assert_eq!(timeless(&writer), [gone]);
@@ -263,10 +263,10 @@ async fn a_caller_that_goes_away_is_written_down() {
 
 #[tokio::test]
 async fn journal_of_the_scope_is_called() {
-    let World { writer, backend, .. } = world(Mode::Standard);
+    let World { writer, backend, .. } = world(JournalMode::Standard);
     let own = Arc::new(MemoryWriter::default());
     let options = ScopeOptions {
-        journal: Some(Arc::new(Journal::new(own.clone(), Mode::Verbose))),
+        journal: Some(Arc::new(Journal::new(own.clone(), JournalMode::Verbose))),
         ..ScopeOptions::default()
     };
     let scope = backend.scope("tenants/a", options).unwrap();
@@ -305,7 +305,7 @@ async fn journal_of_the_scope_is_called() {
 
 #[tokio::test]
 async fn touch_is_recorded_as_touch() {
-    let World { writer, backend, .. } = world(Mode::Standard);
+    let World { writer, backend, .. } = world(JournalMode::Standard);
     backend.touch("file").await.unwrap();
     backend.touch("file").await.unwrap();
     assert_eq!(timeless(&writer), [record(Verb::Touch, "file"), record(Verb::Touch, "file")]);

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
 use ab_core::{
-    Assembly, Backend, Code, Driver, Error, Guards, Kind, Memory, ScopeOptions, Status,
+    BackendOptions, Backend, Code, Driver, Error, Guards, Kind, Memory, ScopeOptions, Status,
     StatusChange,
 };
 use ab_testkit::expect::{failure, holds};
@@ -22,7 +22,7 @@ fn every_kind() -> Vec<Backend> {
     let guards =
         Guards { policy: vec![Arc::new(Gate::open(0, &Log::default()))], ..Guards::default() };
     let guarded =
-        Backend::assemble(Arc::new(Memory::new()), Assembly { guards, ..Assembly::default() });
+        Backend::assemble(Arc::new(Memory::new()), BackendOptions { guards, ..BackendOptions::default() });
     vec![
         memory(),
         scope(&memory(), "scope"),

@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use ab_core::backend::Body;
+use ab_core::backend::WriteBody;
 use ab_core::memory::{DEFAULT_LIMIT, MemoryOptions};
-use ab_core::metadata::{Removed, Space};
-use ab_core::options::{Creation, FileAccess, OpenOptions, RemoveOptions, WriteOptions};
+use ab_core::metadata::{Removed, DiskSpace};
+use ab_core::options::{FileCreation, FileAccess, OpenOptions, RemoveOptions, WriteOptions};
 use ab_core::{Backend, BackendKind, Code, Error, FileKind, Kind, Memory, Verb};
 use ab_testkit::expect::{failure, failure_on, holds, nothing, tree};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ fn memory() -> Backend {
 }
 
 fn options(data: &[(&str, &str)]) -> MemoryOptions {
-    let data = data.iter().map(|(key, text)| ((*key).to_owned(), Body::from(*text))).collect();
+    let data = data.iter().map(|(key, text)| ((*key).to_owned(), WriteBody::from(*text))).collect();
     MemoryOptions { data, ..MemoryOptions::default() }
 }
 
@@ -123,7 +123,7 @@ async fn a_key_cannot_be_a_directory_too() {
     failure_on(backend.write("dir", "x").await, Kind::IsADirectory, "dir");
     failure(backend.rename("a", "dir/b/c").await, Kind::NotADirectory);
     failure(backend.rename("dir", "a/dir").await, Kind::NotADirectory);
-    let create = OpenOptions { create: Creation::IfMissing, ..OpenOptions::default() };
+    let create = OpenOptions { create: FileCreation::IfMissing, ..OpenOptions::default() };
     failure_on(backend.open("a/b", create).await, Kind::NotADirectory, "a/b");
     failure_on(backend.open("dir", create).await, Kind::IsADirectory, "dir");
     assert_eq!(tree(&backend).await.len(), 3);
@@ -190,13 +190,13 @@ async fn a_full_store_keeps_what_it_has() {
     failure_on(backend.write("old", "12345678901").await, Kind::NoSpace, "old");
     holds(&backend, "old", "123456").await;
     nothing(&backend, "new").await;
-    assert_eq!(backend.space().await.unwrap(), Space { total: 10, available: 4 });
+    assert_eq!(backend.disk_space().await.unwrap(), DiskSpace { total: 10, available: 4 });
 }
 
 #[tokio::test]
 async fn room_is_given_back() {
     let backend = nearly_full().await;
-    let space = async || backend.space().await.unwrap().available;
+    let space = async || backend.disk_space().await.unwrap().available;
     backend.write("old", "12345678").await.unwrap();
     assert_eq!(space().await, 2);
     backend.write("old", "1").await.unwrap();
@@ -220,7 +220,7 @@ async fn open_files_count_while_they_have_a_name() {
     let backend = nearly_full().await;
     let access = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
     let file = backend.open("old", access).await.unwrap();
@@ -230,17 +230,17 @@ async fn open_files_count_while_they_have_a_name() {
     failure_on(file.write_at(u64::MAX, Bytes::from("x")).await, Kind::NoSpace, "old");
     holds(&backend, "old", "1234567890").await;
     file.set_len(2).await.unwrap();
-    assert_eq!(backend.space().await.unwrap().available, 8);
+    assert_eq!(backend.disk_space().await.unwrap().available, 8);
     backend.rm("old", RemoveOptions::default()).await.unwrap();
-    assert_eq!(backend.space().await.unwrap().available, 10);
+    assert_eq!(backend.disk_space().await.unwrap().available, 10);
     file.write_at(0, Bytes::from("nameless")).await.unwrap();
-    assert_eq!(backend.space().await.unwrap().available, 10);
+    assert_eq!(backend.disk_space().await.unwrap().available, 10);
 }
 
 #[tokio::test]
 async fn the_limit_has_a_default() {
-    let space = memory().space().await.unwrap();
-    assert_eq!(space, Space { total: DEFAULT_LIMIT, available: DEFAULT_LIMIT });
+    let space = memory().disk_space().await.unwrap();
+    assert_eq!(space, DiskSpace { total: DEFAULT_LIMIT, available: DEFAULT_LIMIT });
 }
 
 #[tokio::test]
@@ -250,5 +250,5 @@ async fn a_refused_conditional_write_takes_no_room() {
     backend.write("old", "123456").await.unwrap();
     let expecting = WriteOptions { expect: Some(stale), ..WriteOptions::default() };
     failure_on(backend.write_with("old", "1", expecting).await, Kind::Conflict, "old");
-    assert_eq!(backend.space().await.unwrap().available, 4);
+    assert_eq!(backend.disk_space().await.unwrap().available, 4);
 }

@@ -6,9 +6,9 @@ mod relocate;
 use std::sync::Arc;
 
 use ab_core::backend::GlobOptions;
-use ab_core::metadata::{Removed, Renamed, Truncated};
+use ab_core::metadata::{Removed, Renamed, TruncatedBy};
 use ab_core::options::{
-    Attributes, Detail, ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions,
+    Attributes, EntryDetail, ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions,
     StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::search::IgnoreFiles;
@@ -139,9 +139,9 @@ async fn deep_listings_show_mounts_in_path_order_within_their_bounds() {
         let within: Vec<&str> =
             all.into_iter().filter(|path| path.split('/').count() <= depth).collect();
         for limit in 0..=within.len() + 1 {
-            let options = ListOptions { depth, limit, detail: Detail::Stat };
+            let options = ListOptions { depth, limit, detail: EntryDetail::Stat };
             let listing = view.list(".", options).await.unwrap();
-            let cut = (limit < within.len()).then_some(Truncated::Count);
+            let cut = (limit < within.len()).then_some(TruncatedBy::Count);
             assert_eq!(
                 (paths(&listing), listing.truncated),
                 (within[..limit.min(within.len())].to_vec(), cut),
@@ -367,7 +367,7 @@ async fn guards_of_both_handles_see_their_calls() {
     let guarded = |number| {
         let gate = Arc::new(ab_testkit::Gate::open(number, &log)) as Arc<dyn ab_core::Guard>;
         let guards = ab_core::Guards { policy: vec![gate], ..ab_core::Guards::default() };
-        let assembly = ab_core::Assembly { guards, ..ab_core::Assembly::default() };
+        let assembly = ab_core::BackendOptions { guards, ..ab_core::BackendOptions::default() };
         Backend::assemble(Arc::new(Memory::new()), assembly)
     };
     let view = guarded(1).mount("mnt", &guarded(2)).unwrap();
@@ -384,7 +384,7 @@ async fn attributes_of_the_way_to_a_mount_are_not_kept() {
     failure_on(view.set_attributes("a", mode).await, Kind::Unsupported, "a");
     assert_eq!(view.set_attributes("a/mnt/file", mode).await.unwrap().mode, Some(0o700));
     failure_on(view.set_attributes("a/gone", mode).await, Kind::NotFound, "a/gone");
-    let keep = StatOptions { links: ab_core::options::Links::Keep };
+    let keep = StatOptions { links: ab_core::options::LinkHandling::Keep };
     assert_eq!(view.stat_with("a", keep).await.unwrap().mode, Some(0o755));
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, Mode};
-use ab_core::path::Style;
+use ab_core::journal::{Journal, MemoryWriter, JournalMode};
+use ab_core::path::PathStyle;
 use ab_core::process::Restrictions;
 use ab_core::{
-    Actor, Assembly, Backend, Guards, Kind, Memory, Narrow, PathRules, Principal, PrincipalKind,
+    Actor, BackendOptions, Backend, Guards, Kind, Memory, Narrow, PathRules, Principal, PrincipalKind,
     WsPath,
 };
 use ab_testkit::expect::failure;
@@ -22,9 +22,9 @@ fn ada() -> Principal {
 
 fn journaled(name: &str) -> (Backend, Arc<MemoryWriter>) {
     let writer = Arc::new(MemoryWriter::default());
-    let journal = Some(Arc::new(Journal::new(writer.clone(), Mode::Standard)));
+    let journal = Some(Arc::new(Journal::new(writer.clone(), JournalMode::Standard)));
     let guards = Guards { journal, ..Guards::default() };
-    let assembly = Assembly { actor: Actor::new(name), guards, ..Assembly::default() };
+    let assembly = BackendOptions { actor: Actor::new(name), guards, ..BackendOptions::default() };
     (Backend::assemble(Arc::new(Memory::new()), assembly), writer)
 }
 
@@ -40,7 +40,7 @@ async fn the_actor_reaches_the_guards_of_every_layer() {
     let (other, other_log) = journaled("other");
     let (upper, upper_log) = journaled("upper");
     let own_log = Arc::new(MemoryWriter::default());
-    let journal = Some(Arc::new(Journal::new(own_log.clone(), Mode::Standard)));
+    let journal = Some(Arc::new(Journal::new(own_log.clone(), JournalMode::Standard)));
     let restrictions = Restrictions { hidden: vec![path("secret")], ..Restrictions::default() };
     let view = base.mount("mnt", &other).unwrap().overlay(&upper).unwrap();
     let handle = view
@@ -93,13 +93,13 @@ async fn nothing_that_was_taken_comes_back() {
         ..Restrictions::default()
     };
     let scope = Some(path("dir"));
-    let narrow = Narrow { scope, restrictions, paths: Style::Strict, ..Narrow::default() };
+    let narrow = Narrow { scope, restrictions, paths: PathStyle::Strict, ..Narrow::default() };
     let less = backend.narrow(narrow).unwrap();
     let further = [
         Narrow::default(),
         Narrow::actor(ada()),
         Narrow::scope(WsPath::root()),
-        Narrow { paths: Style::Lenient, ..Narrow::default() },
+        Narrow { paths: PathStyle::Lenient, ..Narrow::default() },
         Narrow { restrictions: Restrictions::default(), ..Narrow::actor(Actor::new("root")) },
     ];
     for narrow in further {
@@ -121,7 +121,7 @@ async fn guards_of_the_first_handle_see_every_call() {
     let gate = Arc::new(Gate::new(0, GateAnswer::Refuse, &log));
     let guards = Guards { policy: vec![gate], ..Guards::default() };
     let backend =
-        Backend::assemble(Arc::new(Memory::new()), Assembly { guards, ..Assembly::default() });
+        Backend::assemble(Arc::new(Memory::new()), BackendOptions { guards, ..BackendOptions::default() });
     let narrow =
         Narrow { scope: Some(path("a")), guards: Guards::default(), ..Narrow::actor(ada()) };
     let handle = backend.narrow(narrow).unwrap();

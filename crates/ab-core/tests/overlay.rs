@@ -7,12 +7,12 @@ mod diff;
 mod same;
 
 use ab_core::backend::{GlobOptions, GrepOptions};
-use ab_core::metadata::Truncated;
+use ab_core::metadata::TruncatedBy;
 use ab_core::options::{
-    ByteRange, Creation, Detail, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    ByteRange, FileCreation, EntryDetail, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
 };
 use ab_core::{
-    Backend, BackendKind, Code, FileKind, Kind, Memory, Overlaid, ScopeOptions, Status, Verb,
+    Backend, BackendKind, Code, FileKind, Kind, Memory, OverlayWorkspace, ScopeOptions, Status, Verb,
 };
 use ab_testkit::expect::{failure, failure_on, holds, nothing, paths, tree};
 use ab_testkit::{Recording, every_call};
@@ -34,7 +34,7 @@ async fn filled(files: &[&str]) -> Backend {
 struct Layers {
     lower: Backend,
     upper: Backend,
-    overlaid: Overlaid,
+    overlaid: OverlayWorkspace,
     view: Backend,
 }
 
@@ -165,9 +165,9 @@ async fn listings_merge_in_path_order_within_their_bounds() {
             let near = |path: &&str| path.split('/').count() <= depth + level;
             let within: Vec<&str> = below.iter().copied().filter(near).collect();
             for limit in 0..=within.len() + 1 {
-                let options = ListOptions { depth, limit, detail: Detail::Stat };
+                let options = ListOptions { depth, limit, detail: EntryDetail::Stat };
                 let listing = view.list(top, options).await.unwrap();
-                let cut = (limit < within.len()).then_some(Truncated::Count);
+                let cut = (limit < within.len()).then_some(TruncatedBy::Count);
                 assert_eq!(
                     (paths(&listing), listing.truncated),
                     (within[..limit.min(within.len())].to_vec(), cut),
@@ -307,7 +307,7 @@ async fn an_overlay_over_an_overlay_is_one_over_what_that_shows() {
 #[tokio::test]
 async fn layers_that_make_no_sense_are_refused() {
     let Layers { lower, upper, view, .. } = layers(&["file"]).await;
-    let refused = |result: ab_core::Result<Overlaid>| {
+    let refused = |result: ab_core::Result<OverlayWorkspace>| {
         let error = failure(result, Kind::Invalid);
         assert_eq!(error.code(), Code::InvalidConfiguration);
     };
@@ -379,7 +379,7 @@ async fn scopes_of_a_view_stay_inside() {
     assert_eq!(names(&view).await, ["a", "a/y", "b", "b/x"]);
     let create = OpenOptions {
         access: FileAccess::Write,
-        create: Creation::Always,
+        create: FileCreation::Always,
         ..OpenOptions::default()
     };
     failure_on(a.open("y", create).await, Kind::AlreadyExists, "y");

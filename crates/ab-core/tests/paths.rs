@@ -19,9 +19,9 @@ pub(crate) fn every_rules() -> Vec<(&'static str, PathRules)> {
         ("lenient with an alias", lenient().with_alias(ALIAS)),
         ("lenient with the root as alias", lenient().with_alias("/")),
         ("lenient in a scope", scope_rules().scoped(&scope_path())),
-        ("lenient on windows", lenient().on(Platform::Windows).with_alias("C:\\w\\s")),
+        ("lenient on windows", lenient().for_platform(Platform::Windows).with_alias("C:\\w\\s")),
         ("strict", PathRules::strict()),
-        ("strict on windows", PathRules::strict().on(Platform::Windows)),
+        ("strict on windows", PathRules::strict().for_platform(Platform::Windows)),
     ]
 }
 
@@ -163,12 +163,12 @@ fn escapes_hide_behind_nothing_valid() {
 
 #[test]
 fn a_drive_hides_behind_nothing() {
-    let windows = || PathRules::lenient().on(Platform::Windows).with_alias("C:\\w");
+    let windows = || PathRules::lenient().for_platform(Platform::Windows).with_alias("C:\\w");
     let strict = PathRules::strict;
     for (rules, raw) in [
         (strict(), "./C:x"),
         (strict(), ".//C:/x"),
-        (strict().on(Platform::Windows), "./C:x"),
+        (strict().for_platform(Platform::Windows), "./C:x"),
         (windows(), ".\\C:\\x"),
         (windows(), "a/../C:/x"),
         (windows(), "C:/C:/x"),

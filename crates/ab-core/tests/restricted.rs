@@ -1,7 +1,7 @@
 //! Handles through which some paths are hidden and others cannot be changed.
 
 use ab_core::options::{
-    self, Creation, ListOptions, OpenOptions, Overwrite, Reach, RemoveOptions, RenameOptions,
+    self, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions,
 };
 use ab_core::process::{BindAccess, ExecRequest, HostDirectory, Restrictions};
 use ab_core::{Backend, Code, Kind, MAX_RESTRICTIONS, Memory, ScopeOptions, WsPath};
@@ -51,10 +51,10 @@ async fn what_is_kept_is_read_and_never_changed() {
     let denied = |result: ab_core::Result<()>, what: &str| {
         assert_eq!(result.unwrap_err().kind(), Kind::PermissionDenied, "{what}");
     };
-    let recursive = RemoveOptions { reach: Reach::Recursive, ..RemoveOptions::default() };
+    let recursive = RemoveOptions { depth: RemoveDepth::Recursive, ..RemoveOptions::default() };
     let create = OpenOptions {
         access: options::FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
     for path in ["kept/a", "kept/new", "secret/key", "secret/new", "free/.env"] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use ab_core::options::{Creation, FileAccess, Links, OpenOptions, StatOptions};
+use ab_core::options::{FileCreation, FileAccess, LinkHandling, OpenOptions, StatOptions};
 use ab_core::process::{ExecRequest, ProcessId, ProcessInfo};
 use ab_core::{Backend, BackendKind, Code, FileKind, Kind, Memory, ScopeOptions, Verb};
 use ab_testkit::expect::{failure, failure_on, holds, tree};
@@ -193,7 +193,7 @@ async fn first_write_makes_the_root() {
 async fn a_fresh_scope_has_a_root_before_its_first_write() {
     let (_, root) = world();
     let scope = scope(&root, "rooms/a");
-    for links in [Links::Follow, Links::Keep] {
+    for links in [LinkHandling::Follow, LinkHandling::Keep] {
         let stat = scope.stat_with(".", StatOptions { links }).await.unwrap();
         assert_eq!((stat.kind, stat.size), (FileKind::Dir, 0));
     }
@@ -203,7 +203,7 @@ async fn a_fresh_scope_has_a_root_before_its_first_write() {
     failure_on(scope.touch(".").await, Kind::IsADirectory, ".");
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
     failure_on(scope.open(".", create).await, Kind::IsADirectory, ".");

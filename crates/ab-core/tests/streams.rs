@@ -1,6 +1,6 @@
 //! Files of any size as streams: what arrives, what a reader sees, and what a failure leaves.
 
-use ab_core::backend::{StreamOptions, WRITTEN_AT_ONCE};
+use ab_core::backend::{StreamOptions, SINGLE_WRITE_BYTES};
 use ab_core::options::{ByteRange, WriteMode, WriteOptions};
 use ab_core::{Backend, Code, Error, Kind, Memory, Result};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ fn backend() -> Backend {
 }
 
 fn large() -> Vec<u8> {
-    (0..WRITTEN_AT_ONCE * 21 / 8).map(|at| (at % 251) as u8).collect()
+    (0..SINGLE_WRITE_BYTES * 21 / 8).map(|at| (at % 251) as u8).collect()
 }
 
 /// The bytes in pieces of an odd size.

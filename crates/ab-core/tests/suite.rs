@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, Mode};
+use ab_core::journal::{Journal, MemoryWriter, JournalMode};
 use ab_core::options::RemoveOptions;
-use ab_core::{Assembly, Backend, Guard, Guards, Memory, ScopeOptions};
+use ab_core::{BackendOptions, Backend, Guard, Guards, Memory, ScopeOptions};
 use ab_testkit::{Gate, Log, World, behaviour_suite};
 
 fn plain() -> Backend {
@@ -17,11 +17,11 @@ fn with_guards() -> Backend {
     let open = |number| Arc::new(Gate::open(number, &log)) as Arc<dyn Guard>;
     let guards = Guards {
         trace: vec![open(1)],
-        journal: Some(Arc::new(Journal::new(Arc::<MemoryWriter>::default(), Mode::Verbose))),
+        journal: Some(Arc::new(Journal::new(Arc::<MemoryWriter>::default(), JournalMode::Verbose))),
         policy: vec![open(2), open(3)],
         limits: vec![open(4)],
     };
-    Backend::assemble(Arc::new(Memory::new()), Assembly { guards, ..Assembly::default() })
+    Backend::assemble(Arc::new(Memory::new()), BackendOptions { guards, ..BackendOptions::default() })
 }
 
 /// Scopes a backend and keeps it, with something beside the scope that must not be seen.
@@ -59,7 +59,7 @@ async fn guarded_scoped() -> World {
 
 /// A scope with a journal of its own: guards above the scope, and below it.
 async fn guarded_scoped_guarded() -> World {
-    let journal = Arc::new(Journal::new(Arc::<MemoryWriter>::default(), Mode::Verbose));
+    let journal = Arc::new(Journal::new(Arc::<MemoryWriter>::default(), JournalMode::Verbose));
     let options = ScopeOptions { journal: Some(journal), ..ScopeOptions::default() };
     World::new(with_guards().scope("tenants/a", options).unwrap())
 }

@@ -25,8 +25,8 @@ use ab_api::{
     Approval, Changes, DeliveryMode, DeliveryResult, EndReason, ExecutorHealth, ExecutorListing,
     NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, SessionId,
 };
-use ab_core::journal::{Journal, Mode};
-use ab_core::{Assembly, Backend, Guards, Isolation, Network};
+use ab_core::journal::{Journal, JournalMode};
+use ab_core::{BackendOptions, Backend, Guards, Isolation, Network};
 use ab_host::{ControlGroup, Toolchain, TotalLimits};
 use ab_local::{CommandPolicy, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;
@@ -296,7 +296,7 @@ impl LocalExecutor {
 #[derive(Default)]
 struct HandleSetup {
     policy: CommandPolicy,
-    assembly: Assembly,
+    assembly: BackendOptions,
 }
 
 impl HandleSetup {
@@ -304,10 +304,10 @@ impl HandleSetup {
     fn of_session(session: SessionId, rules: &RuleFile, questions: &Arc<PolicyQuestions>) -> Self {
         let (approver, rules) = (Arc::clone(questions), rules.clone());
         let policy = CommandPolicy { approver, rules, ..CommandPolicy::default() };
-        let journal = Journal::new(Arc::new(AuditLog), Mode::Standard);
+        let journal = Journal::new(Arc::new(AuditLog), JournalMode::Standard);
         let journal = Some(Arc::new(journal.for_workspace(session.to_string())));
         let guards = Guards { journal, ..Guards::default() };
-        Self { policy, assembly: Assembly { guards, ..Assembly::default() } }
+        Self { policy, assembly: BackendOptions { guards, ..BackendOptions::default() } }
     }
 }
 

@@ -25,7 +25,7 @@ use ab_core::Verb;
 use ab_core::effective::{EffectivePolicy, Isolation};
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Cause, Command, ExecLimits, ExecRequest, Exit, Feed, Lifetime, Process, ProcessId, ProcessInfo,
+    EndCause, Command, ExecLimits, ExecRequest, Exit, ProcessFeed, ProcessLifetime, Process, ProcessId, ProcessInfo,
 };
 use tokio::sync::OnceCell;
 
@@ -104,14 +104,14 @@ impl Runner {
         check(&request.command).map_err(named)?;
         let standing = self.standing(shared).await.map_err(named)?;
         let place = self.table.enter().map_err(named)?;
-        if request.lifetime == Lifetime::Detached {
+        if request.lifetime == ProcessLifetime::Detached {
             self.table.reserve(&place, &request.cwd).map_err(named)?;
         }
         let launched = self.launch(shared, &standing, &request, origin, &place).await;
         let launched = launched.map_err(named)?;
         Ok(match request.lifetime {
-            Lifetime::Owned => self.held(launched, &request, place),
-            Lifetime::Detached => self.staying(launched, &request, place, line)?,
+            ProcessLifetime::Owned => self.held(launched, &request, place),
+            ProcessLifetime::Detached => self.staying(launched, &request, place, line)?,
         })
     }
 
@@ -247,8 +247,8 @@ impl Runner {
     /// A process that ends with whoever holds it.
     fn held(&self, launched: Launched, request: &ExecRequest, place: Place) -> Process {
         let Launched { running, channels, remains, wall } = launched;
-        let (process, feed) = Process::channel(self.table.id(&place), request.stdin);
-        let Feed { output, stdin, control, ending, leash } = feed;
+        let (process, feed) = Process::with_feed(self.table.id(&place), request.stdin);
+        let ProcessFeed { output, stdin, control, ending, dropped: leash } = feed;
         let reins = Reins { stdin, control, leash: Some(leash), stop: self.table.stop(), wall };
         tokio::spawn(async move {
             let (exit, spent) = supervise(running, channels, Sink::Reader(output), reins).await;
@@ -272,8 +272,8 @@ impl Runner {
     ) -> Result<Process> {
         let Launched { running, channels, remains, wall } = launched;
         let id = self.table.id(&place);
-        let (process, feed) = Process::channel(id.clone(), request.stdin);
-        let Feed { stdin, control, ending, .. } = feed;
+        let (process, feed) = Process::with_feed(id.clone(), request.stdin);
+        let ProcessFeed { stdin, control, ending, .. } = feed;
         let bounds =
             Bounds { memory: self.settings.spooling.memory, disk: self.settings.spooling.disk };
         let spool = Arc::new(Spool::new(bounds, self.settings.temporary.clone()));
@@ -320,7 +320,7 @@ impl Staying {
 impl Drop for Staying {
     fn drop(&mut self) {
         if self.table.runs(self.place.number) {
-            self.has_ended(&Exit { cause: Cause::Dropped, ..Exit::default() });
+            self.has_ended(&Exit { cause: EndCause::Dropped, ..Exit::default() });
         }
     }
 }

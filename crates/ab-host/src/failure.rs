@@ -27,13 +27,13 @@ impl<'a> Act<'a> {
                 self.error(Kind::NotFound, &format!("a link leads to '{target}', which is missing"))
                     .with_hint("a change never creates through a link; write to its target")
             }
-            Fault::Kept => Error::kept(self.verb, self.path),
+            Fault::Kept => Error::protected(self.verb, self.path),
             Fault::Os(errno) => self.os(errno),
         }
     }
 
     pub(crate) fn error(&self, kind: Kind, message: &str) -> Error {
-        Error::on(self.verb, self.path, kind, message)
+        Error::for_path(self.verb, self.path, kind, message)
     }
 
     /// What a walk could not look at, named by the path it has there.

@@ -15,7 +15,7 @@ mod walk;
 use std::path::Path;
 
 use ab_core::WsPath;
-use ab_core::path::Confined;
+use ab_core::path::FenceParts;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
@@ -204,7 +204,7 @@ impl Jail {
         if !path.is_fenced() {
             return open(self.root(), path.as_str(), flags);
         }
-        let Confined { fences, rest } = path.confined();
+        let FenceParts { fences, rest } = path.fence_parts();
         let mut base = Base::Root(self.root());
         for fence in fences {
             base = Base::Fence(open(base.as_fd(), fence, OFlags::PATH | OFlags::DIRECTORY)?);
@@ -272,7 +272,7 @@ impl Jail {
     /// Opens the fences of `path`, each beneath the one before, so that no link between them leads
     /// out of any. Fences that are missing are made where the last part may be.
     fn way<'p>(&self, path: &'p WsPath, missing: Missing) -> Result<Way<'_, 'p>, Fault> {
-        let Confined { fences, rest } = path.confined();
+        let FenceParts { fences, rest } = path.fence_parts();
         let place = if path.has_rules() {
             self.with_rules(WsPath::root(), self.root(), path.rules_at_base(0), &[])
         } else {

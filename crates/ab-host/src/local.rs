@@ -17,16 +17,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ab_core::driver::{BackendKind, Capabilities, Driver, File, Info};
+use ab_core::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
 use ab_core::effective::EffectivePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use ab_core::options::{
-    Attributes, Links, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
+    Attributes, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use ab_core::search::{Found, Query};
+use ab_core::search::{SearchResults, Query};
 use ab_core::status::{Status, StatusHub};
 use ab_core::{CallEffect, Ticket, Verb, WsPath};
 use async_trait::async_trait;
@@ -188,8 +188,8 @@ impl Driver for Local {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
         self.alive(Verb::Stat)?;
         let (last, flags) = match options.links {
-            Links::Follow => (Final::Follow, OFlags::PATH),
-            Links::Keep => (Final::Keep, OFlags::PATH | OFlags::NOFOLLOW),
+            LinkHandling::Follow => (Final::Follow, OFlags::PATH),
+            LinkHandling::Keep => (Final::Keep, OFlags::PATH | OFlags::NOFOLLOW),
         };
         if let Some(handle) = self.shared.jail.open_cached(path, flags)
             && let Ok(stat) = describe::handle(&handle)
@@ -212,7 +212,7 @@ impl Driver for Local {
         .await
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         self.alive(Verb::Search)?;
         let query = query.clone();
         let root = query.root.clone();
@@ -222,7 +222,7 @@ impl Driver for Local {
         .await
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         self.alive(Verb::Read)?;
         if let Some(content) = read::from_cache(&self.shared, path, options) {
             return Ok(content);
@@ -297,9 +297,9 @@ impl Driver for Local {
             .await
     }
 
-    async fn space(&self) -> Result<Space> {
-        self.alive(Verb::Space)?;
-        self.hop(Verb::Space, &WsPath::root(), |shared, act, _| place::space(shared, act)).await
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        self.alive(Verb::DiskSpace)?;
+        self.hop(Verb::DiskSpace, &WsPath::root(), |shared, act, _| place::space(shared, act)).await
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
@@ -316,8 +316,8 @@ impl Driver for Local {
         self.runner.attach(id, from)
     }
 
-    fn info(&self) -> Info {
-        Info {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
             kind: BackendKind::Local,
             root_aliases: self.shared.aliases.clone(),
             capabilities: Capabilities {

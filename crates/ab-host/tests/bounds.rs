@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ab_core::metadata::Truncated;
+use ab_core::metadata::TruncatedBy;
 use ab_core::options::{
-    Creation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
+    FileCreation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
     WriteOptions,
 };
 use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind};
@@ -100,7 +100,7 @@ async fn slow_directory_of_100_000_entries() {
     let listing = backend.list(".", few).await.unwrap();
     let names: Vec<_> = listing.entries.iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(names, ["000000", "000001", "000002"]);
-    assert_eq!(listing.truncated, Some(Truncated::Count));
+    assert_eq!(listing.truncated, Some(TruncatedBy::Count));
     fs::create_dir(root.join("sub")).unwrap();
     backend.rename("000000", "sub/x").await.unwrap();
     assert_eq!(backend.rm("sub", RemoveOptions::recursive()).await.unwrap().count, 2);
@@ -392,7 +392,7 @@ async fn durable_writes_and_ranges_at_the_edges() {
     }
     let options = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..Default::default()
     };
     let file = backend.open("d/g", options).await.unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::GrepOptions;
 use ab_core::options::{
-    Attributes, Creation, Detail, FileAccess, Links, ListOptions, OpenOptions, RemoveOptions,
+    Attributes, FileCreation, EntryDetail, FileAccess, LinkHandling, ListOptions, OpenOptions, RemoveOptions,
     StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::search::Query;
@@ -74,7 +74,7 @@ impl Yard {
     }
 }
 
-fn open_for(access: FileAccess, create: Creation) -> OpenOptions {
+fn open_for(access: FileAccess, create: FileCreation) -> OpenOptions {
     OpenOptions { access, create, ..OpenOptions::default() }
 }
 
@@ -91,7 +91,7 @@ async fn every_operation_fails(backend: &Backend, path: &str, expect: Kind) {
         ("open", backend.open(path, OpenOptions::default()).await.err()),
         (
             "open to write",
-            backend.open(path, open_for(FileAccess::Write, Creation::IfMissing)).await.err(),
+            backend.open(path, open_for(FileAccess::Write, FileCreation::IfMissing)).await.err(),
         ),
         ("stat", backend.stat(path).await.err()),
         (
@@ -130,7 +130,7 @@ async fn link_to_a_file_outside_in(yard: &Yard) {
     symlink("relative", yard.root.join("chain")).unwrap();
     for link in ["absolute", "relative", "chain"] {
         every_operation_fails(&yard.backend, link, Kind::Escape).await;
-        let kept = StatOptions { links: Links::Keep };
+        let kept = StatOptions { links: LinkHandling::Keep };
         assert_eq!(yard.backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink);
     }
     yard.untouched();
@@ -218,7 +218,7 @@ async fn links_that_stay_inside_work_in(yard: &Yard) {
     backend.write("directory/new/file", "made").await.unwrap();
     assert_eq!(backend.read_text("data/new/file").await.unwrap(), "made");
     for link in ["absolute", "directory", "chain"] {
-        let kept = StatOptions { links: Links::Keep };
+        let kept = StatOptions { links: LinkHandling::Keep };
         assert_eq!(backend.stat_with(link, kept).await.unwrap().kind, FileKind::Symlink, "{link}");
     }
     yard.no_temporaries();
@@ -335,9 +335,9 @@ async fn hard_linked_file_is_replaced_not_written_through_in(yard: &Yard) {
                 drop(backend.edit(name, &[edit], EditOptions::default()).await.unwrap());
             }
             2 | 3 => {
-                let mut options = open_for(FileAccess::ReadWrite, Creation::Never);
+                let mut options = open_for(FileAccess::ReadWrite, FileCreation::Never);
                 if change == 3 {
-                    options.existing = ab_core::options::Existing::Truncate;
+                    options.existing = ab_core::options::ExistingContent::Truncate;
                 }
                 let file = backend.open(name, options).await.unwrap();
                 let expect = if change == 3 { "" } else { SECRET };
@@ -446,7 +446,7 @@ async fn race(yard: &Yard) {
             3 => count(backend.rm("swap/secret.txt", RemoveOptions::default()).await.is_ok()),
             4 => count(backend.rename("swap/secret.txt", "swap/moved").await.is_ok()),
             5 => {
-                let options = open_for(FileAccess::ReadWrite, Creation::IfMissing);
+                let options = open_for(FileAccess::ReadWrite, FileCreation::IfMissing);
                 if let Ok(file) = backend.open("swap/secret.txt", options).await {
                     let bytes = file.read_at(0, 100).await.unwrap();
                     assert_ne!(bytes, SECRET, "opened the outside");
@@ -457,7 +457,7 @@ async fn race(yard: &Yard) {
                 }
             }
             6 => {
-                let details = ListOptions { detail: Detail::Stat, depth: 3, ..Default::default() };
+                let details = ListOptions { detail: EntryDetail::Stat, depth: 3, ..Default::default() };
                 if let Ok(listing) = backend.list("swap", details).await {
                     let outside = SECRET.len() as u64;
                     let leaked = listing.entries.iter().any(|e| {

@@ -25,7 +25,7 @@ impl Ground {
     fn new(settings: ExecSettings) -> Ground {
         let workspace = tempfile::tempdir().unwrap();
         let temporary = tempfile::tempdir().unwrap();
-        let screen = Some(ab_policy::screen as ab_core::Screen);
+        let screen = Some(ab_policy::screen as ab_core::CommandScreen);
         let exec = ExecSettings { temporary: temporary.path().to_owned(), screen, ..settings };
         let options = LocalOptions { exec, ..LocalOptions::default() };
         let backend = Backend::new(Local::open(workspace.path(), options).unwrap());

@@ -1,7 +1,7 @@
 //! Overlays over real files: links of both layers, and changes at the same time.
 
-use ab_core::options::{Creation, FileAccess, OpenOptions, RemoveOptions, WriteMode, WriteOptions};
-use ab_core::{Backend, Edit, EditOptions, Kind, Overlaid};
+use ab_core::options::{FileCreation, FileAccess, OpenOptions, RemoveOptions, WriteMode, WriteOptions};
+use ab_core::{Backend, Edit, EditOptions, Kind, OverlayWorkspace};
 use ab_host::{Local, LocalOptions};
 use ab_testkit::crowd;
 use ab_testkit::expect::{failure, failure_on, holds};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 struct Layers {
     lower: Backend,
     view: Backend,
-    overlaid: Overlaid,
+    overlaid: OverlayWorkspace,
     keep: (TempDir, TempDir),
 }
 
@@ -93,7 +93,7 @@ async fn one_of_many_makers_wins() {
                 _ => {
                     let options = OpenOptions {
                         access: FileAccess::ReadWrite,
-                        create: Creation::Always,
+                        create: FileCreation::Always,
                         ..OpenOptions::default()
                     };
                     view.open("dir/new", options).await.is_ok()

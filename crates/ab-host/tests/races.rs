@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Attributes, Existing, FileAccess, OpenOptions, WriteOptions};
+use ab_core::options::{Attributes, ExistingContent, FileAccess, OpenOptions, WriteOptions};
 use ab_core::{Backend, Edit, EditOptions};
 use ab_host::{Local, LocalOptions};
 use futures_util::FutureExt;
@@ -191,7 +191,7 @@ async fn changes_in_place_leave_no_set_id_bits() {
     backend.set_attributes("file", times).await.unwrap();
     assert_eq!(bits(), 0o755, "described anew by name");
     set();
-    let truncate = OpenOptions { existing: Existing::Truncate, ..write };
+    let truncate = OpenOptions { existing: ExistingContent::Truncate, ..write };
     drop(backend.open("file", truncate).await.unwrap());
     assert_eq!(bits(), 0o755, "truncated");
     set();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::options::{
-    Attributes, Creation, FileAccess, ListOptions, OpenOptions, RemoveOptions, RenameOptions,
+    Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, RemoveOptions, RenameOptions,
 };
 use ab_core::process::Restrictions;
 use ab_core::search::{IgnoreFiles, Visibility};
@@ -103,7 +103,7 @@ async fn race(yard: &Yard, target: &str) {
     );
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
     let mode = Attributes { mode: Some(0o600), ..Attributes::default() };

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
-use ab_core::metadata::Truncated;
-use ab_core::search::{IgnoreFiles, Kinds, Match, SearchAnswer, SearchLimits, Syntax, Visibility};
+use ab_core::metadata::TruncatedBy;
+use ab_core::search::{IgnoreFiles, EntryKinds, Match, SearchOutputMode, SearchLimits, PatternSyntax, Visibility};
 use ab_core::{Backend, FileKind, Kind, ScopeOptions};
 use ab_host::{Local, LocalOptions};
 
@@ -29,7 +29,7 @@ async fn names(backend: &Backend, pattern: &str, options: GlobOptions) -> Vec<St
 }
 
 fn everything() -> GlobOptions {
-    GlobOptions { kinds: Kinds::All, hidden: Visibility::All, ..GlobOptions::default() }
+    GlobOptions { kinds: EntryKinds::All, hidden: Visibility::All, ..GlobOptions::default() }
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
     let limits = SearchLimits { matches: 1000, ..SearchLimits::default() };
     let found =
         backend.grep("needle", GrepOptions { limits, ..GrepOptions::default() }).await.unwrap();
-    assert_eq!((found.matches.len(), found.truncated), (1000, Some(Truncated::Count)));
+    assert_eq!((found.matches.len(), found.truncated), (1000, Some(TruncatedBy::Count)));
     let last = found.matches.last().unwrap();
     assert!(matches!(last, Match::Line { line: 250, .. }), "{last:?}");
     assert_eq!(last.path().as_str(), "0003");
@@ -67,18 +67,18 @@ async fn many_matches_are_cut_at_the_first_ones_in_order() {
         .grep("needle", GrepOptions { limits: small, ..GrepOptions::default() })
         .await
         .unwrap();
-    assert_eq!((found.matches.len(), found.truncated), (10, Some(Truncated::Bytes)));
+    assert_eq!((found.matches.len(), found.truncated), (10, Some(TruncatedBy::Bytes)));
     let none = SearchLimits { time: Duration::ZERO, ..all };
     let found = backend
         .grep("needle", GrepOptions { limits: none, ..GrepOptions::default() })
         .await
         .unwrap();
-    assert_eq!(found.truncated, Some(Truncated::Time));
+    assert_eq!(found.truncated, Some(TruncatedBy::Time));
     let one = GrepOptions { root: "0000".to_owned(), limits: none, ..GrepOptions::default() };
-    assert_eq!(backend.grep("needle", one).await.unwrap().truncated, Some(Truncated::Time));
+    assert_eq!(backend.grep("needle", one).await.unwrap().truncated, Some(TruncatedBy::Time));
     let found =
         backend.glob("*", GlobOptions { limits: none, ..GlobOptions::default() }).await.unwrap();
-    assert_eq!(found.truncated, Some(Truncated::Time));
+    assert_eq!(found.truncated, Some(TruncatedBy::Time));
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn a_caller_that_leaves_ends_the_search() {
         fs::write(root.join(format!("{number}")), vec![b'a'; 100_000]).unwrap();
     }
     let regex = GrepOptions {
-        syntax: Syntax::Regex,
+        syntax: PatternSyntax::Regex,
         limits: SearchLimits { time: Duration::from_secs(600), ..SearchLimits::default() },
         ..GrepOptions::default()
     };
@@ -252,7 +252,7 @@ async fn ignore_files_on_the_way_count() {
     );
     let grep = GrepOptions {
         ignore_files: IgnoreFiles::Honour,
-        answer: SearchAnswer::Files,
+        answer: SearchOutputMode::Files,
         ..GrepOptions::default()
     };
     assert_eq!(backend.grep("needle", grep).await.unwrap().matches.len(), 3);

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, Mode};
-use ab_core::{Assembly, Backend, Guards, Isolation, ScopeOptions};
+use ab_core::journal::{Journal, MemoryWriter, JournalMode};
+use ab_core::{BackendOptions, Backend, Guards, Isolation, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions, Resolution};
 use ab_testkit::World;
 use ab_testkit::behaviour_suite;
@@ -51,9 +51,9 @@ fn scoped_twice(resolution: Resolution) -> World {
 
 async fn with_guards() -> World {
     let (keep, local) = open(Resolution::Auto);
-    let journal = Journal::new(Arc::new(MemoryWriter::default()), Mode::Verbose);
+    let journal = Journal::new(Arc::new(MemoryWriter::default()), JournalMode::Verbose);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-    let backend = Backend::assemble(Arc::new(local), Assembly { guards, ..Assembly::default() });
+    let backend = Backend::assemble(Arc::new(local), BackendOptions { guards, ..BackendOptions::default() });
     World::keeping(backend, keep)
 }
 
@@ -87,7 +87,7 @@ async fn beside_a_mount() -> World {
 /// A workspace whose commands run behind other walls than the strongest.
 fn behind(isolation: Isolation) -> (tempfile::TempDir, Backend) {
     let keep = tempfile::tempdir().unwrap();
-    let screen = Some(ab_policy::screen as ab_core::Screen);
+    let screen = Some(ab_policy::screen as ab_core::CommandScreen);
     let exec = ExecSettings { isolation, screen, ..ExecSettings::default() };
     let local = Local::open(keep.path(), LocalOptions { exec, ..LocalOptions::default() });
     (keep, Backend::new(local.unwrap()))

@@ -1,7 +1,7 @@
 //! Versions: no two states of files share one.
 
 use ab_core::Backend;
-use ab_core::options::{Creation, FileAccess, OpenOptions, RemoveOptions};
+use ab_core::options::{FileCreation, FileAccess, OpenOptions, RemoveOptions};
 use ab_host::{Local, LocalOptions};
 
 /// Enough for an inode number to be used again within a tick of the clock.
@@ -13,7 +13,7 @@ async fn a_file_in_the_place_of_one_that_is_gone_has_its_own() {
     let backend = Backend::new(Local::open(keep.path(), LocalOptions::default()).unwrap());
     let options = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::Always,
+        create: FileCreation::Always,
         ..OpenOptions::default()
     };
     for round in 0..ROUNDS {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{BindAccess, ExecLimits};
-use ab_core::{Assembly, Isolation, Network};
+use ab_core::{BackendOptions, Isolation, Network};
 use ab_host::{ControlGroup, SandboxMount, Toolchain};
 use ab_policy::RuleFile;
 
@@ -119,7 +119,7 @@ impl WorkspaceBuilder {
     }
 
     /// Actor, journal and other guards of the backend.
-    pub fn assembly(mut self, assembly: Assembly) -> Self {
+    pub fn assembly(mut self, assembly: BackendOptions) -> Self {
         self.config.assembly = assembly;
         self
     }

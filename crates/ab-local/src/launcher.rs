@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Channel, Command, ExecLimits, ExecRequest, Exit, Process, ProcessControl, ProcessEnding,
+    OutputChannel, Command, ExecLimits, ExecRequest, Exit, Process, ProcessControl, ProcessEnding,
     ProcessId, Stdin,
 };
 use ab_core::{Verb, WsPath};
@@ -233,7 +233,7 @@ impl Launched {
                 Ok(LaunchOutput { exit, stdout: stdout.freeze(), stderr: stderr.freeze() })
             }
             None => {
-                Err(Error::new(Code::ExecError, Kind::Io, self.ending.loss()).with_verb(Verb::Exec))
+                Err(Error::new(Code::ExecError, Kind::Io, self.ending.loss_message()).with_verb(Verb::Exec))
             }
         }
     }
@@ -269,8 +269,8 @@ async fn feed(mut reader: DuplexStream, sender: mpsc::Sender<Bytes>) {
 async fn distribute(process: &mut Process, mut out: DuplexStream, mut err: DuplexStream) {
     while let Some(piece) = process.output.recv().await {
         let stream = match piece.channel {
-            Channel::Stdout => &mut out,
-            Channel::Stderr => &mut err,
+            OutputChannel::Stdout => &mut out,
+            OutputChannel::Stderr => &mut err,
         };
         // Fails when the reader was dropped: the rest of this stream is discarded.
         let _ = stream.write_all(&piece.bytes).await;

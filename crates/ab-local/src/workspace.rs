@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_core::{Assembly, Backend, Driver, Result};
+use ab_core::{BackendOptions, Backend, Driver, Result};
 use ab_host::{Local, LocalOptions};
 use ab_policy::{Home, Profile};
 
@@ -16,7 +16,7 @@ pub struct LocalConfig {
     pub root: PathBuf,
     pub options: LocalOptions,
     /// Actor, journal and other guards.
-    pub assembly: Assembly,
+    pub assembly: BackendOptions,
     /// How commands are judged before they run.
     pub policy: CommandPolicy,
 }
@@ -26,7 +26,7 @@ impl LocalConfig {
         Self {
             root: root.into(),
             options: LocalOptions::default(),
-            assembly: Assembly::default(),
+            assembly: BackendOptions::default(),
             policy: CommandPolicy::default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ab_core::process::{Cause, ExecLimits, Stdin};
+use ab_core::process::{EndCause, ExecLimits, Stdin};
 use ab_core::{Isolation, Kind};
 use ab_local::{Launch, LocalConfig, LocalWorkspace};
 use ab_testkit::commands::PATIENCE;
@@ -66,7 +66,7 @@ async fn lines_go_in_and_come_out() {
         launched.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "ready\n");
         let exit = launched.wait().await.unwrap();
-        assert_eq!((exit.code, exit.cause), (Some(3), Cause::Itself), "{isolation}");
+        assert_eq!((exit.code, exit.cause), (Some(3), EndCause::Itself), "{isolation}");
     }
 }
 
@@ -117,7 +117,7 @@ async fn limits_of_commands_do_not_end_what_is_launched() {
     assert_eq!(launched.output(99).await.unwrap().stdout, "end\n");
     let own = Launch { limits, ..shell("sleep 60") };
     let output = ground.workspace.launcher.start(own).await.unwrap().output(99).await.unwrap();
-    assert_eq!(output.exit.cause, Cause::Timeout);
+    assert_eq!(output.exit.cause, EndCause::Timeout);
 }
 
 #[tokio::test]
@@ -135,11 +135,11 @@ async fn kill_drop_and_destroy_end_the_whole_tree() {
             launched.stdout.as_mut().unwrap().read_exact(&mut up).await.unwrap();
             gone_or_up(&mark, true).await;
             match end {
-                "kill" => assert_eq!(launched.kill().await.unwrap().cause, Cause::Dropped),
+                "kill" => assert_eq!(launched.kill().await.unwrap().cause, EndCause::Dropped),
                 "drop" => drop(launched),
                 _ => {
                     ground.workspace.backend.destroy().await.unwrap();
-                    assert_eq!(launched.wait().await.unwrap().cause, Cause::Dropped);
+                    assert_eq!(launched.wait().await.unwrap().cause, EndCause::Dropped);
                     let error = ground.workspace.launcher.start(shell("true")).await.unwrap_err();
                     assert_eq!(error.kind(), Kind::Destroyed);
                 }

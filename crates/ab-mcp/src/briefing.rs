@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ab_core::effective::{EffectivePolicy, Isolation, Subject};
+use ab_core::effective::{EffectivePolicy, Isolation, ControlSubject};
 use ab_core::process::Exit;
 use ab_core::{Backend, Error};
 use tokio::sync::OnceCell;
@@ -35,7 +35,7 @@ impl InForce {
 }
 
 fn described(root: &str, policy: &EffectivePolicy) -> String {
-    let shell = policy.control(Subject::Shell).map(|control| control.in_force.as_str());
+    let shell = policy.control(ControlSubject::Shell).map(|control| control.in_force.as_str());
     let files = match policy.isolation {
         Some(Isolation::Bwrap) => {
             "It runs in a sandbox (bwrap): only the workspace and /tmp can be written. The system is \
@@ -56,7 +56,7 @@ fn described(root: &str, policy: &EffectivePolicy) -> String {
              /tmp and the rest of the system."
         }
     };
-    let network = match policy.control(Subject::Network) {
+    let network = match policy.control(ControlSubject::Network) {
         Some(control) => format!(" Network: {}.", control.in_force),
         None => String::new(),
     };
@@ -169,7 +169,7 @@ impl Lack {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::effective::{EffectiveControl, Strength};
+    use ab_core::effective::{EffectiveControl, ControlStrength};
 
     use super::*;
 
@@ -178,12 +178,12 @@ mod tests {
             subject,
             asked: String::new(),
             in_force: in_force.to_owned(),
-            strength: Strength::Enforced,
+            strength: ControlStrength::Enforced,
             mechanism: String::new(),
             proof: None,
         };
         let controls =
-            vec![control(Subject::Network, network), control(Subject::Shell, "/bin/bash")];
+            vec![control(ControlSubject::Network, network), control(ControlSubject::Shell, "/bin/bash")];
         EffectivePolicy { isolation: Some(isolation), controls }
     }
 

@@ -5,7 +5,7 @@ mod commands;
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_core::driver::Info;
+use ab_core::driver::BackendInfo;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ pub(crate) const EXEC: &str = "exec";
 pub(crate) const MEDIA: &str = "read_media_file";
 
 /// The tools that a workspace has.
-pub(crate) fn offered(info: &Info) -> Arc<[(Name, Tool)]> {
+pub(crate) fn offered(info: &BackendInfo) -> Arc<[(Name, Tool)]> {
     let has = |name: &Name| match name.needs() {
         Needs::Files => true,
         Needs::Search => info.capabilities.search,

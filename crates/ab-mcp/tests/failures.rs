@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ab_core::guard::{Admission, Refusal};
+use ab_core::guard::{Admission, RefusedPath};
 use ab_core::{
-    Assembly, Backend, Call, Code, EffectiveControl, Error, Guard, Guards, Kind, Memory, Outcome,
+    BackendOptions, Backend, Call, Code, EffectiveControl, Error, Guard, Guards, Kind, Memory, CallOutcome,
     Verb,
 };
 use serde_json::{Value, json};
@@ -324,23 +324,23 @@ impl Guard for Strict {
         }
     }
 
-    fn grow(&self, _call: &Call<'_>, _size: u64) -> ab_core::Result<()> {
+    fn check_growth(&self, _call: &Call<'_>, _size: u64) -> ab_core::Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _refusal: &Refusal<'_>) {}
+    fn refused(&self, _refusal: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, _call: &Call<'_>, _outcome: &Outcome<'_>) {}
+    fn exit(&self, _call: &Call<'_>, _outcome: &CallOutcome<'_>) {}
 }
 
 #[tokio::test]
 async fn what_policy_refuses_names_its_rule_and_suggestion() {
     let guards = Guards { policy: vec![Arc::new(Strict)], ..Guards::default() };
-    let assembly = Assembly { guards, ..Assembly::default() };
+    let assembly = BackendOptions { guards, ..BackendOptions::default() };
     let backend = Backend::assemble(Arc::new(Memory::new()), assembly);
     let caller = Caller::of(backend).await;
     let text = caller.refusal("write_file", json!({ "path": "a", "content": "x" })).await;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use ab_core::environment::{CodeVariables, check};
+use ab_core::environment::{CodeVariablePolicy, check};
 use ab_core::error::printable;
-use ab_core::guard::{Admission, Refusal};
-use ab_core::passed::Passed;
+use ab_core::guard::{Admission, RefusedPath};
+use ab_core::accepted_cache::AcceptedCache;
 use ab_core::process::{ExecRequest, Stdin};
 use ab_core::{
     Answer, Approver, Asked, AskingRule, Call, DenyAll, Driver, EffectiveControl, EnforcedControls,
-    Error, Guard, Kind, Outcome, Result, Strength, Subject, Verb, Verdict, WsPath,
+    Error, Guard, Kind, CallOutcome, Result, ControlStrength, ControlSubject, Verb, Verdict, WsPath,
 };
 use tokio::sync::OnceCell;
 
@@ -28,7 +28,7 @@ pub struct CommandGuard {
     approver: Arc<dyn Approver>,
     /// Commands that the rules allow, with where they start and what they are given: neither rules
     /// nor scene ever change.
-    allowed: Passed,
+    allowed: AcceptedCache,
     /// Who knows which walls stand around commands.
     driver: Option<Arc<dyn Driver>>,
     /// What those walls enforce, once that could be found out.
@@ -75,7 +75,7 @@ impl CommandGuard {
             rules,
             scene,
             approver: Arc::new(DenyAll),
-            allowed: Passed::default(),
+            allowed: AcceptedCache::default(),
             driver: None,
             enforced: OnceCell::new(),
         }
@@ -136,7 +136,7 @@ impl CommandGuard {
     fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<Hit> {
         let hit = judgement.decisive().cloned();
         if hit.is_none() && is_remembered(call) {
-            self.allowed.note(texts(call));
+            self.allowed.insert(texts(call));
         }
         hit
     }
@@ -146,16 +146,16 @@ impl CommandGuard {
         let command = call.command.unwrap_or_default();
         if let Some(request) = call.request {
             // Behind walls, what a command's own programs load is the command's business.
-            let code = if enforced.contains(Subject::Files) {
-                CodeVariables::Allowed
+            let code = if enforced.contains(ControlSubject::Files) {
+                CodeVariablePolicy::Allowed
             } else {
-                CodeVariables::Refused
+                CodeVariablePolicy::Refused
             };
             for (name, value) in &request.env {
                 check(name, value, code).map_err(|error| error.with_command(command))?;
             }
         }
-        if is_remembered(call) && self.allowed.has(texts(call)) {
+        if is_remembered(call) && self.allowed.contains(texts(call)) {
             return Ok(None);
         }
         let mut scene = self.scene_at(call.path).behind(enforced);
@@ -287,21 +287,21 @@ impl Guard for CommandGuard {
         }))
     }
 
-    fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &Refusal<'_>) {}
+    fn refused(&self, _: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<EffectiveControl> {
         let profile = self.rules.profile();
         let strength = match profile {
-            Profile::Off => Strength::Open,
+            Profile::Off => ControlStrength::Open,
             // A program does things that its command line does not say.
-            Profile::Guarded | Profile::Strict => Strength::Advisory,
+            Profile::Guarded | Profile::Strict => ControlStrength::Advisory,
         };
         Some(EffectiveControl {
-            subject: Subject::Commands,
+            subject: ControlSubject::Commands,
             asked: profile.to_string(),
             in_force: profile.to_string(),
             strength,
@@ -313,7 +313,7 @@ impl Guard for CommandGuard {
         })
     }
 
-    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
+    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 fn refusal(hit: &Hit, command: &str, kind: Kind, word: &str) -> Error {

@@ -8,7 +8,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use ab_core::{Code, EnforcedControls, Error, Kind, Result, Subject, Verdict};
+use ab_core::{Code, EnforcedControls, Error, Kind, Result, ControlSubject, Verdict};
 
 use crate::analysis::Effect;
 use crate::profile::Profile;
@@ -94,11 +94,11 @@ pub enum Wall {
 }
 
 impl Wall {
-    fn subject(self) -> Subject {
+    fn subject(self) -> ControlSubject {
         match self {
-            Wall::Files => Subject::Files,
-            Wall::Attributes => Subject::Attributes,
-            Wall::Kernel => Subject::Kernel,
+            Wall::Files => ControlSubject::Files,
+            Wall::Attributes => ControlSubject::Attributes,
+            Wall::Kernel => ControlSubject::Kernel,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ab_core::{Confines, Verdict};
+use ab_core::{ScreenContext, Verdict};
 use ab_policy::{Effect, Policy, Profile, analyse, example_scene, screen};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
@@ -168,7 +168,7 @@ fn fuzz_screen() {
     let roots = ["/workspace".to_owned()];
     let env = std::collections::BTreeMap::new();
     let readable = &["/usr", "/bin"];
-    let confines = Confines { roots: &roots, cwd: "", env: &env, input: None, readable };
+    let confines = ScreenContext { roots: &roots, cwd: "", env: &env, input: None, readable };
     let scene = example_scene();
     fuzz::run("fuzz_screen", text(), |text| {
         let started = Instant::now();

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use ab_core::journal::{Journal, MemoryWriter, Mode};
+use ab_core::journal::{Journal, MemoryWriter, JournalMode};
 use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, Assembly, Backend, Code, EffectiveControl,
+    Actor, Answer, ApprovalId, Approver, Asked, BackendOptions, Backend, Code, EffectiveControl,
     EffectivePolicy, Error, ExecOptions, Guards, Isolation, Kind, Principal, PrincipalKind,
-    ScopeOptions, Strength, Subject, Verb,
+    ScopeOptions, ControlStrength, ControlSubject, Verb,
 };
 use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
 use ab_testkit::Recording;
@@ -42,12 +42,12 @@ fn ada() -> Principal {
 fn guarded(driver: &Recording, guard: CommandGuard) -> (Backend, Arc<MemoryWriter>) {
     let writer = Arc::new(MemoryWriter::default());
     let guards = Guards {
-        journal: Some(Arc::new(Journal::new(writer.clone(), Mode::Standard))),
+        journal: Some(Arc::new(Journal::new(writer.clone(), JournalMode::Standard))),
         policy: vec![Arc::new(guard)],
         ..Guards::default()
     };
     let actor = Actor::from(Principal::new(PrincipalKind::Agent, "7"));
-    let assembly = Assembly { actor, guards, ..Assembly::default() };
+    let assembly = BackendOptions { actor, guards, ..BackendOptions::default() };
     (Backend::assemble(Arc::new(driver.clone()), assembly), writer)
 }
 
@@ -248,15 +248,15 @@ async fn long_texts_are_judged_aside_with_the_same_verdict() {
 }
 
 fn walled() -> EffectivePolicy {
-    let control = |subject: Subject| EffectiveControl {
+    let control = |subject: ControlSubject| EffectiveControl {
         subject,
         asked: String::new(),
         in_force: String::new(),
-        strength: Strength::Enforced,
+        strength: ControlStrength::Enforced,
         mechanism: String::new(),
         proof: None,
     };
-    let controls = vec![control(Subject::Files), control(Subject::Kernel)];
+    let controls = vec![control(ControlSubject::Files), control(ControlSubject::Kernel)];
     EffectivePolicy { isolation: Some(Isolation::Landlock), controls }
 }
 

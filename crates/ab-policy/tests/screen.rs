@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::{Code, Confines, Error, Kind, Verb};
+use ab_core::{Code, ScreenContext, Error, Kind, Verb};
 use ab_policy::screen;
 
 const READABLE: &[&str] = &["/usr", "/bin", "/lib", "/etc/ssl"];
@@ -16,8 +16,8 @@ fn confines<'a>(
     roots: &'a [String],
     cwd: &'a str,
     env: &'a BTreeMap<String, String>,
-) -> Confines<'a> {
-    Confines { roots, cwd, env, input: None, readable: READABLE }
+) -> ScreenContext<'a> {
+    ScreenContext { roots, cwd, env, input: None, readable: READABLE }
 }
 
 fn screened_with(line: &str, name: &str, value: &str) -> Result<(), Error> {
@@ -54,7 +54,7 @@ fn input_for_a_shell_is_looked_at() {
     let roots = ["/workspace".to_owned()];
     let env = BTreeMap::new();
     let with = |line: &str, input: &'static [u8]| {
-        screen(line, &Confines { input: Some(input), ..confines(&roots, "", &env) })
+        screen(line, &ScreenContext { input: Some(input), ..confines(&roots, "", &env) })
     };
     for line in ["bash", "sh -s a b", "bash -", "cat x; bash /dev/stdin", ". /dev/stdin"] {
         assert!(with(line, b"echo a\ncat /etc/passwd\n").is_err(), "{line}");

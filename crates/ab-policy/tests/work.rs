@@ -1,6 +1,6 @@
 //! The work on a line grows with its length, and is bounded: counted in units, not in time.
 
-use ab_core::{Confines, Verdict};
+use ab_core::{ScreenContext, Verdict};
 use ab_policy::{Effect, Policy, Profile, analyse, example_scene, screen};
 
 /// More than the bound of one analysis: what is in flight when it is reached still counts.
@@ -107,7 +107,7 @@ fn work_is_bounded_whatever_the_text() {
 #[test]
 fn a_screen_is_bounded_too() {
     let (roots, env) = (["/workspace".to_owned()], std::collections::BTreeMap::new());
-    let confines = Confines { roots: &roots, cwd: "", env: &env, input: None, readable: &[] };
+    let confines = ScreenContext { roots: &roots, cwd: "", env: &env, input: None, readable: &[] };
     let many: String = (0..14_000).map(|at| format!("a{at}=1 ")).collect();
     assert!(screen(&many, &confines).is_err(), "more variables than are told apart");
     assert!(screen(&format!("echo {}", "x ".repeat(100_000)), &confines).is_ok());

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ab_core::command_limit::too_many;
+use ab_core::command_limit::too_many_commands;
 use ab_core::process::{
-    Cause, Channel, Command, Exit, Process, ProcessControl, Stdin, TerminalSize,
+    EndCause, OutputChannel, Command, Exit, Process, ProcessControl, Stdin, TerminalSize,
 };
 use ab_core::{Backend, Error, ExecOptions, Kind};
 use bytes::Bytes;
@@ -94,7 +94,7 @@ impl CommandSlots {
     /// A slot for a command, until it is dropped.
     pub(crate) fn take(&self, command: &str) -> Result<OwnedSemaphorePermit, Error> {
         let slot = self.free.clone().try_acquire_owned();
-        slot.map_err(|_| too_many(self.most, "connection", command))
+        slot.map_err(|_| too_many_commands(self.most, "connection", command))
     }
 }
 
@@ -173,8 +173,8 @@ async fn attend(
     let talking = async {
         while let Some(output) = process.output.recv().await {
             match output.channel {
-                Channel::Stdout => outlet.stdout(output.bytes).await?,
-                Channel::Stderr => outlet.stderr(output.bytes).await?,
+                OutputChannel::Stdout => outlet.stdout(output.bytes).await?,
+                OutputChannel::Stderr => outlet.stderr(output.bytes).await?,
             }
         }
         Ok(process.wait().await)
@@ -193,9 +193,9 @@ async fn attend(
 async fn conclude(exit: Option<Exit>, outlet: Outlet, deaths: Deaths) -> Result<(), Gone> {
     let Some(exit) = exit else { return outlet.exit(LOST).await };
     let note = match exit.cause {
-        Cause::Timeout => Some("the command did not end in time"),
-        Cause::Memory => Some("the command needed more memory than its limit"),
-        Cause::Itself | Cause::Dropped => None,
+        EndCause::Timeout => Some("the command did not end in time"),
+        EndCause::Memory => Some("the command needed more memory than its limit"),
+        EndCause::Itself | EndCause::Dropped => None,
     };
     if let Some(note) = note {
         outlet.stderr(Bytes::from(format!("{note}\n"))).await?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ab_core::process::{ExecRequest, Output, Process, ProcessControl};
+use ab_core::process::{ExecRequest, OutputChunk, Process, ProcessControl};
 use ab_core::{Backend, CallEffect, Code, Error, Kind, Verb};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -252,13 +252,13 @@ fn give(space: &Semaphore, bytes: u64) {
 }
 
 /// A piece of output as pieces that fit into frames.
-fn pieces(output: Output) -> impl Iterator<Item = Output> {
+fn pieces(output: OutputChunk) -> impl Iterator<Item = OutputChunk> {
     let mut left = Some(output);
     std::iter::from_fn(move || {
         let mut output = left.take()?;
         if output.bytes.len() > PIECE {
             let rest = output.bytes.split_off(PIECE);
-            left = Some(Output { sequence: output.next(), bytes: rest, lost: 0, ..output.clone() });
+            left = Some(OutputChunk { sequence: output.next_sequence(), bytes: rest, lost: 0, ..output.clone() });
         }
         Some(output)
     })

@@ -264,7 +264,7 @@ impl Wire for SystemTime {
 impl Wire for WsPath {
     /// The parts that end in a fence, then what is below them, then the rules, if there are any.
     fn put(&self, out: &mut BytesMut) {
-        let fences = self.fenced_parts();
+        let fences = self.fenced_segments();
         let rules = if self.has_rules() { HAS_RULES } else { 0 };
         out.put_u32(u32::try_from(fences.len()).unwrap_or(MAX_COUNT).min(MAX_COUNT) | rules);
         fences.iter().for_each(|part| put_string(out, part.as_bytes()));

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ab_core::call::Outcome;
+use ab_core::call::CallOutcome;
 use ab_core::effective::EffectiveControl;
-use ab_core::guard::{Admission, Refusal};
+use ab_core::guard::{Admission, RefusedPath};
 use ab_core::metadata::{Listing, Stat};
 use ab_core::options::{ListOptions, StatOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest};
-use ab_core::{Assembly, Backend, CallEffect, Guard, Guards, Kind, PathRules, Verb, WsPath};
+use ab_core::{BackendOptions, Backend, CallEffect, Guard, Guards, Kind, PathRules, Verb, WsPath};
 use ab_remote::sftp::extended::{Extended, NAMES};
 use ab_remote::sftp::packet::Fields;
 use ab_remote::wire::call::{CallNumber, Part, Welcome, WireBody, WireCall};
@@ -294,17 +294,17 @@ impl Guard for Held {
         }
     }
 
-    fn grow(&self, _: &ab_core::Call<'_>, _: u64) -> ab_core::Result<()> {
+    fn check_growth(&self, _: &ab_core::Call<'_>, _: u64) -> ab_core::Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &Refusal<'_>) {}
+    fn refused(&self, _: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &ab_core::Call<'_>, _: &Outcome<'_>) {}
+    fn exit(&self, _: &ab_core::Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 /// Time passes by itself while everybody waits.
@@ -314,7 +314,7 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     const TOGETHER: u32 = 64;
     let held = Arc::new(Held(Semaphore::new(0)));
     let guards = Guards { limits: vec![held.clone()], ..Guards::default() };
-    let assembly = Assembly { guards, ..Assembly::default() };
+    let assembly = BackendOptions { guards, ..BackendOptions::default() };
     let backend = agent_backend::memory_with(MemoryOptions::default(), assembly).unwrap();
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::{Strength, Subject};
+use ab_core::effective::{ControlStrength, ControlSubject};
 use ab_core::process::{BindAccess, HostDirectory, Restrictions};
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::sftp::packet::flags;
@@ -84,7 +84,7 @@ impl Surface for Served {
         })
     }
 
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: Subject) -> Strength {
+    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength {
         let backend = self.backend(ground, wishes);
         let policy = self.runtime.block_on(backend.effective_policy()).unwrap();
         assert_eq!(policy.isolation, Some(self.isolation));

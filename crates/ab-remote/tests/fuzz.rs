@@ -1,7 +1,7 @@
 //! The properties that `cargo xtask fuzz` lets run for long.
 
 use ab_core::metadata::Listing;
-use ab_core::search::Found;
+use ab_core::search::SearchResults;
 use ab_core::{EffectivePolicy, Error};
 use ab_remote::sftp::extended::Extended;
 use ab_remote::sftp::packet::{Incoming, Request, decode};
@@ -136,7 +136,7 @@ fn fuzz_sftp_extended() {
                 reads_back::<ToProcess>(bytes)?;
                 reads_back::<FromProcess>(bytes)?;
                 reads_back::<Listing>(bytes)?;
-                reads_back::<Found>(bytes)?;
+                reads_back::<SearchResults>(bytes)?;
                 reads_back::<Error>(bytes)?;
                 reads_back::<EffectivePolicy>(bytes)?;
                 let name = ab_remote::wire::call::NAME.as_bytes();

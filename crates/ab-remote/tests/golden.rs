@@ -1,7 +1,7 @@
 //! The bytes of every message of our own wire: peers of other versions read them, so they stay.
 
 use ab_core::options::{ListOptions, RemoveOptions, RenameOptions, StatOptions};
-use ab_core::process::{Channel, Output, ProcessControl, ProcessId, TerminalSize};
+use ab_core::process::{OutputChannel, OutputChunk, ProcessControl, ProcessId, TerminalSize};
 use ab_core::{PathRules, WsPath};
 use ab_remote::wire::call::{CallNumber, WireBody, WireCall};
 use ab_remote::wire::frame::{FromProcess, ToProcess};
@@ -65,8 +65,8 @@ fn frames_of_processes_have_their_bytes() {
     check(&ToProcess::LetGo, "06");
     let began = FromProcess::Began { id: id(), input: true };
     check(&began, "00 00000003 312d61 01");
-    let (channel, bytes) = (Channel::Stderr, Bytes::from_static(b"x"));
-    let output = Output { sequence: 1, channel, bytes, lost: 2 };
+    let (channel, bytes) = (OutputChannel::Stderr, Bytes::from_static(b"x"));
+    let output = OutputChunk { sequence: 1, channel, bytes, lost: 2 };
     check(&FromProcess::Output(output), "01 0000000000000001 0000000000000002 01 00000001 78");
     check(&FromProcess::Ended(None), "02 00");
     check(&FromProcess::Room(1), "04 0000000000000001");

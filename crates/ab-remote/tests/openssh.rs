@@ -5,14 +5,14 @@ mod transfer;
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, Mode};
+use ab_core::journal::{Journal, MemoryWriter, JournalMode};
 
 use crate::stage::Stage;
 
 #[tokio::test]
 async fn the_journal_names_the_user_who_logged_in() {
     let writer = Arc::new(MemoryWriter::default());
-    let journal = Arc::new(Journal::new(writer.clone(), Mode::Standard));
+    let journal = Arc::new(Journal::new(writer.clone(), JournalMode::Standard));
     let stage = Stage::with(|config| config.assembly.guards.journal = Some(journal), |_| {}).await;
     assert!(stage.ssh("true").await.status.success());
     stage.sftp("mkdir made").await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ab_core::effective::EffectiveControl;
-use ab_core::guard::{Admission, Refusal};
-use ab_core::{Assembly, Backend, Call, Guard, Guards, Memory, Outcome, Verb};
+use ab_core::guard::{Admission, RefusedPath};
+use ab_core::{BackendOptions, Backend, Call, Guard, Guards, Memory, CallOutcome, Verb};
 use ab_remote::sftp::packet::{MAX_DATA, flags};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -436,17 +436,17 @@ impl Guard for Listings {
         }))
     }
 
-    fn grow(&self, _: &Call<'_>, _: u64) -> ab_core::Result<()> {
+    fn check_growth(&self, _: &Call<'_>, _: u64) -> ab_core::Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &Refusal<'_>) {}
+    fn refused(&self, _: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
+    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 #[tokio::test]
@@ -455,7 +455,7 @@ async fn few_listings_are_made_at_a_time() {
     let listings = Arc::new(Listings { begun: 0.into(), go: Semaphore::new(0) });
     let guards = Guards { limits: vec![listings.clone()], ..Default::default() };
     let memory = Arc::new(Memory::new());
-    let assembly = Assembly { guards, ..Default::default() };
+    let assembly = BackendOptions { guards, ..Default::default() };
     let backend = Backend::assemble(memory, assembly);
     backend.write("file", "x").await.unwrap();
     let server = open_server(backend);

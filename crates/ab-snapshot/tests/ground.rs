@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ab_core::driver::Driver;
-use ab_core::process::{self, BindAccess, Channel, ExecRequest, HostDirectory};
+use ab_core::process::{self, BindAccess, OutputChannel, ExecRequest, HostDirectory};
 use ab_core::{Isolation, Result};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_snapshot::{
@@ -208,7 +208,7 @@ impl InsideRunner for Sandbox {
         let (pieces, exit) = rest(&mut process).await;
         Ok(InsideOutput {
             code: exit.code,
-            stdout: of(&pieces, Channel::Stdout),
+            stdout: of(&pieces, OutputChannel::Stdout),
             stderr: exit.stderr_tail,
         })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_core::process::{
-    Channel, Command, ExecRequest, Exit, Output, Process, ProcessControl, Stdin,
+    OutputChannel, Command, ExecRequest, Exit, OutputChunk, Process, ProcessControl, Stdin,
 };
 use ab_core::process::{ProcessId, TerminalSize};
 use ab_core::{Backend, Code, ExecOptions, Kind};
@@ -81,7 +81,7 @@ pub fn argv(words: &[&str]) -> Command {
 }
 
 /// Everything that is still to come, and the end.
-pub async fn rest(process: &mut Process) -> (Vec<Output>, Exit) {
+pub async fn rest(process: &mut Process) -> (Vec<OutputChunk>, Exit) {
     let mut pieces = Vec::new();
     while let Some(piece) = process.output.recv().await {
         pieces.push(piece);
@@ -91,13 +91,13 @@ pub async fn rest(process: &mut Process) -> (Vec<Output>, Exit) {
 }
 
 /// The bytes of one channel.
-pub fn of(pieces: &[Output], channel: Channel) -> Vec<u8> {
+pub fn of(pieces: &[OutputChunk], channel: OutputChannel) -> Vec<u8> {
     let own = pieces.iter().filter(|piece| piece.channel == channel);
     own.flat_map(|piece| piece.bytes.to_vec()).collect()
 }
 
 /// Reads until `word` was said, and gives what came until then.
-pub async fn until(process: &mut Process, word: &str) -> Vec<Output> {
+pub async fn until(process: &mut Process, word: &str) -> Vec<OutputChunk> {
     let mut pieces = Vec::new();
     while let Some(piece) = process.output.recv().await {
         pieces.push(piece);
@@ -110,7 +110,7 @@ pub async fn until(process: &mut Process, word: &str) -> Vec<Output> {
 }
 
 /// All that was said, both channels, in its order.
-pub fn text(pieces: &[Output]) -> String {
+pub fn text(pieces: &[OutputChunk]) -> String {
     let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes.to_vec()).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -13,7 +13,7 @@ mod kernel;
 mod reach;
 mod rights;
 
-use ab_core::effective::{Strength, Subject};
+use ab_core::effective::{ControlStrength, ControlSubject};
 
 pub use ground::Ground;
 
@@ -26,7 +26,7 @@ pub const DID: &str = "DID";
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     pub name: &'static str,
-    pub stopped_by: Subject,
+    pub stopped_by: ControlSubject,
     /// What the command is to be run with.
     pub wishes: &'static [Wish],
     /// Made by whoever sets the scene, outside, before the command.
@@ -81,7 +81,7 @@ pub struct Said {
 pub trait Surface {
     fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said;
     /// What is said to be in force.
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: Subject) -> Strength;
+    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength;
     /// Whether nothing at all is meant to hold a command.
     fn is_open(&self) -> bool;
 }
@@ -112,7 +112,7 @@ pub fn make(attempt: &Attempt, surface: &dyn Surface, ground: &Ground) -> Result
     let told = || format!("{}: {outcome:?}, {subject} {strength:?}\n{said:?}", attempt.name);
     match (outcome, strength) {
         (Outcome::Inconclusive, _) => Err(told()),
-        (Outcome::Allowed, Strength::Enforced) => Err(told()),
+        (Outcome::Allowed, ControlStrength::Enforced) => Err(told()),
         (Outcome::Blocked, _) if surface.is_open() && attempt.works_without_walls => Err(told()),
         _ => Ok(outcome),
     }

@@ -2,12 +2,12 @@
 
 use ab_core::backend::LineRange;
 use ab_core::options::{
-    Attributes, Creation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
     StatOptions, WriteOptions,
 };
 use ab_core::path::WsPath;
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::search::{IgnoreFiles, Kinds, Query, SearchLimits, Visibility, Wanted};
+use ab_core::search::{IgnoreFiles, EntryKinds, Query, SearchLimits, Visibility, SearchTarget};
 use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
 
 /// The name of a call and how it went.
@@ -17,7 +17,7 @@ pub type CallAnswer = (&'static str, Result<()>);
 pub async fn on_path(backend: &Backend, path: &str) -> Vec<CallAnswer> {
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
     let edits = [Edit::new("old", "new")];
@@ -55,7 +55,7 @@ pub async fn on_path(backend: &Backend, path: &str) -> Vec<CallAnswer> {
 pub async fn without_path(backend: &Backend) -> Vec<CallAnswer> {
     vec![
         ("search", backend.search(&names()).await.map(drop)),
-        ("space", backend.space().await.map(drop)),
+        ("space", backend.disk_space().await.map(drop)),
         ("connect", backend.connect().await),
         ("exec", backend.exec("true").await.map(drop)),
         ("spawn", backend.spawn(ExecRequest::shell("true")).await.map(drop)),
@@ -68,7 +68,7 @@ pub async fn without_path(backend: &Backend) -> Vec<CallAnswer> {
 pub fn names() -> Query {
     Query {
         root: WsPath::root(),
-        wanted: Wanted::Names { glob: "**".to_owned(), kinds: Kinds::All },
+        wanted: SearchTarget::Names { glob: "**".to_owned(), kinds: EntryKinds::All },
         include: Vec::new(),
         exclude: Vec::new(),
         ignore: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use ab_core::options::{Detail, ListOptions};
+use ab_core::options::{EntryDetail, ListOptions};
 use ab_core::{Backend, Error, FileKind, Kind, Listing, Result, Stat};
 
 /// The error of a call that had to fail for `kind`.
@@ -32,7 +32,7 @@ pub fn paths(listing: &Listing) -> Vec<&str> {
 
 /// Everything in the workspace: paths with their kinds, in path order.
 pub async fn tree(backend: &Backend) -> Vec<(String, FileKind)> {
-    let whole = ListOptions { depth: usize::MAX, detail: Detail::Kind, ..ListOptions::default() };
+    let whole = ListOptions { depth: usize::MAX, detail: EntryDetail::Kind, ..ListOptions::default() };
     let listing = backend.list(".", whole).await.unwrap();
     assert_eq!(listing.truncated, None, "the tree was cut");
     listing.entries.iter().map(|entry| (entry.path.to_string(), entry.kind)).collect()

@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use ab_core::call::{CallId, End};
+use ab_core::call::{CallId, CallEnd};
 use ab_core::effective::EffectiveControl;
-use ab_core::guard::{Admission, Refusal};
-use ab_core::{Call, Code, Error, Guard, Kind, Outcome, Result, Verb};
+use ab_core::guard::{Admission, RefusedPath};
+use ab_core::{Call, Code, Error, Guard, Kind, CallOutcome, Result, Verb};
 
 /// What a gate says to every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl Guard for Gate {
         }
     }
 
-    fn grow(&self, call: &Call<'_>, size: u64) -> Result<()> {
+    fn check_growth(&self, call: &Call<'_>, size: u64) -> Result<()> {
         self.log.write(Step::Grew { gate: self.number, call: call.id, size });
         if size > self.largest {
             return Err(refusal(self.number, call.verb));
@@ -185,17 +185,17 @@ impl Guard for Gate {
         Ok(())
     }
 
-    fn refused(&self, _: &Refusal<'_>) {}
+    fn refused(&self, _: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<EffectiveControl> {
         None
     }
 
-    fn exit(&self, call: &Call<'_>, outcome: &Outcome<'_>) {
+    fn exit(&self, call: &Call<'_>, outcome: &CallOutcome<'_>) {
         let end = match outcome.end {
-            End::Done => Finish::Done,
-            End::Failed(error) => Finish::Failed(error.kind()),
-            End::Cancelled => Finish::Cancelled,
+            CallEnd::Done => Finish::Done,
+            CallEnd::Failed(error) => Finish::Failed(error.kind()),
+            CallEnd::Cancelled => Finish::Cancelled,
         };
         self.log.write(Step::Exited {
             gate: self.number,

@@ -9,14 +9,14 @@ use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_core::driver::{Driver, File, Info};
-use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::driver::{Driver, File, BackendInfo};
+use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use ab_core::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
-use ab_core::process::{ExecRequest, Feed, Process, ProcessId, ProcessInfo, Restrictions, Stdin};
-use ab_core::search::{Found, Query};
+use ab_core::process::{ExecRequest, ProcessFeed, Process, ProcessId, ProcessInfo, Restrictions, Stdin};
+use ab_core::search::{SearchResults, Query};
 use ab_core::status::StatusHub;
 use ab_core::{CallEffect, EffectivePolicy, Ticket};
 use ab_core::{Error, Memory, Result, Verb, WsPath};
@@ -73,7 +73,7 @@ struct State {
     seen: Vec<Seen>,
     closes: usize,
     scripts: VecDeque<Script>,
-    held: VecDeque<Feed>,
+    held: VecDeque<ProcessFeed>,
     processes: Vec<ProcessInfo>,
     failures: Vec<(Verb, Error)>,
     stalled: Vec<Verb>,
@@ -128,7 +128,7 @@ impl Recording {
 
     /// The driver's side of the oldest process whose script was [held](Script::held).
     #[track_caller]
-    pub fn take_held(&self) -> Feed {
+    pub fn take_held(&self) -> ProcessFeed {
         let feed = self.lock().held.pop_front();
         feed.expect("no process is held")
     }
@@ -181,7 +181,7 @@ impl Recording {
         state.started += 1;
         let id = ProcessId::new(format!("process-{}", state.started));
         let script = state.scripts.pop_front().unwrap_or_else(|| Script::exits(0));
-        let (process, feed) = Process::channel(id, stdin);
+        let (process, feed) = Process::with_feed(id, stdin);
         if let Some(held) = script.perform(feed) {
             state.held.push_back(held);
         }
@@ -225,12 +225,12 @@ impl Driver for Recording {
         self.files().list(path, options).await
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         self.arrive(Seen::on(Verb::Search, &query.root)).await?;
         self.files().search(query).await
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         self.arrive(Seen::on(Verb::Read, path)).await?;
         self.files().read(path, options).await
     }
@@ -276,9 +276,9 @@ impl Driver for Recording {
         self.files().rename(from, to, options).await
     }
 
-    async fn space(&self) -> Result<Space> {
-        self.arrive(Seen::new(Verb::Space)).await?;
-        self.files().space().await
+    async fn disk_space(&self) -> Result<DiskSpace> {
+        self.arrive(Seen::new(Verb::DiskSpace)).await?;
+        self.files().disk_space().await
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
@@ -302,7 +302,7 @@ impl Driver for Recording {
         Ok(self.start(Stdin::Closed))
     }
 
-    fn info(&self) -> Info {
+    fn info(&self) -> BackendInfo {
         let mut info = self.files().info();
         info.capabilities.exec = true;
         info

@@ -17,7 +17,7 @@ mod json_lines;
 mod sink;
 
 pub use ab_core::journal::{
-    Failure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, Mode, Writer,
+    JournalFailure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, JournalMode, JournalWriter,
 };
 pub use console::Console;
 pub use json_lines::JsonLines;

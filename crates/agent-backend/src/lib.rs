@@ -47,12 +47,12 @@ use std::sync::Arc;
 use ab_core::process::ExecLimits;
 
 pub use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, Assembly, Backend,
-    BackendKind, Body, Call, Capabilities, Closeable, Code, Confines, Content, Digest, Driver,
+    Actor, Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, BackendOptions, Backend,
+    BackendKind, WriteBody, Call, Capabilities, Closeable, Code, ScreenContext, FileContent, Digest, Driver,
     Edit, EditOptions, Edited, EffectiveControl, EffectivePolicy, Entry, Error, ExecOptions,
-    ExecOutput, File, FileKind, Guard, Guards, Info, Isolation, Kind, LineRange, Listing, Memory,
-    MemoryOptions, Narrow, Network, Opens, Outcome, PathRules, Principal, PrincipalKind, Recipe,
-    Result, Retry, Role, Said, ScopeOptions, Screen, Stat, Status, StatusChange, Strength, Subject,
+    ExecOutput, File, FileKind, Guard, Guards, BackendInfo, Isolation, Kind, LineRange, Listing, Memory,
+    MemoryOptions, Narrow, Network, WorkspaceOpener, CallOutcome, PathRules, Principal, PrincipalKind, WorkspaceRecipe,
+    Result, Retry, Role, CapturedOutput, ScopeOptions, CommandScreen, Stat, Status, StatusChange, ControlStrength, ControlSubject,
     Subscription, TenantId, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver,
     edit, effective, error, guard, metadata, options, path, process, search, status,
 };
@@ -78,7 +78,7 @@ pub fn local_with(mut config: LocalConfig) -> Result<Backend> {
 }
 
 /// How the agent-backend program opens the same, where its flags can say it.
-fn recipe(root: &Path, options: &LocalOptions) -> Option<Recipe> {
+fn recipe(root: &Path, options: &LocalOptions) -> Option<WorkspaceRecipe> {
     let exec = &options.exec;
     let plain = exec.floor == Isolation::None
         && exec.toolchains.is_empty()
@@ -104,7 +104,7 @@ fn recipe(root: &Path, options: &LocalOptions) -> Option<Recipe> {
         ["--shell", shell],
         ["--toolchain", "none"],
     ];
-    Some(Recipe::program(arguments.concat().into_iter().map(str::to_owned).collect()))
+    Some(WorkspaceRecipe::program(arguments.concat().into_iter().map(str::to_owned).collect()))
 }
 
 /// An empty workspace in memory.
@@ -113,6 +113,6 @@ pub fn memory() -> Backend {
 }
 
 /// A workspace in memory, with everything that can be set.
-pub fn memory_with(options: MemoryOptions, assembly: Assembly) -> Result<Backend> {
+pub fn memory_with(options: MemoryOptions, assembly: BackendOptions) -> Result<Backend> {
     Ok(Backend::assemble(Arc::new(Memory::with(options)?), assembly))
 }

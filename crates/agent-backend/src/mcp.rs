@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ab_core::{Backend, Closeable, Opens, Recipe, Result, ScopeOptions, TrackId};
+use ab_core::{Backend, Closeable, WorkspaceOpener, WorkspaceRecipe, Result, ScopeOptions, TrackId};
 use ab_host::companion::{Companion, Pipes};
 use ab_remote::client::Stream;
 use async_trait::async_trait;
@@ -87,7 +87,7 @@ impl McpExt for Backend {
             None => self.clone(),
         };
         let (server, stream) = match served.recipe() {
-            Some(Recipe { opens: Opens::Program(arguments), scope }) => {
+            Some(WorkspaceRecipe { opener: WorkspaceOpener::Program(arguments), scope }) => {
                 let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
                 if !scope.is_root() {
                     arguments.extend(["--scopePath", scope.as_str()].map(OsString::from));
@@ -96,7 +96,7 @@ impl McpExt for Backend {
                 let server = Server { companion: Some(companion), serving: None };
                 (server, joined(pipes))
             }
-            Some(Recipe { opens: Opens::Server(server), scope }) => {
+            Some(WorkspaceRecipe { opener: WorkspaceOpener::Server(server), scope }) => {
                 elsewhere::start(&**server, scope)?
             }
             None => {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{Assembly, Backend, Code, Error, Kind, Recipe, Result};
+use ab_core::{BackendOptions, Backend, Code, Error, Kind, WorkspaceRecipe, Result};
 
 use crate::mcp::elsewhere::Place;
 
@@ -39,7 +39,7 @@ pub fn remote(url: &str) -> Result<Backend> {
 /// A workspace elsewhere, with everything that can be set. Nothing is connected yet.
 pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
     let RemoteConfig { settings, mut assembly } = config;
-    assembly.recipe = Some(Recipe::server(Arc::new(Place::of(&settings)?)));
+    assembly.recipe = Some(WorkspaceRecipe::server(Arc::new(Place::of(&settings)?)));
     Ok(Backend::assemble(Arc::new(Remote::new(settings)?), assembly))
 }
 
@@ -48,17 +48,17 @@ pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
 pub struct RemoteConfig {
     pub settings: ClientSettings,
     /// Actor, journal and other guards on this side. Those of the server hold whatever these say.
-    pub assembly: Assembly,
+    pub assembly: BackendOptions,
 }
 
 impl RemoteConfig {
     pub fn new(endpoint: Endpoint) -> Self {
-        Self { settings: ClientSettings::new(endpoint), assembly: Assembly::default() }
+        Self { settings: ClientSettings::new(endpoint), assembly: BackendOptions::default() }
     }
 
     /// What a URL says: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
     pub fn parse(url: &str) -> Result<Self> {
-        Ok(Self { settings: ClientSettings::parse(url)?, assembly: Assembly::default() })
+        Ok(Self { settings: ClientSettings::parse(url)?, assembly: BackendOptions::default() })
     }
 
     /// The directory over there.

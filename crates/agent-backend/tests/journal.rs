@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use agent_backend::journal::{Console, Journal, JsonLines, Mode, Writer};
+use agent_backend::journal::{Console, Journal, JsonLines, JournalMode, JournalWriter};
 use agent_backend::options::RemoveOptions;
-use agent_backend::{Actor, Assembly, Backend, Guards, MemoryOptions};
+use agent_backend::{Actor, BackendOptions, Backend, Guards, MemoryOptions};
 use serde_json::Value;
 
 #[derive(Clone, Default)]
@@ -39,17 +39,17 @@ impl Write for Full {
     }
 }
 
-fn backend(writer: Arc<dyn Writer>, mode: Mode) -> Backend {
+fn backend(writer: Arc<dyn JournalWriter>, mode: JournalMode) -> Backend {
     let journal = Journal::new(writer, mode).for_workspace("demo");
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-    let assembly = Assembly { actor: Actor::new("ada"), guards, ..Assembly::default() };
+    let assembly = BackendOptions { actor: Actor::new("ada"), guards, ..BackendOptions::default() };
     agent_backend::memory_with(MemoryOptions::default(), assembly).unwrap()
 }
 
 #[tokio::test]
 async fn json_lines_have_the_fields() {
     let buffer = Buffer::default();
-    let backend = backend(Arc::new(JsonLines::to(buffer.clone())), Mode::Verbose);
+    let backend = backend(Arc::new(JsonLines::to(buffer.clone())), JournalMode::Verbose);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("missing").await.unwrap_err();
     backend.rename("a\nb.txt", "c").await.unwrap();
@@ -84,7 +84,7 @@ async fn json_lines_have_the_fields() {
 #[tokio::test]
 async fn console_lines_are_single_lines() {
     let buffer = Buffer::default();
-    let backend = backend(Arc::new(Console::to(buffer.clone())), Mode::Standard);
+    let backend = backend(Arc::new(Console::to(buffer.clone())), JournalMode::Standard);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("a\nb.txt").await.unwrap();
     backend.rm("missing", RemoveOptions::default()).await.unwrap_err();
@@ -98,7 +98,7 @@ async fn console_lines_are_single_lines() {
 #[tokio::test]
 async fn a_journal_that_cannot_write_fails_no_call_and_counts() {
     let journal = Arc::new(JsonLines::to(Full));
-    let backend = backend(journal.clone(), Mode::Standard);
+    let backend = backend(journal.clone(), JournalMode::Standard);
     backend.write("a", "x").await.unwrap();
     backend.write("b", "x").await.unwrap();
     assert_eq!(journal.lost(), 2);
@@ -110,7 +110,7 @@ fn appending_makes_and_keeps_the_file() {
     let path = directory.path().join("journal.jsonl");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for _ in 0..2 {
-        let backend = backend(Arc::new(JsonLines::append(&path).unwrap()), Mode::Standard);
+        let backend = backend(Arc::new(JsonLines::append(&path).unwrap()), JournalMode::Standard);
         runtime.block_on(backend.touch("f")).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ab_testkit::expect::failure;
-use agent_backend::effective::Strength;
+use agent_backend::effective::ControlStrength;
 use agent_backend::{
-    Answer, Approver, Code, Isolation, Kind, LocalConfig, Profile, RuleFile, ScopeOptions, Subject,
+    Answer, Approver, Code, Isolation, Kind, LocalConfig, Profile, RuleFile, ScopeOptions, ControlSubject,
 };
 
 fn config(root: &std::path::Path) -> LocalConfig {
@@ -80,8 +80,8 @@ async fn profiles_rules_and_people_are_settings() {
     strict.exec("true").await.unwrap();
     let effective = strict.effective_policy().await.unwrap();
     let commands =
-        effective.controls.iter().find(|line| line.subject == Subject::Commands).unwrap();
-    assert_eq!((commands.in_force.as_str(), commands.strength), ("strict", Strength::Advisory));
+        effective.controls.iter().find(|line| line.subject == ControlSubject::Commands).unwrap();
+    assert_eq!((commands.in_force.as_str(), commands.strength), ("strict", ControlStrength::Advisory));
     strict.destroy().await.unwrap();
 
     let text = "[[rule]]\nid = \"own.true\"\nverdict = \"ask\"\ncommand = [\"true\"]\nreason = \"who knows\"\n";

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ab_core::Backend;
 use ab_core::backend::GrepOptions;
-use ab_core::options::{Creation, Existing, FileAccess, ListOptions, OpenOptions};
+use ab_core::options::{FileCreation, ExistingContent, FileAccess, ListOptions, OpenOptions};
 use ab_remote::client::{ClientSettings, Remote};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, TryStreamExt, stream};
@@ -107,8 +107,8 @@ async fn write_all(port: u16) -> f64 {
     let backend = connected(port).await;
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: Creation::IfMissing,
-        existing: Existing::Truncate,
+        create: FileCreation::IfMissing,
+        existing: ExistingContent::Truncate,
         ..OpenOptions::default()
     };
     let file = backend.open("put.bin", options).await.unwrap();

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_core::{Assembly, Backend, CommandLimit, MemoryOptions, ScopeOptions};
+use ab_core::{BackendOptions, Backend, CommandLimit, MemoryOptions, ScopeOptions};
 use ab_host::{ExecSettings, MissingRoot};
 use ab_mcp::HttpSettings;
 use ab_server::{App, Bounds, DaemonSurface, Port, Tls};
@@ -269,7 +269,7 @@ impl Daemon {
                 let root = self.root_dir.to_string_lossy().into_owned();
                 let root = if root.starts_with('/') { root } else { format!("/{root}") };
                 let options = MemoryOptions { root, ..MemoryOptions::default() };
-                agent_backend::memory_with(options, Assembly::default())?
+                agent_backend::memory_with(options, BackendOptions::default())?
             }
         };
         let scope = self.scope_path.as_deref();

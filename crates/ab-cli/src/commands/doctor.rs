@@ -6,7 +6,7 @@ mod elsewhere;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::effective::{EffectivePolicy, Isolation, Strength};
+use ab_core::effective::{EffectivePolicy, Isolation, ControlStrength};
 use ab_host::facilities::{self, Facility, Name, Probe, State};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
@@ -116,9 +116,9 @@ pub(super) fn print_policy(
     }
     for control in &policy.controls {
         let style = match control.strength {
-            Strength::Enforced => GOOD,
-            Strength::Advisory => FAIR,
-            Strength::Open => POOR,
+            ControlStrength::Enforced => GOOD,
+            ControlStrength::Advisory => FAIR,
+            ControlStrength::Open => POOR,
         };
         let word = terminal.painted(style, &format!("{:<8}", control.strength.as_str()));
         let by = terminal.painted(ASIDE, &format!("({})", control.mechanism));

@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ab_core::backend::Said;
+use ab_core::backend::CapturedOutput;
 use ab_core::effective::{EffectivePolicy, Isolation, Network};
 use ab_core::process::{
-    BindAccess, Cause, Command, ExecLimits, ExecRequest, HostDirectory, Leftovers, Process,
+    BindAccess, EndCause, Command, ExecLimits, ExecRequest, HostDirectory, OrphanOutcome, Process,
     ProcessId, Restrictions, Stdin,
 };
 use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange, WsPath};
@@ -538,9 +538,9 @@ async fn gathered(
         "exit_code": code,
         "signal": signal,
         "cause": cause(exit.cause),
-        "leftovers": match exit.leftovers {
-            Leftovers::None => "none",
-            Leftovers::Ended => "ended",
+        "leftovers": match exit.orphans {
+            OrphanOutcome::None => "none",
+            OrphanOutcome::Ended => "ended",
         },
         "isolation": policy.isolation.map(Isolation::as_str),
         "duration_ms": u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -595,12 +595,12 @@ async fn followed(
         (None, None) => return Err(lost(exec, backend, ended.why_lost).await?),
     };
     match exit.cause {
-        Cause::Timeout => terminal.note("the command was ended: its time was up"),
-        Cause::Memory => terminal.note("the command needed more memory than its limit"),
-        Cause::Dropped => terminal.note(&ended_for(&exit.stderr_tail)),
-        Cause::Itself => {}
+        EndCause::Timeout => terminal.note("the command was ended: its time was up"),
+        EndCause::Memory => terminal.note("the command needed more memory than its limit"),
+        EndCause::Dropped => terminal.note(&ended_for(&exit.stderr_tail)),
+        EndCause::Itself => {}
     }
-    if exit.leftovers == Leftovers::Ended {
+    if exit.orphans == OrphanOutcome::Ended {
         terminal.note(
             "processes that the command left running, as with & or nohup, were ended with it; to \
              keep one running, start it by itself on a daemon: exec --remote URL --detach",
@@ -721,7 +721,7 @@ fn passed_on(exit: &ab_core::process::Exit) -> Exit {
     const BY_SIGNAL: i32 = 128;
     let number = |code: i32| u8::try_from(code & 0xff).unwrap_or(u8::MAX);
     match (exit.cause, exit.code, exit.signal) {
-        (Cause::Timeout, _, _) => Exit::Command(TIMED_OUT),
+        (EndCause::Timeout, _, _) => Exit::Command(TIMED_OUT),
         (_, Some(0), _) => Exit::Success,
         (_, Some(code), _) => Exit::Command(number(code)),
         (_, None, Some(signal)) => Exit::Command(number(BY_SIGNAL + signal)),
@@ -729,7 +729,7 @@ fn passed_on(exit: &ab_core::process::Exit) -> Exit {
     }
 }
 
-fn said(said: &Said) -> Value {
+fn said(said: &CapturedOutput) -> Value {
     let text = str::from_utf8(&said.bytes).ok();
     json!({
         "text": String::from_utf8_lossy(&said.bytes),
@@ -739,12 +739,12 @@ fn said(said: &Said) -> Value {
     })
 }
 
-fn cause(cause: Cause) -> &'static str {
+fn cause(cause: EndCause) -> &'static str {
     match cause {
-        Cause::Itself => "itself",
-        Cause::Timeout => "timeout",
-        Cause::Memory => "memory",
-        Cause::Dropped => "dropped",
+        EndCause::Itself => "itself",
+        EndCause::Timeout => "timeout",
+        EndCause::Memory => "memory",
+        EndCause::Dropped => "dropped",
     }
 }
 

@@ -1,6 +1,6 @@
 //! The table through the `exec` tool of an MCP server: the same walls, reached by another door.
 
-use ab_core::effective::{Strength, Subject};
+use ab_core::effective::{ControlStrength, ControlSubject};
 use ab_testkit::escapes::{self, Attempt, Ground, Said, Surface, Wish};
 use serde_json::json;
 
@@ -30,7 +30,7 @@ impl Surface for Tool {
         }
     }
 
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: Subject) -> Strength {
+    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength {
         self.binary.strength(ground, wishes, subject)
     }
 

@@ -13,7 +13,7 @@ use super::AskedCall;
 use crate::path::WsPath;
 use crate::principal::Principal;
 use crate::process::{
-    BindAccess, Command, ExecLimits, ExecRequest, HostDirectory, Layout, Lifetime, Neighbour,
+    BindAccess, Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, ProcessLifetime, MountedWorkspace,
     Restrictions, Stdin, TerminalSize,
 };
 
@@ -100,7 +100,7 @@ impl Encoder {
 
     /// A path with its fences and rules: both change what it can reach.
     fn path(&mut self, path: &WsPath) {
-        self.list(&path.fenced_parts(), |out, part| out.text(part));
+        self.list(&path.fenced_segments(), |out, part| out.text(part));
         self.text(path.below_fence());
         self.list(path.rules(), |out, set| {
             out.number(set.anchor as u64);
@@ -148,8 +148,8 @@ impl Encoder {
             out.number(rows.into());
         });
         self.number(match lifetime {
-            Lifetime::Owned => 0,
-            Lifetime::Detached => 1,
+            ProcessLifetime::Owned => 0,
+            ProcessLifetime::Detached => 1,
         });
         self.limits(limits);
         self.restrictions(restrictions);
@@ -182,10 +182,10 @@ impl Encoder {
         });
     }
 
-    fn layout(&mut self, layout: &Layout) {
-        let Layout { at, neighbours } = layout;
+    fn layout(&mut self, layout: &MountLayout) {
+        let MountLayout { at, mounted: neighbours } = layout;
         self.optional(at.as_ref(), Self::path);
-        self.list(neighbours, |out, Neighbour { root, below, at, restrictions }| {
+        self.list(neighbours, |out, MountedWorkspace { root, below, at, restrictions }| {
             out.text(root);
             out.path(below);
             out.path(at);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn asked(actor: &Actor, request: &ExecRequest) -> Asked {
-        let call = Call { request: Some(request), ..Call::on(actor, Verb::Exec, &request.cwd) };
+        let call = Call { request: Some(request), ..Call::for_path(actor, Verb::Exec, &request.cwd) };
         let origin =
             AskingRule { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
         Asked::new(&call, origin)
@@ -236,7 +236,7 @@ mod tests {
             with(&|r| r.stdin = Stdin::Piped),
             with(&|r| r.input = Some("y\n".into())),
             with(&|r| r.terminal = Some(TerminalSize { columns: 80, rows: 24 })),
-            with(&|r| r.lifetime = Lifetime::Detached),
+            with(&|r| r.lifetime = ProcessLifetime::Detached),
             with(&|r| r.limits.wall = Some(Duration::from_secs(1))),
             with(&|r| r.limits.cpu = Some(Duration::from_secs(1))),
             with(&|r| r.limits.memory = Some(1)),

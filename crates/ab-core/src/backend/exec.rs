@@ -10,12 +10,12 @@ use crate::call::Verb;
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::process::{
-    Cause, Channel, Command, ExecLimits, ExecRequest, Exit, Lifetime, Process, ProcessId,
+    EndCause, OutputChannel, Command, ExecLimits, ExecRequest, Exit, ProcessLifetime, Process, ProcessId,
     ProcessInfo, Stdin,
 };
 
 /// Bytes of each channel that `exec` keeps unless told otherwise.
-pub const MAX_OUTPUT: usize = 16 * 1024 * 1024;
+pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// How a command is run.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Default for ExecOptions {
             env: BTreeMap::new(),
             input: Bytes::new(),
             timeout: None,
-            max_output: MAX_OUTPUT,
+            max_output: MAX_OUTPUT_BYTES,
             limits: ExecLimits::default(),
         }
     }
@@ -48,8 +48,8 @@ impl Default for ExecOptions {
 /// What a command said and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    pub stdout: Said,
-    pub stderr: Said,
+    pub stdout: CapturedOutput,
+    pub stderr: CapturedOutput,
     pub exit: Exit,
 }
 
@@ -62,14 +62,14 @@ impl ExecOutput {
 
 /// One channel's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct CapturedOutput {
     /// Its beginning, exactly.
     pub bytes: Bytes,
     /// How much it was in all.
     pub total: u64,
 }
 
-impl Said {
+impl CapturedOutput {
     pub fn truncated(&self) -> bool {
         self.total > self.bytes.len() as u64
     }
@@ -106,8 +106,8 @@ impl Gathering {
         self.total += bytes.len() as u64;
     }
 
-    fn done(self) -> Said {
-        Said { bytes: self.kept.freeze(), total: self.total }
+    fn done(self) -> CapturedOutput {
+        CapturedOutput { bytes: self.kept.freeze(), total: self.total }
     }
 }
 
@@ -123,7 +123,7 @@ impl Backend {
     pub async fn exec_with(&self, command: &str, options: ExecOptions) -> Result<ExecOutput> {
         let timeout = options.timeout;
         let output = self.run(Command::Shell(command.to_owned()), options).await?;
-        if output.exit.success() && output.exit.cause == Cause::Itself {
+        if output.exit.success() && output.exit.cause == EndCause::Itself {
             return Ok(output);
         }
         Err(unsuccessful(command, timeout, output))
@@ -142,8 +142,8 @@ impl Backend {
         let gathering = async {
             while let Some(output) = process.output.recv().await {
                 match output.channel {
-                    Channel::Stdout => stdout.add(&output.bytes),
-                    Channel::Stderr => stderr.add(&output.bytes),
+                    OutputChannel::Stdout => stdout.add(&output.bytes),
+                    OutputChannel::Stderr => stderr.add(&output.bytes),
                 }
             }
         };
@@ -193,7 +193,7 @@ impl Backend {
     /// whoever holds the process, and its output is kept within bounds for whoever
     /// [attaches](Self::attach).
     pub async fn start(&self, request: ExecRequest) -> Result<Process> {
-        self.spawn(ExecRequest { lifetime: Lifetime::Detached, ..request }).await
+        self.spawn(ExecRequest { lifetime: ProcessLifetime::Detached, ..request }).await
     }
 
     /// The processes that were started detached in this workspace or scope.
@@ -218,22 +218,22 @@ impl Backend {
 fn unsuccessful(command: &str, timeout: Option<Duration>, output: ExecOutput) -> Error {
     let exit = output.exit.clone();
     let error = match exit.cause {
-        Cause::Timeout => {
+        EndCause::Timeout => {
             let message = match timeout {
                 Some(timeout) => format!("the command did not end within {timeout:?}"),
                 None => "the command did not end in time".to_owned(),
             };
             failure(Code::Timeout, Kind::Timeout, command, message)
         }
-        Cause::Memory => {
+        EndCause::Memory => {
             let message = "the command needed more memory than its limit";
             failure(Code::ExecFailed, Kind::Failed, command, message)
         }
-        Cause::Dropped => {
+        EndCause::Dropped => {
             let message = "the command was ended with its backend";
             failure(Code::ExecFailed, Kind::Cancelled, command, message)
         }
-        Cause::Itself => {
+        EndCause::Itself => {
             let said = if output.stderr.bytes.is_empty() { &output.stdout } else { &output.stderr };
             let status = match (exit.code, exit.signal) {
                 (Some(code), _) => format!("exit code {code}"),
@@ -268,6 +268,6 @@ mod tests {
         let said = gathering.done();
         assert_eq!((said.bytes.as_ref(), said.total), (&b"abcd"[..], 7));
         assert_eq!(said.text(), "abcd\n[output truncated: the first 4 of 7 bytes]\n");
-        assert_eq!(Said { bytes: Bytes::from("ab"), total: 2 }.text(), "ab");
+        assert_eq!(CapturedOutput { bytes: Bytes::from("ab"), total: 2 }.text(), "ab");
     }
 }

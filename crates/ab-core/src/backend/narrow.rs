@@ -11,7 +11,7 @@ use crate::call::{Actor, Verb};
 use crate::error::Result;
 use crate::guard::Guards;
 use crate::life::Life;
-use crate::path::{PathRules, Style, WsPath};
+use crate::path::{PathRules, PathStyle, WsPath};
 use crate::process::Restrictions;
 use crate::restricted::Restricted;
 use crate::scoped::Scoped;
@@ -33,7 +33,7 @@ pub struct Narrow {
     /// Paths that are hidden or read-only, counted from the root of the derived handle.
     pub restrictions: Restrictions,
     /// How texts are read as paths. A strict handle stays strict.
-    pub paths: Style,
+    pub paths: PathStyle,
 }
 
 impl Narrow {
@@ -56,8 +56,8 @@ impl Backend {
         let bare = actor.is_none() && env.is_empty() && restrictions.is_empty();
         let recipe = self.recipe.as_ref().filter(|_| bare);
         let mut rules = match paths {
-            Style::Lenient => (*self.rules).clone(),
-            Style::Strict => (*self.rules).clone().strictly(),
+            PathStyle::Lenient => (*self.rules).clone(),
+            PathStyle::Strict => (*self.rules).clone().strictly(),
         };
         let mut stack = match &actor {
             Some(actor) => self.stack.acting_as(actor),

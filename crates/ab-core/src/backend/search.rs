@@ -3,11 +3,11 @@
 use super::Backend;
 use crate::call::Verb;
 use crate::error::Result;
-use crate::metadata::{Entry, FileKind, Truncated, WalkProblem};
+use crate::metadata::{Entry, FileKind, TruncatedBy, WalkProblem};
 use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
 use crate::search::{
-    Case, Found, IgnoreFiles, Kinds, LeftOut, Match, Query, SearchAnswer, SearchLimits, Span,
-    Syntax, TextQuery, Visibility, Wanted,
+    CaseSensitivity, SearchResults, IgnoreFiles, EntryKinds, IgnoredCounts, Match, Query, SearchOutputMode, SearchLimits, MatchSpan,
+    PatternSyntax, TextQuery, Visibility, SearchTarget,
 };
 
 /// How names are searched. The default looks at visible files below the root.
@@ -15,7 +15,7 @@ use crate::search::{
 pub struct GlobOptions {
     /// Where to begin; the pattern is relative to it.
     pub root: String,
-    pub kinds: Kinds,
+    pub kinds: EntryKinds,
     /// Globs to leave out, directories with all they hold.
     pub exclude: Vec<String>,
     /// The same, and the answer counts what they leave out.
@@ -29,7 +29,7 @@ impl Default for GlobOptions {
     fn default() -> Self {
         Self {
             root: ".".to_owned(),
-            kinds: Kinds::default(),
+            kinds: EntryKinds::default(),
             exclude: Vec::new(),
             ignore: Vec::new(),
             hidden: Visibility::default(),
@@ -44,13 +44,13 @@ impl Default for GlobOptions {
 pub struct GrepOptions {
     /// Where to begin: a directory or a single file.
     pub root: String,
-    pub syntax: Syntax,
-    pub case: Case,
-    pub span: Span,
+    pub syntax: PatternSyntax,
+    pub case: CaseSensitivity,
+    pub span: MatchSpan,
     /// Lines to show before and after each match.
     pub before: usize,
     pub after: usize,
-    pub answer: SearchAnswer,
+    pub answer: SearchOutputMode,
     /// Globs that a file must match one of, when there are any.
     pub include: Vec<String>,
     pub exclude: Vec<String>,
@@ -65,12 +65,12 @@ impl Default for GrepOptions {
     fn default() -> Self {
         Self {
             root: ".".to_owned(),
-            syntax: Syntax::default(),
-            case: Case::default(),
-            span: Span::default(),
+            syntax: PatternSyntax::default(),
+            case: CaseSensitivity::default(),
+            span: MatchSpan::default(),
             before: 0,
             after: 0,
-            answer: SearchAnswer::default(),
+            answer: SearchOutputMode::default(),
             include: Vec::new(),
             exclude: Vec::new(),
             ignore: Vec::new(),
@@ -83,10 +83,10 @@ impl Default for GrepOptions {
 
 /// Names that were found, in path order.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct GlobResults {
     pub entries: Vec<Entry>,
-    pub truncated: Option<Truncated>,
-    pub left_out: LeftOut,
+    pub truncated: Option<TruncatedBy>,
+    pub left_out: IgnoredCounts,
     pub problems: Vec<WalkProblem>,
 }
 
@@ -106,26 +106,26 @@ impl Default for TreeOptions {
 
 /// A directory and what it holds.
 #[derive(Clone, Debug, Default)]
-pub struct Tree {
-    pub nodes: Vec<Node>,
-    pub truncated: Option<Truncated>,
+pub struct DirectoryTree {
+    pub nodes: Vec<TreeNode>,
+    pub truncated: Option<TruncatedBy>,
     pub problems: Vec<WalkProblem>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct TreeNode {
     pub name: String,
     pub kind: FileKind,
     /// What a directory holds, sorted by name.
-    pub children: Vec<Node>,
+    pub children: Vec<TreeNode>,
 }
 
 impl Backend {
     /// Finds names. `*.rs` matches at any depth, `src/*.rs` from the root of the search.
-    pub async fn glob(&self, pattern: &str, options: GlobOptions) -> Result<Names> {
+    pub async fn glob(&self, pattern: &str, options: GlobOptions) -> Result<GlobResults> {
         let query = Query {
             root: self.parse(Verb::Search, &options.root)?,
-            wanted: Wanted::Names { glob: pattern.to_owned(), kinds: options.kinds },
+            wanted: SearchTarget::Names { glob: pattern.to_owned(), kinds: options.kinds },
             include: Vec::new(),
             exclude: options.exclude,
             ignore: options.ignore,
@@ -138,7 +138,7 @@ impl Backend {
             Match::Name(entry) => Some(entry),
             Match::Line { .. } | Match::File { .. } | Match::Count { .. } => None,
         });
-        Ok(Names {
+        Ok(GlobResults {
             entries: entries.collect(),
             truncated: found.truncated,
             left_out: found.left_out,
@@ -147,7 +147,7 @@ impl Backend {
     }
 
     /// Finds text in files, line by line.
-    pub async fn grep(&self, pattern: &str, options: GrepOptions) -> Result<Found> {
+    pub async fn grep(&self, pattern: &str, options: GrepOptions) -> Result<SearchResults> {
         let text = TextQuery {
             pattern: pattern.to_owned(),
             syntax: options.syntax,
@@ -159,7 +159,7 @@ impl Backend {
         };
         let query = Query {
             root: self.parse(Verb::Search, &options.root)?,
-            wanted: Wanted::Text(text),
+            wanted: SearchTarget::Text(text),
             include: options.include,
             exclude: options.exclude,
             ignore: options.ignore,
@@ -171,7 +171,7 @@ impl Backend {
     }
 
     /// The names of a directory and of those below it, nested.
-    pub async fn tree(&self, path: &str, options: TreeOptions) -> Result<Tree> {
+    pub async fn tree(&self, path: &str, options: TreeOptions) -> Result<DirectoryTree> {
         let root = self.parse(Verb::List, path)?;
         let (entries, mut truncated, problems) = if options.exclude.is_empty() {
             let list = ListOptions {
@@ -193,17 +193,17 @@ impl Backend {
         }
         if shallow.len() > options.limit {
             shallow.truncate(options.limit);
-            truncated = Some(Truncated::Count);
+            truncated = Some(TruncatedBy::Count);
         }
-        Ok(Tree { nodes: nest(shallow, above), truncated, problems })
+        Ok(DirectoryTree { nodes: nest(shallow, above), truncated, problems })
     }
 
-    async fn names_below(&self, path: &str, options: &TreeOptions) -> Result<Names> {
+    async fn names_below(&self, path: &str, options: &TreeOptions) -> Result<GlobResults> {
         let limits =
             SearchLimits { matches: options.limit, bytes: usize::MAX, ..SearchLimits::default() };
         let options = GlobOptions {
             root: path.to_owned(),
-            kinds: Kinds::All,
+            kinds: EntryKinds::All,
             exclude: options.exclude.clone(),
             hidden: Visibility::All,
             limits,
@@ -214,10 +214,10 @@ impl Backend {
 }
 
 /// Nests entries in path order, each `above` segments and more below the root.
-fn nest(entries: Vec<Entry>, above: usize) -> Vec<Node> {
+fn nest(entries: Vec<Entry>, above: usize) -> Vec<TreeNode> {
     let mut top = Vec::new();
-    let mut open: Vec<Node> = Vec::new();
-    let close = |open: &mut Vec<Node>, top: &mut Vec<Node>, depth: usize| {
+    let mut open: Vec<TreeNode> = Vec::new();
+    let close = |open: &mut Vec<TreeNode>, top: &mut Vec<TreeNode>, depth: usize| {
         while open.len() > depth {
             if let Some(node) = open.pop() {
                 open.last_mut().map_or(&mut *top, |parent| &mut parent.children).push(node);
@@ -228,7 +228,7 @@ fn nest(entries: Vec<Entry>, above: usize) -> Vec<Node> {
         let depth = entry.path.depth() - above;
         close(&mut open, &mut top, depth - 1);
         let name = entry.path.into_name();
-        open.push(Node { name, kind: entry.kind, children: Vec::new() });
+        open.push(TreeNode { name, kind: entry.kind, children: Vec::new() });
     }
     close(&mut open, &mut top, 0);
     top

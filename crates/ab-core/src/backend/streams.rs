@@ -13,15 +13,15 @@ use crate::driver::File;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Stat};
 use crate::options::{
-    ByteRange, Creation, Durability, FileAccess, Links, OpenOptions, Overwrite, RemoveOptions,
+    ByteRange, FileCreation, Durability, FileAccess, LinkHandling, OpenOptions, Overwrite, RemoveOptions,
     RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
-use crate::stream::{Unfilled, fill, pieces_within};
+use crate::stream::{StreamCopyError, write_pieces, pieces_within};
 use crate::transfer::beside;
 
 /// Content of at most so many bytes is written in one call.
-pub const WRITTEN_AT_ONCE: usize = 1024 * 1024;
+pub const SINGLE_WRITE_BYTES: usize = 1024 * 1024;
 
 /// How a file is read as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Backend {
         let parsed = self.parse(Verb::Write, path)?;
         let mut stream = pin!(stream);
         let mut begun = BytesMut::new();
-        while begun.len() <= WRITTEN_AT_ONCE {
+        while begun.len() <= SINGLE_WRITE_BYTES {
             match stream.next().await {
                 Some(piece) => begun.extend_from_slice(&piece?),
                 None => return self.driver().write(&parsed, begun.freeze(), options).await,
@@ -90,12 +90,12 @@ impl Backend {
         stream: impl Stream<Item = Result<Bytes>> + Send,
         options: WriteOptions,
     ) -> Result<Stat> {
-        let fails = |kind, message: &str| Err(Error::on(Verb::Write, path, kind, message));
+        let fails = |kind, message: &str| Err(Error::for_path(Verb::Write, path, kind, message));
         if options.expect.is_some() {
             let message = "an expected version needs content that fits in one write";
             return fails(Kind::Unsupported, message);
         }
-        let found = self.driver().stat(path, StatOptions { links: Links::Keep }).await;
+        let found = self.driver().stat(path, StatOptions { links: LinkHandling::Keep }).await;
         let permissions = match (found, options.mode) {
             (Ok(stat), WriteMode::CreateIfMissing) => return Ok(stat),
             (Ok(stat), _) if stat.kind == FileKind::Symlink => {
@@ -135,13 +135,13 @@ impl Backend {
     ) -> Result<Stat> {
         let open = OpenOptions {
             access: FileAccess::Write,
-            create: Creation::Always,
+            create: FileCreation::Always,
             permissions,
             ..OpenOptions::default()
         };
         let file = self.driver().open(hidden, open).await?;
-        fill(&*file, stream, |_| {}).await.map_err(|unfilled| match unfilled {
-            Unfilled::Source(error) | Unfilled::Target(error) => error,
+        write_pieces(&*file, stream, |_| {}).await.map_err(|unfilled| match unfilled {
+            StreamCopyError::Source(error) | StreamCopyError::Target(error) => error,
         })?;
         if options.durability == Durability::Power {
             file.sync().await?;

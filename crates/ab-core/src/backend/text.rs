@@ -11,7 +11,7 @@ use crate::options::{OpenOptions, ReadOptions, WriteMode, WriteOptions};
 use crate::path::WsPath;
 
 /// Bytes of one chunk when a file is read piece by piece.
-pub const CHUNK: usize = 256 * 1024;
+pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes of text in one window of lines.
 pub const WINDOW_BYTES: usize = 16 * 1024 * 1024;
 /// How often an edit starts again because someone else wrote in between. Each round, somebody got
@@ -64,7 +64,7 @@ impl Chunks {
         if left == 0 {
             return Ok(None);
         }
-        let length = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
+        let length = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
         let bytes = self.file.read_at(self.offset, length).await?;
         if bytes.is_empty() {
             self.end = self.offset;
@@ -110,7 +110,7 @@ impl Backend {
             window.feed(&chunk);
             if window.bytes.len() > WINDOW_BYTES {
                 let message = format!("the lines hold more than {WINDOW_BYTES} bytes");
-                return Err(Error::on(Verb::Read, &parsed, Kind::TooLarge, message)
+                return Err(Error::for_path(Verb::Read, &parsed, Kind::TooLarge, message)
                     .with_hint("ask for fewer lines, or for a range of bytes"));
             }
             if window.full {
@@ -131,10 +131,10 @@ impl Backend {
             let content = self.driver().read(&parsed, ReadOptions::default()).await?;
             if options.expect.is_some_and(|expected| expected != content.stat.version) {
                 let message = "the file is not the expected version";
-                return Err(Error::on(Verb::Write, &parsed, Kind::Conflict, message));
+                return Err(Error::for_path(Verb::Write, &parsed, Kind::Conflict, message));
             }
             let before = utf8(Verb::Write, &parsed, content.bytes)?;
-            let applied = edit::apply(&before, edits).map_err(|problem| problem.on(&parsed))?;
+            let applied = edit::apply(&before, edits).map_err(|problem| problem.into_error(&parsed))?;
             let done = |stat| {
                 let diff = edit::unified_diff(&parsed.to_string(), &before, &applied.text);
                 Edited { replaced: applied.replaced, diff: diff.text, lines: diff.lines, stat }
@@ -166,7 +166,7 @@ fn utf8(verb: Verb, path: &WsPath, bytes: Bytes) -> Result<String> {
     String::from_utf8(bytes.into()).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let message = format!("not UTF-8 text: byte {at} does not fit");
-        Error::on(verb, path, Kind::Invalid, message).with_hint("read it as bytes")
+        Error::for_path(verb, path, Kind::Invalid, message).with_hint("read it as bytes")
     })
 }
 

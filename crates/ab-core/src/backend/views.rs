@@ -37,7 +37,7 @@ impl Backend {
     /// The handle lives as long as this one, and destroying it ends neither workspace. An overlay
     /// cannot be an upper layer itself, since its marks would be mistaken for its own; laid over
     /// one, it works.
-    pub fn overlay(&self, upper: &Backend) -> Result<Overlaid> {
+    pub fn overlay(&self, upper: &Backend) -> Result<OverlayWorkspace> {
         self.life.check(Verb::Stat)?;
         upper.life.check(Verb::Stat)?;
         let refused = |message| {
@@ -53,7 +53,7 @@ impl Backend {
         let (lower, life) = (self.stack.clone(), upper.life.clone());
         let overlay = Arc::new(Overlay::new(lower, upper.stack.clone(), life));
         let backend = self.viewed(Stack::overlaid(overlay.clone()));
-        Ok(Overlaid { backend, overlay })
+        Ok(OverlayWorkspace { backend, overlay })
     }
 }
 
@@ -62,12 +62,12 @@ impl Backend {
 ///
 /// Two of these over the same upper workspace do not take turns with each other.
 #[derive(Clone)]
-pub struct Overlaid {
+pub struct OverlayWorkspace {
     backend: Backend,
     overlay: Arc<Overlay>,
 }
 
-impl Overlaid {
+impl OverlayWorkspace {
     /// The handle that sees the changes and makes more.
     pub fn backend(&self) -> &Backend {
         &self.backend
@@ -97,7 +97,7 @@ impl Overlaid {
     }
 }
 
-impl fmt::Debug for Overlaid {
+impl fmt::Debug for OverlayWorkspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Overlaid").field("backend", &self.backend).finish_non_exhaustive()
     }

@@ -14,11 +14,11 @@ use crate::call::Verb;
 use crate::driver::{BackendKind, File};
 use crate::error::{Code, Error, Kind, Result};
 use crate::metadata::{
-    Content, Entry, FileKind, Listing, Removed, Renamed, Space, Stat, Truncated, Version,
+    FileContent, Entry, FileKind, Listing, Removed, Renamed, DiskSpace, Stat, TruncatedBy, Version,
 };
 use crate::options::{
-    Attributes, Creation, Detail, Existing, FileAccess, ListOptions, Missing, OpenOptions,
-    Overwrite, Placement, Reach, ReadOptions, RemoveOptions, RenameOptions, WriteMode,
+    Attributes, FileCreation, EntryDetail, ExistingContent, FileAccess, ListOptions, MissingTarget, OpenOptions,
+    Overwrite, WritePosition, RemoveDepth, ReadOptions, RemoveOptions, RenameOptions, WriteMode,
     WriteOptions,
 };
 use crate::path::WsPath;
@@ -95,16 +95,16 @@ impl Store {
         self.files.len()
     }
 
-    pub(super) fn space(&self) -> Space {
+    pub(super) fn space(&self) -> DiskSpace {
         let used = self.room.used.load(Ordering::Relaxed);
-        Space { total: self.room.limit, available: self.room.limit.saturating_sub(used) }
+        DiskSpace { total: self.room.limit, available: self.room.limit.saturating_sub(used) }
     }
 
     pub(super) fn stat(&self, path: &WsPath) -> Result<Stat> {
         Ok(self.find(Verb::Stat, path)?.stat(self.made))
     }
 
-    pub(super) fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    pub(super) fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         let node = self.file(Verb::Read, path)?;
         let state = node.lock();
         let size = state.bytes.len() as u64;
@@ -116,16 +116,16 @@ impl Store {
         };
         if length > options.limit {
             let message = format!("{length} bytes, more than the limit of {}", options.limit);
-            return Err(Error::on(Verb::Read, path, Kind::TooLarge, message)
+            return Err(Error::for_path(Verb::Read, path, Kind::TooLarge, message)
                 .with_hint("read a range, or in chunks"));
         }
         let bytes = state.bytes.slice(start as usize..(start + length) as usize);
-        Ok(Content { bytes, stat: state.stat.clone() })
+        Ok(FileContent { bytes, stat: state.stat.clone() })
     }
 
     pub(super) fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
         if let Place::File(_) = self.find(Verb::List, path)? {
-            return Err(Error::on(Verb::List, path, Kind::NotADirectory, "not a directory"));
+            return Err(Error::for_path(Verb::List, path, Kind::NotADirectory, "not a directory"));
         }
         if options.depth == 0 {
             return Ok(Listing::default());
@@ -138,8 +138,8 @@ impl Store {
                 return false;
             }
             let stat = match options.detail {
-                Detail::Kind => None,
-                Detail::Stat => Some(place.stat(self.made)),
+                EntryDetail::Kind => None,
+                EntryDetail::Stat => Some(place.stat(self.made)),
             };
             entries.push(Entry { path, kind: place.kind(), stat });
             entries.len() > options.limit
@@ -154,7 +154,7 @@ impl Store {
                 let place =
                     if depth == names.len() { Place::File(node.clone()) } else { Place::Dir };
                 if add(&names[..depth], place) {
-                    truncated = Some(Truncated::Count);
+                    truncated = Some(TruncatedBy::Count);
                     break 'keys;
                 }
             }
@@ -187,7 +187,7 @@ impl Store {
             && held.as_ref().is_none_or(|state| state.stat.version != expected)
         {
             let message = "the file is not the expected version";
-            return Err(Error::on(verb, path, Kind::Conflict, message));
+            return Err(Error::for_path(verb, path, Kind::Conflict, message));
         }
         let mode = match (&mut held, options.mode) {
             (Some(_), WriteMode::CreateNew) => return Err(exists(verb, path)),
@@ -215,9 +215,9 @@ impl Store {
 
     pub(super) fn open(&mut self, path: &WsPath, options: OpenOptions) -> Result<MemoryFile> {
         let existing = match self.target(Verb::Open, path)? {
-            Some(_) if options.create == Creation::Always => return Err(exists(Verb::Open, path)),
+            Some(_) if options.create == FileCreation::Always => return Err(exists(Verb::Open, path)),
             Some(node) => node,
-            None if options.create == Creation::Never => return Err(missing(Verb::Open, path)),
+            None if options.create == FileCreation::Never => return Err(missing(Verb::Open, path)),
             None => {
                 let mode = options.permissions.unwrap_or(DEFAULT_MODE);
                 let node = Arc::new(Node::new(self.room.clone(), Bytes::new(), mode));
@@ -229,9 +229,9 @@ impl Store {
             node: existing,
             path: path.clone(),
             access: options.access,
-            placement: options.placement,
+            placement: options.position,
         };
-        if options.existing == Existing::Truncate && options.access.writes() {
+        if options.existing == ExistingContent::Truncate && options.access.writes() {
             file.change(|_| 0, |_| {})?;
         }
         Ok(file)
@@ -243,7 +243,7 @@ impl Store {
         match self.find(verb, path)? {
             Place::Dir => {
                 let message = "directories in memory are only where keys are";
-                Err(Error::on(verb, path, Kind::Unsupported, message))
+                Err(Error::for_path(verb, path, Kind::Unsupported, message))
             }
             Place::File(node) => Ok(node.describe(attributes)),
         }
@@ -261,10 +261,10 @@ impl Store {
     pub(super) fn remove(&mut self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
         let verb = Verb::Delete;
         if path.is_root() {
-            return Err(Error::on(verb, path, Kind::Invalid, ROOT_STAYS));
+            return Err(Error::for_path(verb, path, Kind::Invalid, ROOT_STAYS));
         }
         match self.find(verb, path) {
-            Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
+            Err(error) if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore => {
                 Ok(Removed::default())
             }
             Err(error) => Err(error),
@@ -272,12 +272,12 @@ impl Store {
                 self.take(&Key::of(path));
                 Ok(Removed { count: 1 })
             }
-            Ok(Place::Dir) if options.reach == Reach::One => {
-                Err(Error::on(verb, path, Kind::NotEmpty, "the directory is not empty"))
+            Ok(Place::Dir) if options.depth == RemoveDepth::One => {
+                Err(Error::for_path(verb, path, Kind::NotEmpty, "the directory is not empty"))
             }
             Ok(Place::Dir) => {
                 let whole =
-                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Kind };
+                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Kind };
                 let count = self.list(path, whole)?.entries.len() as u64 + 1;
                 for key in self.keys_below(path) {
                     self.take(&key);
@@ -295,7 +295,7 @@ impl Store {
     ) -> Result<Renamed> {
         let verb = Verb::Rename;
         if let Some(root) = [from, to].into_iter().find(|path| path.is_root()) {
-            return Err(Error::on(verb, root, Kind::Invalid, ROOT_STAYS));
+            return Err(Error::for_path(verb, root, Kind::Invalid, ROOT_STAYS));
         }
         let source = self.find(verb, from)?;
         if from == to {
@@ -305,23 +305,23 @@ impl Store {
             let message = match source {
                 Place::Dir => "a directory cannot move into itself",
                 Place::File(_) => {
-                    return Err(Error::on(verb, to, Kind::NotADirectory, NOT_A_DIRECTORY));
+                    return Err(Error::for_path(verb, to, Kind::NotADirectory, NOT_A_DIRECTORY));
                 }
             };
-            return Err(Error::on(verb, from, Kind::Invalid, message));
+            return Err(Error::for_path(verb, from, Kind::Invalid, message));
         }
         match (self.find(verb, to), &source) {
             (Err(error), _) if error.kind() == Kind::NotFound => {}
             (Err(error), _) => return Err(error),
             (Ok(_), _) if options.overwrite == Overwrite::Refuse => return Err(exists(verb, to)),
             (Ok(Place::Dir), Place::File(_)) => {
-                return Err(Error::on(verb, to, Kind::IsADirectory, "the target is a directory"));
+                return Err(Error::for_path(verb, to, Kind::IsADirectory, "the target is a directory"));
             }
             (Ok(Place::File(_)), Place::Dir) => {
-                return Err(Error::on(verb, to, Kind::NotADirectory, "the target is a file"));
+                return Err(Error::for_path(verb, to, Kind::NotADirectory, "the target is a file"));
             }
             (Ok(Place::Dir), Place::Dir) => {
-                return Err(Error::on(verb, to, Kind::NotEmpty, "the target is not empty"));
+                return Err(Error::for_path(verb, to, Kind::NotEmpty, "the target is not empty"));
             }
             (Ok(Place::File(_)), Place::File(_)) => self.take(&Key::of(to)),
         }
@@ -354,7 +354,7 @@ impl Store {
     fn file(&self, verb: Verb, path: &WsPath) -> Result<Arc<Node>> {
         match self.find(verb, path)? {
             Place::File(node) => Ok(node),
-            Place::Dir => Err(Error::on(verb, path, Kind::IsADirectory, "is a directory")),
+            Place::Dir => Err(Error::for_path(verb, path, Kind::IsADirectory, "is a directory")),
         }
     }
 
@@ -372,7 +372,7 @@ impl Store {
         let blocked =
             key.match_indices(SEPARATOR).any(|(end, _)| self.files.contains_key(&key[..end]));
         if blocked {
-            return Err(Error::on(verb, path, Kind::NotADirectory, NOT_A_DIRECTORY));
+            return Err(Error::for_path(verb, path, Kind::NotADirectory, NOT_A_DIRECTORY));
         }
         Ok(())
     }
@@ -471,7 +471,7 @@ impl Room {
             Ok(_) => Ok(()),
             Err(_) => {
                 let message = format!("the store is limited to {} bytes", self.limit);
-                Err(Error::on(verb, path, Kind::NoSpace, message))
+                Err(Error::for_path(verb, path, Kind::NoSpace, message))
             }
         }
     }
@@ -490,13 +490,13 @@ fn missing(verb: Verb, path: &WsPath) -> Error {
 }
 
 fn exists(verb: Verb, path: &WsPath) -> Error {
-    Error::on(verb, path, Kind::AlreadyExists, "something is there already")
+    Error::for_path(verb, path, Kind::AlreadyExists, "something is there already")
 }
 
 fn check_mode(path: &WsPath, attributes: Attributes) -> Result<()> {
     if attributes.mode.is_some_and(|mode| mode > 0o777) {
         let message = "only permission bits up to 777 can be set";
-        return Err(Error::on(Verb::SetAttributes, path, Kind::Invalid, message));
+        return Err(Error::for_path(Verb::SetAttributes, path, Kind::Invalid, message));
     }
     Ok(())
 }
@@ -506,7 +506,7 @@ pub(super) struct MemoryFile {
     node: Arc<Node>,
     path: WsPath,
     access: FileAccess,
-    placement: Placement,
+    placement: WritePosition,
 }
 
 impl MemoryFile {
@@ -519,7 +519,7 @@ impl MemoryFile {
     ) -> Result<()> {
         if !self.access.writes() {
             let message = "the file is open for reading only";
-            return Err(Error::on(Verb::Write, &self.path, Kind::PermissionDenied, message));
+            return Err(Error::for_path(Verb::Write, &self.path, Kind::PermissionDenied, message));
         }
         let mut state = self.node.lock();
         let length = length(state.bytes.len());
@@ -543,7 +543,7 @@ impl MemoryFile {
             Ok(size) if length <= limit => Ok(size),
             _ => {
                 let message = format!("the store is limited to {limit} bytes");
-                Err(Error::on(Verb::Write, &self.path, Kind::NoSpace, message))
+                Err(Error::for_path(Verb::Write, &self.path, Kind::NoSpace, message))
             }
         }
     }
@@ -560,7 +560,7 @@ impl File for MemoryFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
         if !self.access.reads() {
             let message = "the file is open for writing only";
-            return Err(Error::on(Verb::Read, &self.path, Kind::PermissionDenied, message));
+            return Err(Error::for_path(Verb::Read, &self.path, Kind::PermissionDenied, message));
         }
         let state = self.node.lock();
         let start = usize::try_from(offset).map_or(state.bytes.len(), |o| o.min(state.bytes.len()));
@@ -573,7 +573,7 @@ impl File for MemoryFile {
             // As on a disk: where nothing is written, no gap before it is filled.
             return Ok(());
         }
-        if self.placement == Placement::End {
+        if self.placement == WritePosition::End {
             let added = self.sized(bytes.len() as u64)?;
             return self.change(
                 |current| current.saturating_add(added),
@@ -602,7 +602,7 @@ impl File for MemoryFile {
     async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
         if !self.access.writes() {
             let message = "the file is open for reading only";
-            return Err(Error::on(
+            return Err(Error::for_path(
                 Verb::SetAttributes,
                 &self.path,
                 Kind::PermissionDenied,

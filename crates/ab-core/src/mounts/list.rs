@@ -6,8 +6,8 @@ use super::parts::Part;
 use super::{KEEP, Mount, Mounts, nothing_there};
 use crate::call::Verb;
 use crate::error::{Error, Result};
-use crate::metadata::{Entry, FileKind, Listing, Truncated, WalkProblem};
-use crate::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
+use crate::metadata::{Entry, FileKind, Listing, TruncatedBy, WalkProblem};
+use crate::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions};
 use crate::path::WsPath;
 
 /// Lists `path`, which `part` owns and which has mounts below it.
@@ -34,7 +34,7 @@ struct Merge<'a> {
     options: ListOptions,
     entries: BTreeMap<WsPath, Entry>,
     problems: Vec<WalkProblem>,
-    truncated: Option<Truncated>,
+    truncated: Option<TruncatedBy>,
     /// Beyond this path a part that was cut may have had more.
     horizon: Option<WsPath>,
 }
@@ -125,8 +125,8 @@ impl<'a> Merge<'a> {
         let is_dir = self.entries.get(path).is_some_and(|entry| entry.kind.is_dir());
         if !is_dir {
             let stat = match self.options.detail {
-                Detail::Kind => None,
-                Detail::Stat => Some(self.mounts.virtual_dir()),
+                EntryDetail::Kind => None,
+                EntryDetail::Stat => Some(self.mounts.virtual_dir()),
             };
             let entry = Entry { path: path.clone(), kind: FileKind::Dir, stat };
             self.entries.insert(path.clone(), entry);
@@ -136,8 +136,8 @@ impl<'a> Merge<'a> {
     async fn point(&self, part: Part<'_>) -> Result<Entry> {
         part.check(Verb::List)?;
         let stat = match self.options.detail {
-            Detail::Kind => None,
-            Detail::Stat => Some(part.shown(part.driver.stat(&WsPath::root(), KEEP).await)?),
+            EntryDetail::Kind => None,
+            EntryDetail::Stat => Some(part.shown(part.driver.stat(&WsPath::root(), KEEP).await)?),
         };
         Ok(Entry { path: part.point.clone(), kind: FileKind::Dir, stat })
     }
@@ -151,7 +151,7 @@ impl<'a> Merge<'a> {
             self.entries.retain(|path, _| path <= horizon);
         }
         if self.entries.len() > self.options.limit {
-            self.truncated = self.truncated.or(Some(Truncated::Count));
+            self.truncated = self.truncated.or(Some(TruncatedBy::Count));
         }
         let entries = self.entries.into_values().take(self.options.limit).collect();
         Listing { entries, truncated: self.truncated, problems: self.problems }

@@ -9,7 +9,7 @@ use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::error::{Code, Error, Kind, Result};
 use crate::path::WsPath;
-use crate::process::{ExecRequest, Neighbour, Process, ProcessId, ProcessInfo, Restrictions};
+use crate::process::{ExecRequest, MountedWorkspace, Process, ProcessId, ProcessInfo, Restrictions};
 
 /// Between the point and the id.
 const SEPARATOR: char = ':';
@@ -60,7 +60,7 @@ fn arrange(mounts: &Mounts, own: Part<'_>, request: &mut ExecRequest) {
         };
         let restrictions = of_part(part.point);
         if on_this_machine && !restrictions.hidden.iter().any(WsPath::is_root) {
-            request.layout.neighbours.push(Neighbour {
+            request.layout.mounted.push(MountedWorkspace {
                 root: root.clone(),
                 below: part.inward(&seen),
                 at: place(&seen),

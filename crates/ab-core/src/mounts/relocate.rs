@@ -13,7 +13,7 @@ use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, FileKind, Renamed, Stat, Version};
 use crate::options::{
-    DEFAULT_LIST_LIMIT, Detail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+    DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
 };
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
@@ -75,7 +75,7 @@ impl<'a> Place<'a> {
     }
 
     fn error(&self, kind: Kind, message: &str) -> Error {
-        Error::on(VERB, &self.part.outward(self.path), kind, message)
+        Error::for_path(VERB, &self.part.outward(self.path), kind, message)
     }
 
     /// What is there, if anything.
@@ -101,7 +101,7 @@ impl<'a> Place<'a> {
     /// Everything below, with details; too much or not readable is an error.
     async fn tree(&self) -> Result<Vec<Entry>> {
         let options =
-            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: Detail::Stat };
+            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
         let listing = self.shown(self.part.driver.list(self.path, options).await)?;
         if listing.truncated.is_some() {
             let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
@@ -129,7 +129,7 @@ async fn check_kinds(to: &Place<'_>, source: FileKind, target: FileKind) -> Resu
         (false, true) => Err(to.error(Kind::IsADirectory, "the target is a directory")),
         (true, false) => Err(to.error(Kind::NotADirectory, "the target is a file")),
         (true, true) => {
-            let one = ListOptions { depth: 1, limit: 1, detail: Detail::Kind };
+            let one = ListOptions { depth: 1, limit: 1, detail: EntryDetail::Kind };
             let listing = to.shown(to.part.driver.list(to.path, one).await)?;
             if listing.entries.is_empty() {
                 Ok(())
@@ -212,7 +212,7 @@ fn check_entries(from: &Place<'_>, to: &Place<'_>, entries: &[Entry]) -> Result<
         from.part.driver.info().capabilities.links && to.part.driver.info().capabilities.links;
     for entry in entries {
         let refused = |kind, message: &str| {
-            Err(Error::on(VERB, &from.part.outward(&entry.path), kind, message))
+            Err(Error::for_path(VERB, &from.part.outward(&entry.path), kind, message))
         };
         match entry.kind {
             FileKind::File | FileKind::Dir => {}
@@ -251,7 +251,7 @@ async fn copy_tree(
                 let text = from.shown(from.part.driver.read_link(&origin).await)?;
                 if !stays_below(&below, &text) {
                     let path = from.part.outward(&entry.path);
-                    return Err(Error::on(VERB, &path, Kind::Invalid, LEADS_OUT));
+                    return Err(Error::for_path(VERB, &path, Kind::Invalid, LEADS_OUT));
                 }
                 to.shown(driver.symlink(&target, &text).await)?;
             }

@@ -13,7 +13,7 @@ use crate::driver::File;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Removed, Stat};
 use crate::options::{
-    Attributes, Creation, Detail, Existing, Links, ListOptions, Missing, OpenOptions, Reach,
+    Attributes, FileCreation, EntryDetail, ExistingContent, LinkHandling, ListOptions, MissingTarget, OpenOptions, RemoveDepth,
     RemoveOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
@@ -32,7 +32,7 @@ impl Overlay {
         options: WriteOptions,
     ) -> Result<Stat> {
         let _tree = self.locks.tree.read().await;
-        let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
+        let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Follow).await?;
         must_be_file(verb, path, spot.kind())?;
         let below = match (&spot.upper, &spot.lower) {
             // The upper layer has the file, so it can judge for itself.
@@ -45,7 +45,7 @@ impl Overlay {
             && below.is_none_or(|stat| stat.version != expected)
         {
             let message = "the file is not the expected version";
-            return Err(Error::on(verb, path, Kind::Conflict, message));
+            return Err(Error::for_path(verb, path, Kind::Conflict, message));
         }
         let options = match (below, options.mode) {
             (Some(_), WriteMode::CreateNew) => return Err(exists(verb, path)),
@@ -74,11 +74,11 @@ impl Overlay {
         let verb = Verb::Open;
         let (spot, inner) = if options.changes() {
             let _tree = self.locks.tree.read().await;
-            let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
+            let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Follow).await?;
             let file = self.open_to_change(path, &spot, options).await?;
             (spot, file)
         } else {
-            let spot = self.look(verb, path, Links::Follow).await?;
+            let spot = self.look(verb, path, LinkHandling::Follow).await?;
             must_be_file(verb, path, spot.kind())?;
             let layer = spot.layer().ok_or_else(|| missing(verb, path))?;
             let file = named(verb, path, self.layer(layer).open(&spot.path, options).await)?;
@@ -99,19 +99,19 @@ impl Overlay {
         let verb = Verb::Open;
         must_be_file(verb, path, spot.kind())?;
         match (&spot.upper, &spot.lower, options.create) {
-            (None, None, Creation::Never) => return Err(missing(verb, path)),
-            (None, None, Creation::IfMissing | Creation::Always) => {
+            (None, None, FileCreation::Never) => return Err(missing(verb, path)),
+            (None, None, FileCreation::IfMissing | FileCreation::Always) => {
                 named(verb, path, self.prepare(spot).await)?;
             }
             (Some(_), _, _) => {}
-            (None, Some(_), Creation::Always) => return Err(exists(verb, path)),
-            (None, Some(_), Creation::Never | Creation::IfMissing) => {
+            (None, Some(_), FileCreation::Always) => return Err(exists(verb, path)),
+            (None, Some(_), FileCreation::Never | FileCreation::IfMissing) => {
                 if !options.access.writes() {
                     return named(verb, path, self.lower.open(&spot.path, options).await);
                 }
                 let copied = match options.existing {
-                    Existing::Keep => self.copy_up(spot).await,
-                    Existing::Truncate => self.copy_up_empty(spot).await,
+                    ExistingContent::Keep => self.copy_up(spot).await,
+                    ExistingContent::Truncate => self.copy_up_empty(spot).await,
                 };
                 named(verb, path, copied)?;
             }
@@ -130,12 +130,12 @@ impl Overlay {
             Some(_) if !self.capabilities.modes => return self.lacks(verb),
             Some(mode) if mode > PERMISSIONS => {
                 let message = "only permission bits up to 777 can be set";
-                return Err(Error::on(verb, path, Kind::Invalid, message));
+                return Err(Error::for_path(verb, path, Kind::Invalid, message));
             }
             Some(_) | None => {}
         }
         let _tree = self.locks.tree.read().await;
-        let (_turn, spot) = self.file_turn(verb, path, Links::Follow).await?;
+        let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Follow).await?;
         let now = named(verb, path, self.describe(&spot).await)?;
         let now = now.ok_or_else(|| missing(verb, path))?;
         if attributes == Attributes::default() {
@@ -162,7 +162,7 @@ impl Overlay {
             return self.lacks(verb);
         }
         let _tree = self.locks.tree.read().await;
-        let (_turn, spot) = self.file_turn(verb, path, Links::Keep).await?;
+        let (_turn, spot) = self.file_turn(verb, path, LinkHandling::Keep).await?;
         if spot.kind().is_some() {
             return Err(exists(verb, path));
         }
@@ -173,7 +173,7 @@ impl Overlay {
     pub(super) async fn make_dir(&self, path: &WsPath) -> Result<()> {
         let verb = Verb::Mkdir;
         let _tree = self.locks.tree.read().await;
-        let spot = self.look_to_change(verb, path, Links::Follow).await?;
+        let spot = self.look_to_change(verb, path, LinkHandling::Follow).await?;
         match spot.kind() {
             Some(FileKind::Dir) => Ok(()),
             Some(FileKind::File | FileKind::Symlink | FileKind::Other) => Err(exists(verb, path)),
@@ -188,25 +188,25 @@ impl Overlay {
         let verb = Verb::Delete;
         let _tree = self.locks.tree.write().await;
         let spot = match self.look_to_displace(verb, path).await {
-            Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
+            Err(error) if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore => {
                 return Ok(Removed::default());
             }
             result => result?,
         };
-        let count = match (spot.kind(), options.reach) {
-            (None, _) if options.missing == Missing::Ignore => return Ok(Removed::default()),
+        let count = match (spot.kind(), options.depth) {
+            (None, _) if options.missing == MissingTarget::Ignore => return Ok(Removed::default()),
             (None, _) => return Err(missing(verb, path)),
-            (Some(FileKind::Dir), Reach::One) => {
+            (Some(FileKind::Dir), RemoveDepth::One) => {
                 if !named(verb, path, self.is_empty(&spot).await)? {
                     let message = "the directory is not empty";
-                    return Err(Error::on(verb, path, Kind::NotEmpty, message)
+                    return Err(Error::for_path(verb, path, Kind::NotEmpty, message)
                         .with_hint("remove it recursively"));
                 }
                 1
             }
-            (Some(FileKind::Dir), Reach::Recursive) => {
+            (Some(FileKind::Dir), RemoveDepth::Recursive) => {
                 let whole =
-                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Kind };
+                    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Kind };
                 let below = named(verb, path, self.tree_below(&spot, whole).await)?;
                 below.nodes.len() as u64 + 1
             }
@@ -311,7 +311,7 @@ impl Overlay {
             }
             FileKind::Other => {
                 let message = "only files, directories and links can be copied up";
-                Err(Error::on(Verb::Write, path, Kind::SpecialFile, message))
+                Err(Error::for_path(Verb::Write, path, Kind::SpecialFile, message))
             }
         }
     }
@@ -329,7 +329,7 @@ impl Overlay {
 
     /// The turn of a change to what `path` leads to, whatever other names that has, and what is
     /// there.
-    async fn file_turn(&self, verb: Verb, path: &WsPath, last: Links) -> Result<(Turn<'_>, Spot)> {
+    async fn file_turn(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<(Turn<'_>, Spot)> {
         if !self.has_links {
             let (turn, _) = self.turn(path).await;
             return Ok((turn, self.look_to_change(verb, path, last).await?));
@@ -346,15 +346,15 @@ impl Overlay {
     }
 
     /// Finds `path`, which must lead to something that the caller's handle may change.
-    async fn look_to_change(&self, verb: Verb, path: &WsPath, last: Links) -> Result<Spot> {
+    async fn look_to_change(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         let spot = self.look(verb, path, last).await?;
-        if spot.path.is_kept() { Err(Error::kept(verb, path)) } else { Ok(spot) }
+        if spot.path.is_protected() { Err(Error::protected(verb, path)) } else { Ok(spot) }
     }
 
     /// The same for what is to be moved or removed: nothing below it may be restricted either.
     pub(super) async fn look_to_displace(&self, verb: Verb, path: &WsPath) -> Result<Spot> {
-        let spot = self.look_to_change(verb, path, Links::Keep).await?;
-        if spot.path.holds_restricted() { Err(Error::kept(verb, path)) } else { Ok(spot) }
+        let spot = self.look_to_change(verb, path, LinkHandling::Keep).await?;
+        if spot.path.holds_restricted() { Err(Error::protected(verb, path)) } else { Ok(spot) }
     }
 }
 
@@ -363,7 +363,7 @@ fn must_be_file(verb: Verb, path: &WsPath, kind: Option<FileKind>) -> Result<()>
         None | Some(FileKind::File) => Ok(()),
         Some(FileKind::Dir) => Err(is_a_directory(verb, path)),
         Some(FileKind::Symlink | FileKind::Other) => {
-            Err(Error::on(verb, path, Kind::SpecialFile, "not a regular file"))
+            Err(Error::for_path(verb, path, Kind::SpecialFile, "not a regular file"))
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{OPEN, Overlay, marks, missing};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, FileKind, Stat};
-use crate::options::{Attributes, Detail, Overwrite, RemoveOptions, RenameOptions};
+use crate::options::{Attributes, EntryDetail, Overwrite, RemoveOptions, RenameOptions};
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
 
@@ -57,7 +57,7 @@ impl Overlay {
         self.alive(Verb::Delete)?;
         let _tree = self.locks.tree.write().await;
         let UpperDir { entries, whiteouts, silent, .. } =
-            self.upper_dir(&WsPath::root(), Detail::Kind).await?;
+            self.upper_dir(&WsPath::root(), EntryDetail::Kind).await?;
         let names = entries.into_iter().map(|entry| entry.path);
         let marks = whiteouts.iter().map(|name| WsPath::from_key(name));
         for path in names.chain(marks).chain(silent) {
@@ -67,7 +67,7 @@ impl Overlay {
     }
 
     async fn commit_dir(&self, path: &WsPath, release: Release) -> Result<Vec<Step>> {
-        let upper = self.upper_dir(path, Detail::Stat).await?;
+        let upper = self.upper_dir(path, EntryDetail::Stat).await?;
         if let Some(problem) = upper.problems.first() {
             return Err(problem.error.clone());
         }
@@ -169,7 +169,7 @@ impl Overlay {
             let like = self.describe_dir(&from, &stat, None).await?;
             self.lower.create_dir(&to).await?;
             dirs.push((to, like));
-            let inside = self.upper_dir(&from, Detail::Stat).await?;
+            let inside = self.upper_dir(&from, EntryDetail::Stat).await?;
             if let Some(problem) = inside.problems.first() {
                 return Err(problem.error.clone());
             }
@@ -200,7 +200,7 @@ impl Overlay {
             }
             FileKind::Dir | FileKind::Other => {
                 let message = "only files, directories and links can be committed";
-                Err(Error::on(Verb::Write, from, Kind::SpecialFile, message))
+                Err(Error::for_path(Verb::Write, from, Kind::SpecialFile, message))
             }
         }
     }
@@ -313,7 +313,7 @@ impl Overlay {
             }
             let attributes = Attributes { mode: Some(OPEN), ..Attributes::default() };
             self.upper.set_attributes(&path, attributes).await?;
-            let inside = self.upper_dir(&path, Detail::Kind).await?;
+            let inside = self.upper_dir(&path, EntryDetail::Kind).await?;
             let is_dir = |entry: &Entry| entry.kind.is_dir();
             dirs.extend(inside.entries.into_iter().filter(is_dir).map(|entry| entry.path));
         }

@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::edit::unified_diff;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, FileKind, Stat};
-use crate::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions, ReadOptions};
+use crate::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, ReadOptions};
 use crate::path::WsPath;
 use crate::transfer::{self, TransferEnd};
 
@@ -114,7 +114,7 @@ struct Differ<'a> {
 impl Differ<'_> {
     /// Compares one directory of the upper layer, and gives those in it that are to be compared.
     async fn directory(&mut self, path: &WsPath, below: Below) -> Result<Vec<(WsPath, Below)>> {
-        let upper = self.overlay.upper_dir(path, Detail::Stat).await?;
+        let upper = self.overlay.upper_dir(path, EntryDetail::Stat).await?;
         if let Some(problem) = upper.problems.first() {
             return Err(problem.error.clone());
         }
@@ -157,11 +157,11 @@ impl Differ<'_> {
     }
 
     async fn lower_dir(&self, path: &WsPath) -> Result<BTreeMap<String, Stat>> {
-        let options = ListOptions { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: Detail::Stat };
+        let options = ListOptions { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
         let listing = self.overlay.lower.list(path, options).await?;
         if listing.truncated.is_some() {
             let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
-            return Err(Error::on(Verb::List, path, Kind::TooLarge, message));
+            return Err(Error::for_path(Verb::List, path, Kind::TooLarge, message));
         }
         let named = |entry: Entry| Some((entry.path.name()?.to_owned(), entry.stat?));
         Ok(listing.entries.into_iter().filter_map(named).collect())

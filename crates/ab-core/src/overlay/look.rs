@@ -10,12 +10,12 @@ use crate::call::Verb;
 use crate::driver::Driver;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Stat, Version};
-use crate::options::{Links, StatOptions};
-use crate::path::{Confined, WsPath, is_mark};
+use crate::options::{LinkHandling, StatOptions};
+use crate::path::{FenceParts, WsPath, is_mark};
 
 /// Links on the way to one file before it must be a circle, as Linux has it.
 const MAX_LINKS: usize = 40;
-pub(super) const KEEP: StatOptions = StatOptions { links: Links::Keep };
+pub(super) const KEEP: StatOptions = StatOptions { links: LinkHandling::Keep };
 
 /// A place in the merged tree, and what is there.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ fn shows_lower(upper: Option<&Stat>, lower: Option<&Stat>) -> bool {
 impl Overlay {
     /// Finds `path`. Nothing there is an answer, so that it can be made; a file on the way is an
     /// error, and so is a link that leads nowhere, since nothing is made through a link.
-    pub(super) async fn look(&self, verb: Verb, path: &WsPath, last: Links) -> Result<Spot> {
+    pub(super) async fn look(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<Spot> {
         self.alive(verb)?;
         Walk::new(self, verb, path, last).run().await
     }
@@ -149,7 +149,7 @@ struct Walk<'a> {
     overlay: &'a Overlay,
     verb: Verb,
     path: &'a WsPath,
-    last: Links,
+    last: LinkHandling,
     steps: VecDeque<Step>,
     /// From the root down to where the walk is.
     levels: Vec<Level>,
@@ -161,8 +161,8 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(overlay: &'a Overlay, verb: Verb, path: &'a WsPath, last: Links) -> Self {
-        let Confined { fences, rest } = path.confined();
+    fn new(overlay: &'a Overlay, verb: Verb, path: &'a WsPath, last: LinkHandling) -> Self {
+        let FenceParts { fences, rest } = path.fence_parts();
         let mut steps = VecDeque::new();
         for fence in fences {
             steps.extend(names(fence));
@@ -259,7 +259,7 @@ impl<'a> Walk<'a> {
             Step::Name(..) | Step::Up => true,
             Step::Fence => false,
         };
-        self.last == Links::Follow || self.steps.iter().any(goes_on)
+        self.last == LinkHandling::Follow || self.steps.iter().any(goes_on)
     }
 
     async fn child(&self, name: &str) -> Result<Level> {
@@ -344,7 +344,7 @@ impl<'a> Walk<'a> {
     }
 
     fn error(&self, kind: Kind, message: &str) -> Error {
-        Error::on(self.verb, self.path, kind, message)
+        Error::for_path(self.verb, self.path, kind, message)
     }
 }
 

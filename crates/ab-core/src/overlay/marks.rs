@@ -7,7 +7,7 @@
 //! A *keeper* `.ab-keep` stands in a directory of an upper layer that has no empty directories. It
 //! keeps the directory there, and its own mode and time of change are the directory's.
 
-use crate::path::{KEEPER, MAX_NAME_BYTES, RESERVED_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark};
+use crate::path::{EMPTY_DIR_MARKER, MAX_NAME_BYTES, RESERVED_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark};
 
 /// Between the beginning of a long name and its digest.
 const CUT: char = '~';
@@ -55,7 +55,7 @@ pub(super) enum Name<'a> {
 }
 
 pub(super) fn read(name: &str) -> Name<'_> {
-    if name == KEEPER || name.starts_with(RESERVED_PREFIX) {
+    if name == EMPTY_DIR_MARKER || name.starts_with(RESERVED_PREFIX) {
         return Name::Silent;
     }
     match name.strip_prefix(WHITEOUT_PREFIX) {
@@ -71,7 +71,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 pub(super) fn keeper_in(directory: &WsPath) -> WsPath {
-    directory.with_name(KEEPER)
+    directory.with_name(EMPTY_DIR_MARKER)
 }
 
 /// Whether a name could be the end of a long name's whiteout. Short names that do get a long

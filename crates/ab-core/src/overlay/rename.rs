@@ -9,7 +9,7 @@ use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Renamed, Stat};
 use crate::options::{
-    Attributes, DEFAULT_LIST_LIMIT, Detail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+    Attributes, DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
 };
 use crate::path::WsPath;
 
@@ -63,7 +63,7 @@ impl Overlay {
         if options.overwrite == Overwrite::Refuse {
             return Err(exists(VERB, to));
         }
-        let refused = |kind, message| Err(Error::on(VERB, to, kind, message));
+        let refused = |kind, message| Err(Error::for_path(VERB, to, kind, message));
         match (source.is_dir(), kind.is_dir()) {
             (false, false) => Ok(()),
             (false, true) => refused(Kind::IsADirectory, "the target is a directory"),
@@ -105,11 +105,11 @@ impl Overlay {
             return Ok(());
         }
         let options =
-            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: Detail::Stat };
+            ListOptions { depth: usize::MAX, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
         let below = self.tree_below(source, options).await?;
         if below.truncated.is_some() {
             let message = format!("more than {DEFAULT_LIST_LIMIT} entries");
-            return Err(Error::on(VERB, &source.path, Kind::TooLarge, message));
+            return Err(Error::for_path(VERB, &source.path, Kind::TooLarge, message));
         }
         if let Some(problem) = below.problems.into_iter().next() {
             return Err(problem.error);
@@ -152,7 +152,7 @@ impl Overlay {
 fn refuse_into_itself(kind: FileKind, name: &WsPath, from: &WsPath, to: &WsPath) -> Result<()> {
     if kind.is_dir() && from != to && to.starts_with(from) {
         let message = "a directory cannot move into itself";
-        Err(Error::on(VERB, name, Kind::Invalid, message))
+        Err(Error::for_path(VERB, name, Kind::Invalid, message))
     } else {
         Ok(())
     }

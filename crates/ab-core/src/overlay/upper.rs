@@ -6,7 +6,7 @@ use super::{Overlay, marks};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Entry, WalkProblem};
-use crate::options::{Detail, ListOptions, ReadOptions};
+use crate::options::{EntryDetail, ListOptions, ReadOptions};
 use crate::path::{MAX_NAME_BYTES, WsPath};
 
 /// What the upper layer has in one directory.
@@ -29,13 +29,13 @@ impl UpperDir {
 }
 
 impl Overlay {
-    pub(super) async fn upper_dir(&self, path: &WsPath, detail: Detail) -> Result<UpperDir> {
+    pub(super) async fn upper_dir(&self, path: &WsPath, detail: EntryDetail) -> Result<UpperDir> {
         // All of it, since a whiteout may stand anywhere. It is what this view has written.
         let options = ListOptions { depth: 1, limit: usize::MAX, detail };
         let listing = self.upper.list(path, options).await?;
         if listing.truncated.is_some() {
             let message = "more entries than the upper layer can list";
-            return Err(Error::on(Verb::List, path, Kind::TooLarge, message));
+            return Err(Error::for_path(Verb::List, path, Kind::TooLarge, message));
         }
         let mut dir = UpperDir { problems: listing.problems, ..UpperDir::default() };
         for entry in listing.entries {

@@ -213,7 +213,7 @@ impl WsPath {
     }
 
     /// Whether this place, by its own text, may not be changed: it is hidden or read-only.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_protected(&self) -> bool {
         let kept = |set: &RuleSet, here: &str| {
             set.hidden.iter().chain(&set.read_only).any(|path| below(here, path).is_some())
         };
@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn judged(path: &WsPath) -> (bool, bool, bool) {
-        (path.is_hidden(), path.is_kept(), path.holds_restricted())
+        (path.is_hidden(), path.is_protected(), path.holds_restricted())
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         // Behind a scope.
         let scope = path("tenants/a").fenced();
         assert!(scope.join(&below("x/secret/key")).is_hidden());
-        assert!(scope.join(&below("x/kept")).is_kept());
+        assert!(scope.join(&below("x/kept")).is_protected());
         assert!(!scope.join(&below("x")).is_hidden());
         let root = scope.join(&below("."));
         assert!(root.with_name("x").hides_child("secret"));

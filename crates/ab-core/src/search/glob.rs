@@ -15,7 +15,7 @@ const MAX_SEGMENTS: usize = 63;
 
 /// Whether a wildcard matches names that begin with a dot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dots {
+pub enum DotfileMatching {
     /// Only a segment that begins with a dot itself does.
     Explicit,
     Any,
@@ -29,14 +29,14 @@ pub enum Dots {
 #[derive(Clone, Debug)]
 pub struct Glob {
     alternatives: Vec<Vec<Segment>>,
-    dots: Dots,
+    dots: DotfileMatching,
 }
 
 /// How much of each alternative is used up: one bit for each number of segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position(Vec<u64>);
+pub struct GlobPosition(Vec<u64>);
 
-impl Position {
+impl GlobPosition {
     /// Whether anything below could still match.
     pub fn is_open(&self) -> bool {
         self.0.iter().any(|bits| *bits != 0)
@@ -67,7 +67,7 @@ enum NameTest {
 
 impl Glob {
     /// Compiles a pattern; the error says what is wrong with it.
-    pub fn new(pattern: &str, dots: Dots) -> Result<Self, String> {
+    pub fn new(pattern: &str, dots: DotfileMatching) -> Result<Self, String> {
         if pattern.is_empty() {
             return Err("the pattern is empty".to_owned());
         }
@@ -82,18 +82,18 @@ impl Glob {
     }
 
     /// Where a search begins.
-    pub fn start(&self) -> Position {
-        Position(self.alternatives.iter().map(|segments| closure(segments, 1)).collect())
+    pub fn start(&self) -> GlobPosition {
+        GlobPosition(self.alternatives.iter().map(|segments| closure(segments, 1)).collect())
     }
 
     /// One segment further down.
-    pub fn step(&self, at: &Position, name: &str) -> Position {
+    pub fn descend(&self, at: &GlobPosition, name: &str) -> GlobPosition {
         let steps = self.alternatives.iter().zip(&at.0);
-        Position(steps.map(|(segments, bits)| self.advance(segments, *bits, name)).collect())
+        GlobPosition(steps.map(|(segments, bits)| self.advance(segments, *bits, name)).collect())
     }
 
     /// Whether `name` at this position is a match.
-    pub fn matches(&self, at: &Position, name: &str) -> bool {
+    pub fn matches(&self, at: &GlobPosition, name: &str) -> bool {
         self.alternatives.iter().zip(&at.0).any(|(segments, bits)| {
             *bits != 0 && self.advance(segments, *bits, name) & (1 << segments.len()) != 0
         })
@@ -119,7 +119,7 @@ impl Glob {
     }
 
     fn visible(&self, name: &str, dotted: bool) -> bool {
-        dotted || self.dots == Dots::Any || !name.starts_with('.')
+        dotted || self.dots == DotfileMatching::Any || !name.starts_with('.')
     }
 }
 
@@ -259,11 +259,11 @@ fn first_braces(text: &str) -> Result<Option<(usize, usize, Vec<usize>)>, String
 mod tests {
     use super::*;
 
-    fn matches(pattern: &str, dots: Dots, path: &str) -> bool {
+    fn matches(pattern: &str, dots: DotfileMatching, path: &str) -> bool {
         let glob = Glob::new(pattern, dots).unwrap();
         let names: Vec<&str> = path.split('/').collect();
         let (last, above) = names.split_last().unwrap();
-        let at = above.iter().fold(glob.start(), |at, name| glob.step(&at, name));
+        let at = above.iter().fold(glob.start(), |at, name| glob.descend(&at, name));
         glob.matches(&at, last)
     }
 
@@ -293,13 +293,13 @@ mod tests {
             ("ä*", vec!["äö", "ä"], vec!["a"]),
         ] {
             for path in yes {
-                assert!(matches(pattern, Dots::Explicit, path), "{pattern} must match {path}");
+                assert!(matches(pattern, DotfileMatching::Explicit, path), "{pattern} must match {path}");
             }
             for path in no {
-                assert!(!matches(pattern, Dots::Explicit, path), "{pattern} must not match {path}");
+                assert!(!matches(pattern, DotfileMatching::Explicit, path), "{pattern} must not match {path}");
             }
         }
-        assert!(matches("*", Dots::Any, ".hidden") && matches("**/x", Dots::Any, ".d/x"));
+        assert!(matches("*", DotfileMatching::Any, ".hidden") && matches("**/x", DotfileMatching::Any, ".d/x"));
     }
 
     #[test]
@@ -308,17 +308,17 @@ mod tests {
         let long = "a".repeat(MAX_PATTERN_BYTES + 1);
         let deep = "a/".repeat(100);
         for pattern in ["", "/", "a/../b", "[a", "{a", "a}", "[z-a]", &bomb, &long, &deep] {
-            assert!(Glob::new(pattern, Dots::Explicit).is_err(), "{pattern:.20}");
+            assert!(Glob::new(pattern, DotfileMatching::Explicit).is_err(), "{pattern:.20}");
         }
-        let stars = Glob::new(&"*a".repeat(5000), Dots::Explicit).unwrap();
+        let stars = Glob::new(&"*a".repeat(5000), DotfileMatching::Explicit).unwrap();
         assert!(!stars.matches(&stars.start(), &"a".repeat(255)));
     }
 
     #[test]
     fn directories_that_cannot_match_are_closed() {
-        let glob = Glob::new("src/*/x.rs", Dots::Explicit).unwrap();
+        let glob = Glob::new("src/*/x.rs", DotfileMatching::Explicit).unwrap();
         let open = |path: &str| {
-            path.split('/').fold(glob.start(), |at, name| glob.step(&at, name)).is_open()
+            path.split('/').fold(glob.start(), |at, name| glob.descend(&at, name)).is_open()
         };
         assert!(open("src") && open("src/a"));
         assert!(!open("lib") && !open("src/a/b") && !open("src/.git"));

@@ -3,10 +3,10 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::answer::{Answering, Next};
-use super::selection::{Ground, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
-use super::text::{Looker, TextSearch};
-use super::{Found, LeftOut, Query, Wanted};
+use super::collector::{MatchCollector, SearchFlow};
+use super::selection::{WalkPosition, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
+use super::text::{FileSearcher, TextSearch};
+use super::{SearchResults, IgnoredCounts, Query, SearchTarget};
 use crate::call::Verb;
 use crate::driver::Driver;
 use crate::error::{Error, Kind, Result};
@@ -15,16 +15,16 @@ use crate::options::{ByteRange, ListOptions, ReadOptions, StatOptions};
 use crate::path::WsPath;
 
 /// Searches by listing directories and reading files one after the other.
-pub async fn over(driver: &dyn Driver, query: &Query) -> Result<Found> {
+pub async fn search_by_walk(driver: &dyn Driver, query: &Query) -> Result<SearchResults> {
     let selection = Selection::compile(query)?;
     let text = match &query.wanted {
-        Wanted::Names { .. } => None,
-        Wanted::Text(text) => Some(TextSearch::compile(query, text)?),
+        SearchTarget::Names { .. } => None,
+        SearchTarget::Text(text) => Some(TextSearch::compile(query, text)?),
     };
-    let looker = text.as_ref().map(TextSearch::looker);
-    let answering = Answering::new(&query.root, query.limits);
+    let looker = text.as_ref().map(TextSearch::file_searcher);
+    let answering = MatchCollector::new(&query.root, query.limits);
     let (selection, text) = (&selection, text.as_ref());
-    let left_out = LeftOut::default();
+    let left_out = IgnoredCounts::default();
     let mut walk = Walk { driver, selection, text, looker, answering, left_out };
     let ground = walk.ground_at(&query.root).await;
     match walk.list(&query.root).await {
@@ -38,7 +38,7 @@ pub async fn over(driver: &dyn Driver, query: &Query) -> Result<Found> {
         }
         Err(error) => return Err(error.with_verb(Verb::Search)),
     }
-    walk.answering.left_out(walk.left_out);
+    walk.answering.add_ignored(walk.left_out);
     Ok(walk.answering.finish())
 }
 
@@ -46,27 +46,27 @@ struct Walk<'a> {
     driver: &'a dyn Driver,
     selection: &'a Selection,
     text: Option<&'a TextSearch>,
-    looker: Option<Looker>,
-    answering: Answering,
-    left_out: LeftOut,
+    looker: Option<FileSearcher>,
+    answering: MatchCollector,
+    left_out: IgnoredCounts,
 }
 
 /// A directory whose entries are being looked at.
 struct Level {
-    ground: Ground,
+    ground: WalkPosition,
     /// Backwards, so that the next one is at the end.
     entries: Vec<Entry>,
 }
 
 impl Walk<'_> {
-    async fn run(&mut self, first: Vec<Entry>, ground: Ground, most: usize) {
+    async fn run(&mut self, first: Vec<Entry>, ground: WalkPosition, most: usize) {
         let mut levels = vec![Level { ground, entries: first }];
         while let Some(level) = levels.last_mut() {
             let Some(entry) = level.entries.pop() else {
                 levels.pop();
                 continue;
             };
-            if self.answering.check_time() == Next::Stop {
+            if self.answering.check_time() == SearchFlow::Stop {
                 return;
             }
             let Some(name) = entry.path.name() else { continue };
@@ -74,14 +74,14 @@ impl Walk<'_> {
                 FileKind::Dir => self.selection.enter(&level.ground, name),
                 FileKind::File | FileKind::Symlink | FileKind::Other => None,
             };
-            let picked = self.selection.picks(&level.ground, name, entry.kind);
+            let picked = self.selection.selects(&level.ground, name, entry.kind);
             if !picked
                 && inside.is_none()
                 && self.selection.leaves_out(&level.ground, name, entry.kind)
             {
                 self.left_out.add(entry.kind);
             }
-            if picked && self.look(&entry, most).await == Next::Stop {
+            if picked && self.look(&entry, most).await == SearchFlow::Stop {
                 return;
             }
             let Some(mut ground) = inside else { continue };
@@ -91,31 +91,31 @@ impl Walk<'_> {
             match self.list(&entry.path).await {
                 Ok(entries) => levels.push(Level { ground, entries }),
                 Err(error) if error.kind() == Kind::NotFound => {}
-                Err(error) => self.answering.problem(entry.path.to_string(), error),
+                Err(error) => self.answering.add_problem(entry.path.to_string(), error),
             }
         }
     }
 
-    async fn look(&mut self, entry: &Entry, most: usize) -> Next {
+    async fn look(&mut self, entry: &Entry, most: usize) -> SearchFlow {
         let (Some(text), Some(looker)) = (self.text, &mut self.looker) else {
             return self.answering.name(entry.clone());
         };
         let content = match self.driver.read(&entry.path, ReadOptions::default()).await {
             Ok(content) => content,
-            Err(error) if error.kind() == Kind::NotFound => return Next::GoOn,
+            Err(error) if error.kind() == Kind::NotFound => return SearchFlow::Continue,
             Err(error) => {
-                self.answering.problem(entry.path.to_string(), error);
-                return Next::GoOn;
+                self.answering.add_problem(entry.path.to_string(), error);
+                return SearchFlow::Continue;
             }
         };
         // Bytes from memory come without waiting, so nobody else would get a turn.
         pause().await;
-        match text.look(looker, &content.bytes[..], most.saturating_add(1)) {
-            Ok(hits) => self.answering.file(&entry.path, hits, text.answer()),
+        match text.search_file(looker, &content.bytes[..], most.saturating_add(1)) {
+            Ok(hits) => self.answering.add_file(&entry.path, hits, text.answer()),
             Err(error) => {
-                let error = unsearchable(&entry.path, &error);
-                self.answering.problem(entry.path.to_string(), error);
-                Next::GoOn
+                let error = search_failure(&entry.path, &error);
+                self.answering.add_problem(entry.path.to_string(), error);
+                SearchFlow::Continue
             }
         }
     }
@@ -132,7 +132,7 @@ impl Walk<'_> {
     }
 
     /// The ground at the search's root, with the ignore files from the workspace's root down.
-    async fn ground_at(&mut self, root: &WsPath) -> Ground {
+    async fn ground_at(&mut self, root: &WsPath) -> WalkPosition {
         let mut ground = self.selection.start();
         if !self.selection.honours_ignore_files() {
             return ground;
@@ -148,7 +148,7 @@ impl Walk<'_> {
         ground
     }
 
-    async fn with_ignore_file(&mut self, directory: &WsPath, ground: Ground) -> Ground {
+    async fn with_ignore_file(&mut self, directory: &WsPath, ground: WalkPosition) -> WalkPosition {
         let Ok(path) = directory.child(IGNORE_FILE) else { return ground };
         let range = ByteRange { start: 0, length: MAX_IGNORE_BYTES };
         let options = ReadOptions { range: Some(range), ..ReadOptions::default() };
@@ -163,12 +163,12 @@ impl Walk<'_> {
 }
 
 /// What stands in the way of searching a file that could be opened.
-pub fn unsearchable(path: &WsPath, error: &std::io::Error) -> Error {
+pub fn search_failure(path: &WsPath, error: &std::io::Error) -> Error {
     let message = match error.kind() {
         std::io::ErrorKind::Other => "a line is too long to search".to_owned(),
         _ => error.to_string(),
     };
-    Error::on(Verb::Search, path, Kind::TooLarge, message)
+    Error::for_path(Verb::Search, path, Kind::TooLarge, message)
 }
 
 /// Lets others run once.

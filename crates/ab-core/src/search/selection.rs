@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::glob::{Dots, Glob, Position};
-use super::{IgnoreFiles, Kinds, Query, Visibility, Wanted};
+use super::glob::{DotfileMatching, Glob, GlobPosition};
+use super::{IgnoreFiles, EntryKinds, Query, Visibility, SearchTarget};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::FileKind;
@@ -24,7 +24,7 @@ const GIT_DIRECTORY: &str = ".git";
 #[derive(Debug)]
 pub struct Selection {
     wanted: Option<Glob>,
-    kinds: Kinds,
+    kinds: EntryKinds,
     include: Vec<Glob>,
     exclude: Vec<Glob>,
     ignore: Vec<Glob>,
@@ -34,11 +34,11 @@ pub struct Selection {
 
 /// Where a walk is, in terms of the filters.
 #[derive(Clone, Debug)]
-pub struct Ground {
-    wanted: Option<Position>,
-    include: Vec<Position>,
-    exclude: Vec<Position>,
-    ignore: Vec<Position>,
+pub struct WalkPosition {
+    wanted: Option<GlobPosition>,
+    include: Vec<GlobPosition>,
+    exclude: Vec<GlobPosition>,
+    ignore: Vec<GlobPosition>,
     ignores: Option<Arc<Ignores>>,
     /// Names between the topmost ignore file and here.
     below: Vec<Arc<str>>,
@@ -56,37 +56,37 @@ struct Ignores {
 impl Selection {
     pub fn compile(query: &Query) -> Result<Self> {
         let dots = match query.hidden {
-            Visibility::Visible => Dots::Explicit,
-            Visibility::All => Dots::Any,
+            Visibility::Visible => DotfileMatching::Explicit,
+            Visibility::All => DotfileMatching::Any,
         };
         let glob = |pattern: &str, dots| {
             Glob::new(pattern, dots).map_err(|reason| {
                 let shown: String = pattern.chars().take(100).collect();
                 let message = format!("glob '{}': {reason}", crate::error::printable(&shown));
-                Error::on(Verb::Search, &query.root, Kind::Invalid, message)
+                Error::for_path(Verb::Search, &query.root, Kind::Invalid, message)
             })
         };
         let globs = |patterns: &[String], dots| -> Result<Vec<Glob>> {
             patterns.iter().map(|pattern| glob(pattern, dots)).collect()
         };
         let (wanted, kinds) = match &query.wanted {
-            Wanted::Names { glob: pattern, kinds } => (Some(glob(pattern, dots)?), *kinds),
-            Wanted::Text(_) => (None, Kinds::Files),
+            SearchTarget::Names { glob: pattern, kinds } => (Some(glob(pattern, dots)?), *kinds),
+            SearchTarget::Text(_) => (None, EntryKinds::Files),
         };
         Ok(Self {
             wanted,
             kinds,
             include: globs(&query.include, dots)?,
-            exclude: globs(&query.exclude, Dots::Any)?,
-            ignore: globs(&query.ignore, Dots::Any)?,
+            exclude: globs(&query.exclude, DotfileMatching::Any)?,
+            ignore: globs(&query.ignore, DotfileMatching::Any)?,
             hidden: query.hidden,
             ignore_files: query.ignore_files,
         })
     }
 
     /// The ground at the root of the search.
-    pub fn start(&self) -> Ground {
-        Ground {
+    pub fn start(&self) -> WalkPosition {
+        WalkPosition {
             wanted: self.wanted.as_ref().map(Glob::start),
             include: self.include.iter().map(Glob::start).collect(),
             exclude: self.exclude.iter().map(Glob::start).collect(),
@@ -102,7 +102,7 @@ impl Selection {
     }
 
     /// The ground with the rules of an ignore file that lies there.
-    pub fn with_ignore_file(&self, mut ground: Ground, text: &str) -> Ground {
+    pub fn with_ignore_file(&self, mut ground: WalkPosition, text: &str) -> WalkPosition {
         let mut builder = GitignoreBuilder::new(".");
         for line in text.lines() {
             // A line that makes no sense is skipped, as git does.
@@ -118,13 +118,13 @@ impl Selection {
     }
 
     /// A ground above the search's root, for the ignore files on the way to it.
-    pub fn descend_to_root(&self, mut ground: Ground, name: &str) -> Ground {
+    pub fn descend_to_root(&self, mut ground: WalkPosition, name: &str) -> WalkPosition {
         ground.below.push(Arc::from(name));
         ground
     }
 
     /// The ground inside a directory, or nothing when it need not be entered.
-    pub fn enter(&self, ground: &Ground, name: &str) -> Option<Ground> {
+    pub fn enter(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
         if self.excluded(ground, name) || self.ignored(ground, name, FileKind::Dir) {
             return None;
         }
@@ -132,16 +132,16 @@ impl Selection {
     }
 
     /// The same, whatever is left out.
-    fn step(&self, ground: &Ground, name: &str) -> Option<Ground> {
-        let step = |globs: &[Glob], positions: &[Position]| -> Vec<Position> {
-            globs.iter().zip(positions).map(|(glob, at)| glob.step(at, name)).collect()
+    fn step(&self, ground: &WalkPosition, name: &str) -> Option<WalkPosition> {
+        let step = |globs: &[Glob], positions: &[GlobPosition]| -> Vec<GlobPosition> {
+            globs.iter().zip(positions).map(|(glob, at)| glob.descend(at, name)).collect()
         };
         let include = step(&self.include, &ground.include);
-        if !include.is_empty() && !include.iter().any(Position::is_open) {
+        if !include.is_empty() && !include.iter().any(GlobPosition::is_open) {
             return None;
         }
         let wanted = match (&self.wanted, &ground.wanted) {
-            (Some(glob), Some(at)) => Some(glob.step(at, name)).filter(Position::is_open)?.into(),
+            (Some(glob), Some(at)) => Some(glob.descend(at, name)).filter(GlobPosition::is_open)?.into(),
             _ => None,
         };
         if self.hides(name) && wanted.is_none() && include.is_empty() {
@@ -151,7 +151,7 @@ impl Selection {
         if self.honours_ignore_files() {
             below.push(Arc::from(name));
         }
-        Some(Ground {
+        Some(WalkPosition {
             wanted,
             include,
             exclude: step(&self.exclude, &ground.exclude),
@@ -162,14 +162,14 @@ impl Selection {
     }
 
     /// Whether the search is about this entry.
-    pub fn picks(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+    pub fn selects(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         self.wants(ground, name, kind)
             && !self.excluded(ground, name)
             && !self.ignored(ground, name, kind)
     }
 
     /// Whether an entry that was neither entered nor picked would have been, but for what is ignored.
-    pub fn leaves_out(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+    pub fn leaves_out(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         if self.ignore.is_empty() && !self.honours_ignore_files() {
             return false;
         }
@@ -184,13 +184,13 @@ impl Selection {
     }
 
     /// Whether it is picked, unless it is left out.
-    fn wants(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+    fn wants(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         let right_kind = match (&self.wanted, kind) {
-            (Some(_), FileKind::Dir) => self.kinds == Kinds::All,
+            (Some(_), FileKind::Dir) => self.kinds == EntryKinds::All,
             (Some(_), FileKind::File | FileKind::Symlink | FileKind::Other) => true,
             (None, kind) => kind == FileKind::File,
         };
-        let fits = |globs: &[Glob], positions: &[Position]| {
+        let fits = |globs: &[Glob], positions: &[GlobPosition]| {
             globs.iter().zip(positions).any(|(glob, at)| glob.matches(at, name))
         };
         right_kind
@@ -205,11 +205,11 @@ impl Selection {
         self.hidden == Visibility::Visible && name.starts_with('.')
     }
 
-    fn excluded(&self, ground: &Ground, name: &str) -> bool {
+    fn excluded(&self, ground: &WalkPosition, name: &str) -> bool {
         self.exclude.iter().zip(&ground.exclude).any(|(glob, at)| glob.matches(at, name))
     }
 
-    fn ignored(&self, ground: &Ground, name: &str, kind: FileKind) -> bool {
+    fn ignored(&self, ground: &WalkPosition, name: &str, kind: FileKind) -> bool {
         let ignored =
             || self.ignore.iter().zip(&ground.ignore).any(|(glob, at)| glob.matches(at, name));
         ignored()
@@ -218,7 +218,7 @@ impl Selection {
     }
 }
 
-impl Ground {
+impl WalkPosition {
     fn ignores_entry(&self, name: &str, is_dir: bool) -> bool {
         let mut next = self.ignores.as_deref();
         while let Some(ignores) = next {

@@ -9,7 +9,7 @@ use grep_searcher::{
     SinkMatch,
 };
 
-use super::{Case, LineRole, Query, SearchAnswer, Span, Syntax, TextQuery};
+use super::{CaseSensitivity, LineRole, Query, SearchOutputMode, MatchSpan, PatternSyntax, TextQuery};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 
@@ -37,7 +37,7 @@ pub struct TextSearch {
 
 /// Does the looking; keeps its buffers from file to file.
 #[derive(Debug)]
-pub struct Looker {
+pub struct FileSearcher {
     searcher: Searcher,
     /// Where the beginning of a file is read; many end here. The searcher by itself would ask three
     /// times even for a few bytes.
@@ -46,8 +46,8 @@ pub struct Looker {
 
 /// What one file holds.
 #[derive(Clone, Debug, Default)]
-pub struct FileHits {
-    pub lines: Vec<TextHit>,
+pub struct FileMatches {
+    pub lines: Vec<MatchedLine>,
     /// Lines that match, kept or not.
     pub count: u64,
     /// It looked binary, so nothing of it counts.
@@ -55,7 +55,7 @@ pub struct FileHits {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextHit {
+pub struct MatchedLine {
     pub line: u64,
     pub text: String,
     /// Bytes of the whole line, when `text` is only its beginning.
@@ -68,7 +68,7 @@ impl TextSearch {
         let refused = |reason: String| {
             let shown: String = text.pattern.chars().take(100).collect();
             let message = format!("pattern '{}': {reason}", crate::error::printable(&shown));
-            Error::on(Verb::Search, &query.root, Kind::Invalid, message)
+            Error::for_path(Verb::Search, &query.root, Kind::Invalid, message)
         };
         if text.pattern.is_empty() {
             return Err(refused("it is empty".to_owned()));
@@ -79,18 +79,18 @@ impl TextSearch {
         if text.before > MAX_CONTEXT || text.after > MAX_CONTEXT {
             return Err(refused(format!("more than {MAX_CONTEXT} lines of context")));
         }
-        if text.span == Span::Line && text.pattern.contains('\n') {
+        if text.span == MatchSpan::Line && text.pattern.contains('\n') {
             return Err(refused(
                 "a line break never matches: lines are searched one by one".into(),
             ));
         }
         let matcher = RegexMatcherBuilder::new()
-            .fixed_strings(text.syntax == Syntax::Literal)
-            .case_insensitive(text.case == Case::Insensitive)
+            .fixed_strings(text.syntax == PatternSyntax::Literal)
+            .case_insensitive(text.case == CaseSensitivity::Insensitive)
             .multi_line(true)
-            .dot_matches_new_line(text.span == Span::Lines)
+            .dot_matches_new_line(text.span == MatchSpan::Lines)
             // With it, nothing matches a line end.
-            .crlf(text.span == Span::Line)
+            .crlf(text.span == MatchSpan::Line)
             .size_limit(MAX_COMPILED_BYTES)
             .dfa_size_limit(MAX_COMPILED_BYTES)
             .build(&text.pattern)
@@ -98,35 +98,35 @@ impl TextSearch {
         Ok(Self { matcher, query: text.clone() })
     }
 
-    pub fn answer(&self) -> SearchAnswer {
+    pub fn answer(&self) -> SearchOutputMode {
         self.query.answer
     }
 
-    pub fn looker(&self) -> Looker {
-        let context = |lines| if self.query.answer == SearchAnswer::Lines { lines } else { 0 };
+    pub fn file_searcher(&self) -> FileSearcher {
+        let context = |lines| if self.query.answer == SearchOutputMode::Lines { lines } else { 0 };
         let searcher = SearcherBuilder::new()
             .line_terminator(LineTerminator::crlf())
             .line_number(true)
-            .multi_line(self.query.span == Span::Lines)
+            .multi_line(self.query.span == MatchSpan::Lines)
             .before_context(context(self.query.before))
             .after_context(context(self.query.after))
             .binary_detection(BinaryDetection::quit(0))
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_BUFFER_BYTES))
             .build();
-        Looker { searcher, start: vec![0; START_BYTES].into() }
+        FileSearcher { searcher, start: vec![0; START_BYTES].into() }
     }
 
     /// Looks through one file. `most` bounds the matching lines that are kept.
-    pub fn look(
+    pub fn search_file(
         &self,
-        looker: &mut Looker,
+        looker: &mut FileSearcher,
         mut file: impl Read,
         most: usize,
-    ) -> std::io::Result<FileHits> {
+    ) -> std::io::Result<FileMatches> {
         let mut collector =
-            Collector { answer: self.query.answer, most, hits: FileHits::default() };
-        let Looker { searcher, start } = looker;
+            Collector { answer: self.query.answer, most, hits: FileMatches::default() };
+        let FileSearcher { searcher, start } = looker;
         let filled = fill(&mut file, start)?;
         if filled < start.len() {
             searcher.search_slice(&self.matcher, &start[..filled], &mut collector)?;
@@ -135,7 +135,7 @@ impl TextSearch {
         }
         let mut hits = collector.hits;
         if hits.binary {
-            hits = FileHits { binary: true, ..FileHits::default() };
+            hits = FileMatches { binary: true, ..FileMatches::default() };
         }
         Ok(hits)
     }
@@ -162,9 +162,9 @@ fn one_line(text: &str) -> String {
 }
 
 struct Collector {
-    answer: SearchAnswer,
+    answer: SearchOutputMode,
     most: usize,
-    hits: FileHits,
+    hits: FileMatches,
 }
 
 impl Collector {
@@ -177,7 +177,7 @@ impl Collector {
             end -= 1;
         }
         let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        self.hits.lines.push(TextHit { line: line.unwrap_or(0), text, cut, role });
+        self.hits.lines.push(MatchedLine { line: line.unwrap_or(0), text, cut, role });
     }
 }
 
@@ -187,9 +187,9 @@ impl Sink for Collector {
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, Self::Error> {
         self.hits.count += 1;
         match self.answer {
-            SearchAnswer::Files => Ok(false),
-            SearchAnswer::Counts => Ok(true),
-            SearchAnswer::Lines => {
+            SearchOutputMode::Files => Ok(false),
+            SearchOutputMode::Counts => Ok(true),
+            SearchOutputMode::Lines => {
                 for (line, bytes) in (0..).zip(found.lines()) {
                     let line = found.line_number().map(|first| first + line);
                     self.keep(line, bytes, LineRole::Match);
@@ -220,10 +220,10 @@ mod tests {
     use super::*;
     use crate::path::WsPath;
 
-    fn search(query: TextQuery, file: &[u8]) -> Result<FileHits> {
+    fn search(query: TextQuery, file: &[u8]) -> Result<FileMatches> {
         let whole = Query::text(WsPath::root(), query.clone());
         let search = TextSearch::compile(&whole, &query)?;
-        Ok(search.look(&mut search.looker(), file, 100).unwrap())
+        Ok(search.search_file(&mut search.file_searcher(), file, 100).unwrap())
     }
 
     fn lines(query: TextQuery, file: &str) -> Vec<(u64, String)> {
@@ -236,11 +236,11 @@ mod tests {
         let text = "a.b\naxb\nA.B\r\n";
         let literal = TextQuery::literal("a.b");
         assert_eq!(lines(literal.clone(), text), [(1, "a.b".into())]);
-        let any_case = TextQuery { case: Case::Insensitive, ..literal.clone() };
+        let any_case = TextQuery { case: CaseSensitivity::Insensitive, ..literal.clone() };
         assert_eq!(lines(any_case, text), [(1, "a.b".into()), (3, "A.B".into())]);
-        let regex = TextQuery { syntax: Syntax::Regex, ..literal };
+        let regex = TextQuery { syntax: PatternSyntax::Regex, ..literal };
         assert_eq!(lines(regex, text), [(1, "a.b".into()), (2, "axb".into())]);
-        let end = TextQuery { syntax: Syntax::Regex, ..TextQuery::literal("(?i)b$") };
+        let end = TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal("(?i)b$") };
         let whole = [(1, "a.b".into()), (2, "axb".into()), (3, "A.B".into())];
         assert_eq!(lines(end, text), whole, "every line has an end, before LF or CR LF");
     }
@@ -248,18 +248,18 @@ mod tests {
     #[test]
     fn a_match_may_reach_over_line_ends_when_asked() {
         let text = "fn a(\n  b: u8,\n) {}\nfn c() {}\r\nx\n";
-        let lines_only = TextQuery { syntax: Syntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
+        let lines_only = TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
         assert_eq!(lines(lines_only.clone(), text), []);
-        let over = TextQuery { span: Span::Lines, ..lines_only };
+        let over = TextQuery { span: MatchSpan::Lines, ..lines_only };
         let expect = [(1, "fn a(".into()), (2, "  b: u8,".into()), (3, ") {}".into())];
         assert_eq!(lines(over.clone(), text), expect);
         let hits =
-            search(TextQuery { answer: SearchAnswer::Counts, ..over }, text.as_bytes()).unwrap();
+            search(TextQuery { answer: SearchOutputMode::Counts, ..over }, text.as_bytes()).unwrap();
         assert_eq!(hits.count, 1);
-        let literal = TextQuery { span: Span::Lines, ..TextQuery::literal("u8,\n)") };
+        let literal = TextQuery { span: MatchSpan::Lines, ..TextQuery::literal("u8,\n)") };
         assert_eq!(lines(literal, text), [(2, "  b: u8,".into()), (3, ") {}".into())]);
         let everything =
-            TextQuery { span: Span::Lines, syntax: Syntax::Regex, ..TextQuery::literal("fn c.*") };
+            TextQuery { span: MatchSpan::Lines, syntax: PatternSyntax::Regex, ..TextQuery::literal("fn c.*") };
         assert_eq!(lines(everything, text), [(4, "fn c() {}".into()), (5, "x".into())]);
     }
 
@@ -273,10 +273,10 @@ mod tests {
         let expect =
             [(1, Context), (2, Match), (3, Context), (4, Context), (5, Match), (6, Context)];
         assert_eq!(shown, expect);
-        let counts = TextQuery { answer: SearchAnswer::Counts, ..query.clone() };
+        let counts = TextQuery { answer: SearchOutputMode::Counts, ..query.clone() };
         let hits = search(counts, text.as_bytes()).unwrap();
         assert_eq!((hits.count, hits.lines.len()), (2, 0));
-        let files = TextQuery { answer: SearchAnswer::Files, ..query };
+        let files = TextQuery { answer: SearchOutputMode::Files, ..query };
         assert_eq!(search(files, text.as_bytes()).unwrap().count, 1, "stops at the first");
     }
 
@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(lines(query.clone(), &text), [(line, "needle 1".into())], "{length}");
             let mut binary = text.clone().into_bytes();
             binary[length - 1] = 0;
-            for answer in [SearchAnswer::Lines, SearchAnswer::Counts] {
+            for answer in [SearchOutputMode::Lines, SearchOutputMode::Counts] {
                 let query = TextQuery { answer, ..query.clone() };
                 let hits = search(query, &binary).unwrap();
                 assert!(hits.binary && hits.count == 0, "{length}");
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn senseless_and_explosive_patterns_are_refused() {
         let regex =
-            |pattern: &str| TextQuery { syntax: Syntax::Regex, ..TextQuery::literal(pattern) };
+            |pattern: &str| TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(pattern) };
         let long = "a".repeat(MAX_PATTERN_BYTES + 1);
         for query in [
             TextQuery::literal(""),

@@ -112,7 +112,7 @@ async fn a_copy_that_fails_leaves_the_source_whole_and_nothing_else() {
     failure_on(view.rename("large", "mnt/large").await, Kind::NoSpace, "mnt/large");
     assert_eq!(tree(&base).await, before);
     assert_eq!(names(&other).await, Vec::<String>::new());
-    assert_eq!(other.space().await.unwrap().available, 400, "every byte was given back");
+    assert_eq!(other.disk_space().await.unwrap().available, 400, "every byte was given back");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use ab_core::metadata::{Removed, Renamed};
 use ab_core::options::{
-    Attributes, Creation, Existing, FileAccess, OpenOptions, Overwrite, RemoveOptions,
+    Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, Overwrite, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Edit, EditOptions, FileKind, Kind, Memory, MemoryOptions, Verb, Version};
@@ -15,9 +15,9 @@ use super::{Layers, content, filled, layers, memory, names, over, recorded, rm};
 const REPLACE: RenameOptions = RenameOptions { overwrite: Overwrite::Replace };
 const WRITE: OpenOptions = OpenOptions {
     access: FileAccess::ReadWrite,
-    create: Creation::Never,
-    existing: Existing::Keep,
-    placement: ab_core::options::Placement::AsGiven,
+    create: FileCreation::Never,
+    existing: ExistingContent::Keep,
+    position: ab_core::options::WritePosition::AtOffset,
     permissions: None,
 };
 const LONG: usize = 1024 * 1024;
@@ -92,14 +92,14 @@ async fn opening_for_writing_copies_up_first() {
 
     lower.write("other", "old").await.unwrap();
     let start = below.seen().len();
-    let truncate = OpenOptions { existing: Existing::Truncate, ..WRITE };
+    let truncate = OpenOptions { existing: ExistingContent::Truncate, ..WRITE };
     let file = view.open("other", truncate).await.unwrap();
     file.write_at(0, Bytes::from("new")).await.unwrap();
     holds(&view, "other", "new").await;
     assert!(below.calls()[start..].iter().all(|(verb, _)| *verb == Verb::Stat));
-    let always = OpenOptions { create: Creation::Always, ..WRITE };
+    let always = OpenOptions { create: FileCreation::Always, ..WRITE };
     failure_on(view.open("dir/file", always).await, Kind::AlreadyExists, "dir/file");
-    let if_missing = OpenOptions { access: FileAccess::Read, create: Creation::IfMissing, ..WRITE };
+    let if_missing = OpenOptions { access: FileAccess::Read, create: FileCreation::IfMissing, ..WRITE };
     lower.write("third", "kept").await.unwrap();
     let file = view.open("third", if_missing).await.unwrap();
     assert_eq!(file.read_at(0, 10).await.unwrap(), "kept");

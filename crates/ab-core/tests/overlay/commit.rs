@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use ab_core::guard::{Admission, Refusal};
+use ab_core::guard::{Admission, RefusedPath};
 use ab_core::options::{Attributes, RemoveOptions};
 use ab_core::{
-    Assembly, Backend, Call, Code, Error, Guard, Guards, Kind, Memory, Outcome, Overlaid, Result,
+    BackendOptions, Backend, Call, Code, Error, Guard, Guards, Kind, Memory, CallOutcome, OverlayWorkspace, Result,
     Verb,
 };
 use ab_testkit::expect::{failure, holds, nothing};
@@ -50,7 +50,7 @@ impl Failing {
     fn backend() -> (Arc<Self>, Backend) {
         let failing = Arc::<Self>::default();
         let guards = Guards { policy: vec![failing.clone()], ..Guards::default() };
-        let assembly = Assembly { guards, ..Assembly::default() };
+        let assembly = BackendOptions { guards, ..BackendOptions::default() };
         (failing, Backend::assemble(Arc::new(Memory::new()), assembly))
     }
 
@@ -75,20 +75,20 @@ impl Guard for Failing {
         }
     }
 
-    fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &Refusal<'_>) {}
+    fn refused(&self, _: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<ab_core::EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
+    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
-async fn is_committed(overlaid: &Overlaid, lower: &Backend, upper: &Backend) {
+async fn is_committed(overlaid: &OverlayWorkspace, lower: &Backend, upper: &Backend) {
     assert_eq!(content(lower).await, content(overlaid.backend()).await);
     assert_eq!(content(upper).await, []);
     assert_eq!(overlaid.diff().await.unwrap(), []);
@@ -255,17 +255,17 @@ impl Guard for FailingChange {
         }
     }
 
-    fn grow(&self, _: &Call<'_>, _: u64) -> Result<()> {
+    fn check_growth(&self, _: &Call<'_>, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn refused(&self, _: &Refusal<'_>) {}
+    fn refused(&self, _: &RefusedPath<'_>) {}
 
     fn controls(&self) -> Option<ab_core::EffectiveControl> {
         None
     }
 
-    fn exit(&self, _: &Call<'_>, _: &Outcome<'_>) {}
+    fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
 /// Whatever step of a commit fails, each place of the lower layer has what it had or what the view
@@ -275,7 +275,7 @@ async fn a_failing_commit_loses_nothing_of_the_lower_layer() {
     for step in 0.. {
         let failing = Arc::<FailingChange>::default();
         let guards = Guards { policy: vec![failing.clone()], ..Guards::default() };
-        let assembly = Assembly { guards, ..Assembly::default() };
+        let assembly = BackendOptions { guards, ..BackendOptions::default() };
         let lower = Backend::assemble(Arc::new(Memory::new()), assembly);
         let upper = memory();
         for path in FILES {

@@ -3,10 +3,10 @@
 //! when changes are committed in between.
 
 use ab_core::options::{
-    Attributes, Creation, Existing, FileAccess, OpenOptions, Overwrite, Reach, RemoveOptions,
+    Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, Overwrite, RemoveDepth, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
-use ab_core::{Backend, Error, FileKind, Overlaid, Result};
+use ab_core::{Backend, Error, FileKind, OverlayWorkspace, Result};
 use ab_testkit::expect::tree;
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -19,9 +19,9 @@ use super::memory;
 enum Operation {
     Write(String, WriteMode),
     Mkdir(String),
-    Remove(String, Reach),
+    Remove(String, RemoveDepth),
     Rename(String, String, Overwrite),
-    Patch(String, Creation, Existing),
+    Patch(String, FileCreation, ExistingContent),
     Mode(String, u32),
     /// On the workspace with a lower layer only: nobody may notice.
     Commit,
@@ -33,16 +33,16 @@ fn path() -> impl Strategy<Value = String> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     let modes = vec![WriteMode::CreateOrReplace, WriteMode::CreateNew, WriteMode::Replace];
-    let creations = vec![Creation::Never, Creation::IfMissing, Creation::Always];
+    let creations = vec![FileCreation::Never, FileCreation::IfMissing, FileCreation::Always];
     let overwrites = vec![Overwrite::Refuse, Overwrite::Replace];
     prop_oneof![
         6 => (path(), select(modes)).prop_map(|(path, mode)| Operation::Write(path, mode)),
         2 => path().prop_map(Operation::Mkdir),
-        5 => (path(), select(vec![Reach::One, Reach::Recursive]))
+        5 => (path(), select(vec![RemoveDepth::One, RemoveDepth::Recursive]))
             .prop_map(|(path, reach)| Operation::Remove(path, reach)),
         6 => (path(), path(), select(overwrites))
             .prop_map(|(from, to, overwrite)| Operation::Rename(from, to, overwrite)),
-        3 => (path(), select(creations), select(vec![Existing::Keep, Existing::Truncate]))
+        3 => (path(), select(creations), select(vec![ExistingContent::Keep, ExistingContent::Truncate]))
             .prop_map(|(path, create, existing)| Operation::Patch(path, create, existing)),
         2 => (path(), select(vec![0o600, 0o644, 0o755]))
             .prop_map(|(path, mode)| Operation::Mode(path, mode)),
@@ -59,7 +59,7 @@ async fn perform(backend: &Backend, operation: &Operation, text: &str) -> Result
         }
         Operation::Mkdir(path) => backend.mkdir(path).await.map(|()| String::new()),
         Operation::Remove(path, reach) => {
-            let options = RemoveOptions { reach: *reach, ..RemoveOptions::default() };
+            let options = RemoveOptions { depth: *reach, ..RemoveOptions::default() };
             backend.rm(path, options).await.map(|removed| removed.count.to_string())
         }
         Operation::Rename(from, to, overwrite) => {
@@ -71,7 +71,7 @@ async fn perform(backend: &Backend, operation: &Operation, text: &str) -> Result
                 access: FileAccess::ReadWrite,
                 create: *create,
                 existing: *existing,
-                placement: ab_core::options::Placement::AsGiven,
+                position: ab_core::options::WritePosition::AtOffset,
                 permissions: None,
             };
             let file = backend.open(path, options).await?;
@@ -107,7 +107,7 @@ async fn look(backend: &Backend) -> Vec<String> {
 
 /// A commit to memory, which has no directories without files and no modes of directories, so
 /// everything must be looked at as if the other workspace had lost those too.
-async fn commit(overlaid: &Overlaid, other: &Backend) {
+async fn commit(overlaid: &OverlayWorkspace, other: &Backend) {
     overlaid.commit().await.unwrap();
     let all = tree(other).await;
     for (path, kind) in all.iter().rev() {

@@ -3,13 +3,13 @@
 //! The session's events come from the agent's own updates, so that an edit is one event. The audit has the calls as
 //! the workspace saw them, with the caller and the outcome.
 
-use ab_core::journal::{JournalRecord, Writer};
+use ab_core::journal::{JournalRecord, JournalWriter};
 
 /// Writes records to the log, target `audit`.
 #[derive(Debug)]
 pub(super) struct AuditLog;
 
-impl Writer for AuditLog {
+impl JournalWriter for AuditLog {
     fn write(&self, record: &JournalRecord) {
         tracing::info!(
             target: "audit",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::effective::{Isolation, Network};
-use ab_core::process::{Channel, ExecRequest};
+use ab_core::process::{OutputChannel, ExecRequest};
 
 use super::scene::{self, Origin, Terms};
 use super::standing::Standing;
@@ -148,8 +148,8 @@ async fn run(
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     while let Some(output) = process.output.recv().await {
         match output.channel {
-            Channel::Stdout => stdout.extend_from_slice(&output.bytes),
-            Channel::Stderr => stderr.extend_from_slice(&output.bytes),
+            OutputChannel::Stdout => stdout.extend_from_slice(&output.bytes),
+            OutputChannel::Stderr => stderr.extend_from_slice(&output.bytes),
         }
     }
     let lost = || Unproven::this_time(isolation, "a test command was lost");

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ab_core::confines::Confines;
+use ab_core::command_screen::ScreenContext;
 use ab_core::effective::Isolation;
-use ab_core::environment::CodeVariables;
+use ab_core::environment::CodeVariablePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::passed::Passed;
+use ab_core::accepted_cache::AcceptedCache;
 use ab_core::process::{BindAccess, Command, ExecRequest};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
@@ -52,7 +52,7 @@ const NO_PROCESS: &str =
 pub(super) struct Wardrobe {
     rules: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
     /// Lines that were screened, with their roots and directories.
-    screened: Passed,
+    screened: AcceptedCache,
 }
 
 /// Everything around a command that is not its own request.
@@ -95,8 +95,8 @@ struct Screened {
 }
 
 impl Screened {
-    fn confines(&self) -> Confines<'_> {
-        Confines {
+    fn confines(&self) -> ScreenContext<'_> {
+        ScreenContext {
             roots: &self.roots,
             cwd: &self.cwd,
             env: &self.env,
@@ -146,7 +146,7 @@ impl Wardrobe {
             input: request.input.clone(),
         };
         // Input is rare, and may be long.
-        if screened.input.is_none() && self.screened.has(screened.texts()) {
+        if screened.input.is_none() && self.screened.contains(screened.texts()) {
             return Ok(());
         }
         let size = screened.line.len() + screened.input.as_ref().map_or(0, |input| input.len());
@@ -161,7 +161,7 @@ impl Wardrobe {
             screened
         };
         if screened.input.is_none() {
-            self.screened.note(screened.texts());
+            self.screened.insert(screened.texts());
         }
         Ok(())
     }
@@ -205,10 +205,10 @@ impl Wardrobe {
             process: cookie,
             code: match (standing.isolation, scene.origin) {
                 (Isolation::Bwrap | Isolation::Landlock, _) | (_, Origin::Operator) => {
-                    CodeVariables::Allowed
+                    CodeVariablePolicy::Allowed
                 }
                 (Isolation::Auto | Isolation::Software | Isolation::None, Origin::Caller) => {
-                    CodeVariables::Refused
+                    CodeVariablePolicy::Refused
                 }
             },
         };

@@ -1,7 +1,7 @@
 //! What is in force for commands, put into words.
 
 use ab_core::effective::{
-    EffectiveControl, EffectivePolicy, Isolation, Network, Strength, Subject,
+    EffectiveControl, EffectivePolicy, Isolation, Network, ControlStrength, ControlSubject,
 };
 
 use ab_core::process::BindAccess;
@@ -47,13 +47,13 @@ struct Walls<'a> {
 impl Walls<'_> {
     fn control(
         &self,
-        subject: Subject,
+        subject: ControlSubject,
         asked: impl Into<String>,
-        (strength, in_force, mechanism): (Strength, &str, &str),
+        (strength, in_force, mechanism): (ControlStrength, &str, &str),
     ) -> EffectiveControl {
         let proof = match strength {
-            Strength::Enforced => self.standing.proof.clone(),
-            Strength::Open | Strength::Advisory => None,
+            ControlStrength::Enforced => self.standing.proof.clone(),
+            ControlStrength::Open | ControlStrength::Advisory => None,
         };
         EffectiveControl {
             subject,
@@ -73,24 +73,24 @@ impl Walls<'_> {
         let asked = format!("isolation {}", self.settings.isolation);
         let given = match self.isolation() {
             Isolation::Bwrap => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "the workspace, a private /tmp and caches; the system read-only",
                 "mount namespace of bwrap",
             ),
             Isolation::Landlock => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "the workspace, a private TMPDIR (/tmp itself is closed) and caches; the system \
                  read-only; no shared memory or named semaphores, since /dev/shm is closed",
                 "Landlock",
             ),
             Isolation::Software => (
-                Strength::Advisory,
+                ControlStrength::Advisory,
                 "paths outside that a command names are refused",
                 "the words of the command",
             ),
-            Isolation::None | Isolation::Auto => (Strength::Open, "everything", "none"),
+            Isolation::None | Isolation::Auto => (ControlStrength::Open, "everything", "none"),
         };
-        let mut control = self.control(Subject::Files, asked, given);
+        let mut control = self.control(ControlSubject::Files, asked, given);
         let walled = matches!(self.isolation(), Isolation::Bwrap | Isolation::Landlock);
         if let Some(cause) = private::unbounded().filter(|_| walled) {
             control.in_force.push_str(&format!("; the private /tmp has no bound: {cause}"));
@@ -115,108 +115,108 @@ impl Walls<'_> {
         let fixed = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.fixes_devices);
         let given = match self.isolation() {
             Isolation::Bwrap if owns_devices() && !fixed => (
-                Strength::Advisory,
+                ControlStrength::Advisory,
                 "files outside do not exist for commands, but modes and times of devices such as \
                  /dev/null can be changed, since no mounts for them can be made",
                 "mount namespace of bwrap",
             ),
             Isolation::Bwrap => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "files outside do not exist for commands",
                 "mount namespace of bwrap",
             ),
             Isolation::Landlock => (
-                Strength::Open,
+                ControlStrength::Open,
                 "of files outside, names and sizes are seen, and modes and times can be changed \
                  where the user may",
                 "none: Landlock controls contents",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (Strength::Open, "all that the user may see and change", "none")
+                (ControlStrength::Open, "all that the user may see and change", "none")
             }
         };
-        self.control(Subject::Attributes, "none of files outside", given)
+        self.control(ControlSubject::Attributes, "none of files outside", given)
     }
 
     fn restrictions(&self) -> EffectiveControl {
         let given = match self.isolation() {
             Isolation::Bwrap => {
-                (Strength::Enforced, "hidden and read-only paths hold", "mounts of bwrap")
+                (ControlStrength::Enforced, "hidden and read-only paths hold", "mounts of bwrap")
             }
             Isolation::Landlock | Isolation::Software | Isolation::None | Isolation::Auto => (
-                Strength::Advisory,
+                ControlStrength::Advisory,
                 "they hold for files; a command that needs them is refused, unless it was accepted \
                  that they are not enforced",
                 "none: a grant on a directory has no exceptions",
             ),
         };
-        self.control(Subject::Restrictions, "those of the handle", given)
+        self.control(ControlSubject::Restrictions, "those of the handle", given)
     }
 
     fn network(&self) -> EffectiveControl {
         let given = match (self.settings.network, self.isolation()) {
-            (Network::Shared, _) => (Strength::Open, "that of the host", "none"),
+            (Network::Shared, _) => (ControlStrength::Open, "that of the host", "none"),
             (Network::None, Isolation::Bwrap) => {
-                (Strength::Enforced, "none but its own loopback", "network namespace of bwrap")
+                (ControlStrength::Enforced, "none but its own loopback", "network namespace of bwrap")
             }
-            (Network::None, Isolation::Landlock) => (Strength::Enforced, "no sockets", "seccomp"),
+            (Network::None, Isolation::Landlock) => (ControlStrength::Enforced, "no sockets", "seccomp"),
             (Network::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
-                (Strength::Open, "that of the host", "none")
+                (ControlStrength::Open, "that of the host", "none")
             }
         };
-        self.control(Subject::Network, self.settings.network.as_str(), given)
+        self.control(ControlSubject::Network, self.settings.network.as_str(), given)
     }
 
     fn sockets(&self) -> EffectiveControl {
         let scoped = self.standing.bwrap.as_ref().is_some_and(|bwrap| bwrap.scopes.is_some());
         let given = match (self.isolation(), self.settings.network) {
             (Isolation::Bwrap, Network::None) => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount and network namespaces of bwrap",
             ),
             (Isolation::Bwrap, Network::Shared) if scoped => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "those of other programs cannot be reached, unless they listen in the workspace",
                 "mount namespace of bwrap; Landlock for those without a path",
             ),
             (Isolation::Bwrap, Network::Shared) => (
-                Strength::Advisory,
+                ControlStrength::Advisory,
                 "those with a path cannot be reached; those without one can",
                 "mount namespace of bwrap",
             ),
             (Isolation::Landlock, _) => {
-                (Strength::Enforced, "none to other programs of the host", "seccomp")
+                (ControlStrength::Enforced, "none to other programs of the host", "seccomp")
             }
             (Isolation::Software | Isolation::None | Isolation::Auto, _) => {
-                (Strength::Open, "all", "none")
+                (ControlStrength::Open, "all", "none")
             }
         };
-        self.control(Subject::Sockets, "none of others", given)
+        self.control(ControlSubject::Sockets, "none of others", given)
     }
 
     fn processes(&self) -> EffectiveControl {
         let given = match self.isolation() {
             Isolation::Bwrap => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "others are neither seen nor signalled nor traced",
                 "pid namespace of bwrap",
             ),
             Isolation::Landlock if landlock::version() >= Some(landlock::SCOPES) => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "others are neither signalled nor traced, and of theirs nothing is read",
                 "Landlock",
             ),
             Isolation::Landlock => (
-                Strength::Advisory,
+                ControlStrength::Advisory,
                 "others are not traced, and of theirs nothing is read; they can be signalled",
                 "Landlock",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (Strength::Open, "those of the same user", "none")
+                (ControlStrength::Open, "those of the same user", "none")
             }
         };
-        self.control(Subject::Processes, "none of others", given)
+        self.control(ControlSubject::Processes, "none of others", given)
     }
 
     fn orphans(&self) -> EffectiveControl {
@@ -228,8 +228,8 @@ impl Walls<'_> {
                 "pid namespace of bwrap, and a watchdog that outlives this process"
             };
             let ends = "everything ends with its command, and with this process";
-            let given = (Strength::Enforced, ends, mechanism);
-            return self.control(Subject::Orphans, "none", given);
+            let given = (ControlStrength::Enforced, ends, mechanism);
+            return self.control(ControlSubject::Orphans, "none", given);
         }
         // What a command could do about it: leave its group, end the watchdog, or lock it out of the
         // group, whose modes it may change where it is of the same user; root is not locked out.
@@ -239,19 +239,19 @@ impl Walls<'_> {
         let (strength, in_force, mechanism) = match (self.grouped(), self.settings.always_groups())
         {
             (Ok(()), true) if held => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "everything ends with its command, and with this process".to_owned(),
                 GROUP_AND_WATCHDOG,
             ),
             (Ok(()), true) => (
-                Strength::Advisory,
+                ControlStrength::Advisory,
                 "everything ends with its command, and with this process, unless it takes itself \
                  out of its control group, or keeps the watchdog from it"
                     .to_owned(),
                 GROUP_AND_WATCHDOG,
             ),
             (Ok(()), false) => (
-                Strength::Advisory,
+                ControlStrength::Advisory,
                 format!(
                     "{BEST_EFFORT}; everything, also when this process is killed, where a limit of \
                      memory or processes puts it into a control group"
@@ -259,12 +259,12 @@ impl Walls<'_> {
                 "process group",
             ),
             (Err(cause), _) => {
-                (Strength::Advisory, format!("{BEST_EFFORT}; {cause}"), "process group")
+                (ControlStrength::Advisory, format!("{BEST_EFFORT}; {cause}"), "process group")
             }
         };
-        let control = self.control(Subject::Orphans, "none", (strength, &in_force, mechanism));
+        let control = self.control(ControlSubject::Orphans, "none", (strength, &in_force, mechanism));
         let proof = "a group with the limits was made, and the watchdog runs".to_owned();
-        EffectiveControl { proof: (strength == Strength::Enforced).then_some(proof), ..control }
+        EffectiveControl { proof: (strength == ControlStrength::Enforced).then_some(proof), ..control }
     }
 
     /// Whether a group ends with its command and with us; or why not.
@@ -292,21 +292,21 @@ impl Walls<'_> {
     fn kernel(&self) -> EffectiveControl {
         let given = match self.isolation() {
             Isolation::Bwrap | Isolation::Landlock => (
-                Strength::Enforced,
+                ControlStrength::Enforced,
                 "no namespaces, io_uring, keys, mounts, modules or typing into terminals; no new \
                  privileges",
                 "seccomp",
             ),
             Isolation::Software | Isolation::None | Isolation::Auto => {
-                (Strength::Open, "all calls", "none")
+                (ControlStrength::Open, "all calls", "none")
             }
         };
-        self.control(Subject::Kernel, "no way around walls", given)
+        self.control(ControlSubject::Kernel, "no way around walls", given)
     }
 
     fn environment(&self) -> EffectiveControl {
         EffectiveControl {
-            subject: Subject::Environment,
+            subject: ControlSubject::Environment,
             asked: "a fixed small set, then the scope's, then the command's".to_owned(),
             in_force: match self.isolation() {
                 Isolation::Bwrap | Isolation::Landlock => {
@@ -316,7 +316,7 @@ impl Walls<'_> {
                     "that; variables that load code are refused".to_owned()
                 }
             },
-            strength: Strength::Enforced,
+            strength: ControlStrength::Enforced,
             mechanism: "made anew for each command".to_owned(),
             proof: None,
         }
@@ -324,10 +324,10 @@ impl Walls<'_> {
 
     fn shell(&self) -> EffectiveControl {
         EffectiveControl {
-            subject: Subject::Shell,
+            subject: ControlSubject::Shell,
             asked: self.settings.shell.as_str().to_owned(),
             in_force: self.standing.shell.to_string_lossy().into_owned(),
-            strength: Strength::Enforced,
+            strength: ControlStrength::Enforced,
             mechanism: "found on this host".to_owned(),
             proof: None,
         }
@@ -341,32 +341,32 @@ impl Walls<'_> {
         let groups = Groups::find();
         let root = rustix::process::geteuid().is_root();
         let memory = if groups.make(&Wanted { memory: Some(1 << 30), processes: None }).is_ok() {
-            (Strength::Enforced, "all processes together", GROUP)
+            (ControlStrength::Enforced, "all processes together", GROUP)
         } else {
-            (Strength::Advisory, "each process for itself", "RLIMIT_DATA")
+            (ControlStrength::Advisory, "each process for itself", "RLIMIT_DATA")
         };
         let processes =
             match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {
-                (true, _) => (Strength::Enforced, "all that the command starts", GROUP),
-                (false, true) => (Strength::Open, "root is not bound", "RLIMIT_NPROC"),
-                (false, false) => (Strength::Advisory, "all of the same user", "RLIMIT_NPROC"),
+                (true, _) => (ControlStrength::Enforced, "all that the command starts", GROUP),
+                (false, true) => (ControlStrength::Open, "root is not bound", "RLIMIT_NPROC"),
+                (false, false) => (ControlStrength::Advisory, "all of the same user", "RLIMIT_NPROC"),
             };
-        let each = |mechanism| (Strength::Enforced, "each process for itself", mechanism);
+        let each = |mechanism| (ControlStrength::Enforced, "each process for itself", mechanism);
         let mut controls = vec![
             self.control(
-                Subject::Time,
+                ControlSubject::Time,
                 time(limits.wall),
-                (Strength::Enforced, "the command is ended", "a timer of ours"),
+                (ControlStrength::Enforced, "the command is ended", "a timer of ours"),
             ),
-            self.control(Subject::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
-            self.control(Subject::Memory, number(limits.memory), memory),
-            self.control(Subject::ProcessCount, number(limits.processes), processes),
-            self.control(Subject::FileSize, number(limits.file_size), each("RLIMIT_FSIZE")),
-            self.control(Subject::OpenFiles, number(limits.open_files), each("RLIMIT_NOFILE")),
+            self.control(ControlSubject::Cpu, time(limits.cpu), each("RLIMIT_CPU")),
+            self.control(ControlSubject::Memory, number(limits.memory), memory),
+            self.control(ControlSubject::ProcessCount, number(limits.processes), processes),
+            self.control(ControlSubject::FileSize, number(limits.file_size), each("RLIMIT_FSIZE")),
+            self.control(ControlSubject::OpenFiles, number(limits.open_files), each("RLIMIT_NOFILE")),
             self.control(
-                Subject::Output,
+                ControlSubject::Output,
                 "bounded",
-                (Strength::Enforced, "a reader's queue, or a spool", "buffers of ours"),
+                (ControlStrength::Enforced, "a reader's queue, or a spool", "buffers of ours"),
             ),
         ];
         for control in &mut controls {

@@ -50,7 +50,7 @@ pub(super) fn check(
     let accepted = &settings.accept_unenforced;
     let restrictions = &request.restrictions;
     check_restrictions(isolation, &request.cwd.fence(), restrictions, accepted)?;
-    for neighbour in &request.layout.neighbours {
+    for neighbour in &request.layout.mounted {
         let restrictions = &neighbour.restrictions;
         check_restrictions(isolation, &neighbour.below, restrictions, accepted)?;
     }

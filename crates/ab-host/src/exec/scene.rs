@@ -151,7 +151,7 @@ pub(super) async fn open(
     request: &ExecRequest,
     terms: Terms,
 ) -> Result<Scene> {
-    let plain = request.restrictions.is_empty() && request.layout.neighbours.is_empty();
+    let plain = request.restrictions.is_empty() && request.layout.mounted.is_empty();
     if plain && terms.mounts.is_empty() && !needs_group(&terms.limits) {
         let cached = |path: &WsPath| shared.jail.open_cached(path, DIRECTORY);
         if let (Some(own), Some(cwd)) = (cached(&request.cwd.fence()), cached(&request.cwd)) {
@@ -187,7 +187,7 @@ fn opened(
         ..covered(own, &fence, &request.restrictions, (&shared.jail, isolation), act)?
     };
     let mut visible = vec![own];
-    for neighbour in &request.layout.neighbours {
+    for neighbour in &request.layout.mounted {
         let root = open_host_dir(neighbour.root.as_ref()).map_err(|errno| act.failed(errno))?;
         let jail = Jail::new(root, &[&neighbour.root]);
         let handle = jail.open(&neighbour.below, DIRECTORY, Final::Follow);

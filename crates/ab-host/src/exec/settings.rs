@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use ab_core::confines::Screen;
+use ab_core::command_screen::CommandScreen;
 use ab_core::effective::{Isolation, Network};
 use ab_core::process::ExecLimits;
 
@@ -111,7 +111,7 @@ pub struct ExecSettings {
     pub caches: Option<PathBuf>,
     /// Looks at the words of command lines, which is all that isolation `software` is. Without one
     /// that isolation does not work.
-    pub screen: Option<Screen>,
+    pub screen: Option<CommandScreen>,
 }
 
 /// Directories of the system that a command may name where its words are looked at.

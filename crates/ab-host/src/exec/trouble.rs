@@ -8,7 +8,7 @@ use std::path::Path;
 
 use ab_core::effective::Isolation;
 use ab_core::error::{Code, Error, Kind};
-use ab_core::process::{Cause, Exit};
+use ab_core::process::{EndCause, Exit};
 use rustix::io::Errno;
 
 use crate::process::spawner::FailedStart;
@@ -67,10 +67,10 @@ impl Unproven {
     /// What the end of a test command says that did not come to its own end.
     pub(super) fn by_end(isolation: Isolation, exit: &Exit, stderr: &str) -> Self {
         let stderr = stderr.trim().lines().collect::<Vec<_>>().join("; ");
-        if exit.cause == Cause::Timeout {
+        if exit.cause == EndCause::Timeout {
             return Unproven::this_time(isolation, "a test command did not end in time");
         }
-        if exit.cause != Cause::Itself || exit.signal.is_some_and(|signal| signal != libc::SIGSYS) {
+        if exit.cause != EndCause::Itself || exit.signal.is_some_and(|signal| signal != libc::SIGSYS) {
             let ended = format!("a test command was ended by signal {:?} {stderr}", exit.signal);
             return Unproven::this_time(isolation, ended.trim_end());
         }
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_command_that_was_ended_says_nothing_about_the_host() {
         let ended = |exit: Exit| Unproven::by_end(Isolation::Landlock, &exit, "");
-        assert!(!is_impossible(&ended(Exit { cause: Cause::Timeout, ..Exit::default() })));
+        assert!(!is_impossible(&ended(Exit { cause: EndCause::Timeout, ..Exit::default() })));
         assert!(!is_impossible(&ended(Exit { signal: Some(libc::SIGKILL), ..Exit::default() })));
         assert!(is_impossible(&ended(Exit { signal: Some(libc::SIGSYS), ..Exit::default() })));
         assert!(is_impossible(&ended(Exit { code: Some(0), ..Exit::default() })));

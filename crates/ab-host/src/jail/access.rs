@@ -29,7 +29,7 @@ impl Purpose {
         match self {
             Purpose::Look if place.is_hidden() => Err(Errno::NOENT.into()),
             Purpose::Look => Ok(()),
-            Purpose::Change | Purpose::Displace if place.is_kept() => Err(Fault::Kept),
+            Purpose::Change | Purpose::Displace if place.is_protected() => Err(Fault::Kept),
             Purpose::Change => Ok(()),
             Purpose::Displace if place.holds_restricted() => Err(Fault::Kept),
             Purpose::Displace => Ok(()),

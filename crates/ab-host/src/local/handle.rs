@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
-use ab_core::options::{Attributes, Creation, Existing, FileAccess, OpenOptions, Placement};
+use ab_core::options::{Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, WritePosition};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub(super) fn open_cached(
     path: &WsPath,
     options: OpenOptions,
 ) -> Option<LocalFile> {
-    if options.access != FileAccess::Read || options.create != Creation::Never {
+    if options.access != FileAccess::Read || options.create != FileCreation::Never {
         return None;
     }
     let fd = shared.jail.open_cached(path, read::read_flags())?;
@@ -46,7 +46,7 @@ pub(super) fn open_cached(
 
 pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<LocalFile> {
     let fd = match options.access {
-        FileAccess::Read if options.create == Creation::Never => {
+        FileAccess::Read if options.create == FileCreation::Never => {
             let opened = shared.jail.open(act.path, read::read_flags(), Final::Follow);
             opened.map_err(|fault| act.failed(fault))?
         }
@@ -64,27 +64,27 @@ pub(super) fn open(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Resul
 /// Opens by directory and name, so that the file can be made, or given an inode of its own.
 fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<OwnedFd> {
     let missing = match options.create {
-        Creation::Never => Missing::Fail,
-        Creation::IfMissing | Creation::Always => Missing::MakeParents,
+        FileCreation::Never => Missing::Fail,
+        FileCreation::IfMissing | FileCreation::Always => Missing::MakeParents,
     };
     for _ in 0..RACE_RETRIES {
         let spot = shared.jail.spot_to(Purpose::Change, act.path, Final::Follow, missing);
         let spot = spot.map_err(|fault| act.failed(fault))?;
         let name = spot.name().map_err(|errno| act.failed(errno))?;
         let opened = match options.create {
-            Creation::Never => open_name(&spot, name, options),
-            Creation::Always => match create_name(&spot, name, options) {
+            FileCreation::Never => open_name(&spot, name, options),
+            FileCreation::Always => match create_name(&spot, name, options) {
                 Err(Errno::EXIST) if is_dir(&spot, name) => Err(Errno::ISDIR),
                 result => result,
             },
-            Creation::IfMissing => match create_name(&spot, name, options) {
+            FileCreation::IfMissing => match create_name(&spot, name, options) {
                 Err(Errno::EXIST) => open_name(&spot, name, options),
                 result => result,
             },
         };
         match opened {
             Err(Errno::LOOP | Errno::STALE) => {}
-            Err(Errno::NOENT) if options.create == Creation::IfMissing => {}
+            Err(Errno::NOENT) if options.create == FileCreation::IfMissing => {}
             Err(errno) => return Err(act.failed(errno)),
             Ok(fd) => return Ok(fd),
         }
@@ -94,7 +94,7 @@ fn open_spot(shared: &Shared, act: Act<'_>, options: OpenOptions) -> Result<Owne
 
 fn create_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(options.permissions.unwrap_or(0o666) & 0o777);
-    let flags = flags(options.access, options.placement) | OFlags::CREATE | OFlags::EXCL;
+    let flags = flags(options.access, options.position) | OFlags::CREATE | OFlags::EXCL;
     let fd = openat(&spot.dir, name, flags, mode)?;
     if options.permissions.is_some() {
         // Bits that were asked for are given, whatever the umask of this process is.
@@ -109,7 +109,7 @@ fn is_dir(spot: &Spot, name: &str) -> bool {
 
 /// Opens a file that is there. `STALE` means that it had to be unshared: look again.
 fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, Errno> {
-    let flags_wanted = flags(options.access, options.placement);
+    let flags_wanted = flags(options.access, options.position);
     let fd = openat(&spot.dir, name, flags_wanted, Mode::empty())?;
     if !options.access.writes() {
         return Ok(fd);
@@ -121,26 +121,26 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
     }
     if described.links > 1 {
         let keep = match options.existing {
-            Existing::Keep => Keep::Content,
-            Existing::Truncate => Keep::Nothing,
+            ExistingContent::Keep => Keep::Content,
+            ExistingContent::Truncate => Keep::Nothing,
         };
         let source =
-            openat(&spot.dir, name, flags(FileAccess::Read, Placement::AsGiven), Mode::empty())?;
+            openat(&spot.dir, name, flags(FileAccess::Read, WritePosition::AtOffset), Mode::empty())?;
         write::unshare(spot, name, &source, keep)?;
         return Err(Errno::STALE);
     }
-    if options.existing == Existing::Truncate {
+    if options.existing == ExistingContent::Truncate {
         ftruncate(&fd, 0)?;
     }
     place::drop_set_id(&fd)?;
     Ok(fd)
 }
 
-fn flags(access: FileAccess, placement: Placement) -> OFlags {
+fn flags(access: FileAccess, placement: WritePosition) -> OFlags {
     let end = match placement {
-        Placement::AsGiven => OFlags::empty(),
+        WritePosition::AtOffset => OFlags::empty(),
         // Linux then takes no notice of a write's offset.
-        Placement::End => OFlags::APPEND,
+        WritePosition::End => OFlags::APPEND,
     };
     let access = match access {
         FileAccess::Read => OFlags::RDONLY,
@@ -193,7 +193,7 @@ impl LocalFile {
     }
 
     fn refused(&self, verb: Verb, message: &str) -> Error {
-        Error::on(verb, &self.inner.path, Kind::PermissionDenied, message)
+        Error::for_path(verb, &self.inner.path, Kind::PermissionDenied, message)
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::metadata::{FileKind, Renamed, Space, Stat};
+use ab_core::metadata::{FileKind, Renamed, DiskSpace, Stat};
 use ab_core::options::{Attributes, Overwrite, RenameOptions};
 use ab_core::path::MAX_PATH_BYTES;
 use ab_core::{Kind, Result, WsPath};
@@ -209,9 +209,9 @@ fn timespec(time: Option<SystemTime>) -> Timespec {
     }
 }
 
-pub(super) fn space(shared: &Shared, act: Act<'_>) -> Result<Space> {
+pub(super) fn space(shared: &Shared, act: Act<'_>) -> Result<DiskSpace> {
     let stat = fstatvfs(shared.jail.root()).map_err(|errno| act.failed(errno))?;
-    Ok(Space {
+    Ok(DiskSpace {
         total: stat.f_frsize.saturating_mul(stat.f_blocks),
         available: stat.f_frsize.saturating_mul(stat.f_bavail),
     })

@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 
-use ab_core::metadata::{Content, FileKind};
+use ab_core::metadata::{FileContent, FileKind};
 use ab_core::options::ReadOptions;
 use ab_core::{Error, Kind, Result, WsPath};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub(super) fn read_flags() -> OFlags {
 }
 
 /// Reads without ever waiting for a disk; nothing means that it takes a thread that may wait.
-pub(super) fn from_cache(shared: &Shared, path: &WsPath, options: ReadOptions) -> Option<Content> {
+pub(super) fn from_cache(shared: &Shared, path: &WsPath, options: ReadOptions) -> Option<FileContent> {
     let file = shared.jail.open_cached(path, read_flags())?;
     let described = describe::handle(&file).ok()?;
     if described.stat.kind != FileKind::File || described.stat.size == 0 {
@@ -38,7 +38,7 @@ pub(super) fn from_cache(shared: &Shared, path: &WsPath, options: ReadOptions) -
         return None;
     }
     let bytes = read_cached(&file, start, length as usize)?;
-    Some(Content { bytes, stat: described.stat })
+    Some(FileContent { bytes, stat: described.stat })
 }
 
 /// The bytes at `start`, fewer only at the end of the file, if the page cache has them all, or if the
@@ -61,7 +61,7 @@ pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<B
     Some(buffer.into())
 }
 
-pub(super) fn from_disk(shared: &Shared, act: Act<'_>, options: ReadOptions) -> Result<Content> {
+pub(super) fn from_disk(shared: &Shared, act: Act<'_>, options: ReadOptions) -> Result<FileContent> {
     let file = shared.jail.open(act.path, read_flags(), Final::Follow);
     let file = file.map_err(|fault| act.failed(fault))?;
     let described = describe::handle(&file).map_err(|errno| act.failed(errno))?;
@@ -74,7 +74,7 @@ pub(super) fn from_disk(shared: &Shared, act: Act<'_>, options: ReadOptions) -> 
         0 if options.range.is_none() => read_unsized(&file, act, options.limit)?,
         _ => read_fully(&file, start, length as usize).map_err(|errno| act.failed(errno))?,
     };
-    Ok(Content { bytes, stat: described.stat })
+    Ok(FileContent { bytes, stat: described.stat })
 }
 
 /// Files of the kernel's own making claim to be empty and are not: they are read to their end.

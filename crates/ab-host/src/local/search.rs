@@ -10,11 +10,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use ab_core::metadata::{Entry, Truncated};
-use ab_core::search::answer::{Answering, MAX_PROBLEMS, Next};
-use ab_core::search::selection::{Ground, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
-use ab_core::search::text::{FileHits, TextSearch};
-use ab_core::search::{Found, LeftOut, Query, Wanted, unsearchable};
+use ab_core::metadata::{Entry, TruncatedBy};
+use ab_core::search::collector::{MatchCollector, MAX_PROBLEMS, SearchFlow};
+use ab_core::search::selection::{WalkPosition, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
+use ab_core::search::text::{FileMatches, TextSearch};
+use ab_core::search::{SearchResults, IgnoredCounts, Query, SearchTarget, search_failure};
 use ab_core::{Error, FileKind, Kind, Result, WsPath};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
@@ -41,11 +41,11 @@ pub(super) fn search(
     act: Act<'_>,
     query: &Query,
     cancel: &Cancel,
-) -> Result<Found> {
+) -> Result<SearchResults> {
     let selection = Selection::compile(query)?;
     let text = match &query.wanted {
-        Wanted::Names { .. } => None,
-        Wanted::Text(text) => Some(TextSearch::compile(query, text)?),
+        SearchTarget::Names { .. } => None,
+        SearchTarget::Text(text) => Some(TextSearch::compile(query, text)?),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let (top, place) = match (shared.jail.locate(act.path, flags, Final::Follow), &text) {
@@ -56,7 +56,7 @@ pub(super) fn search(
         (Err(fault), _) => return Err(act.failed(fault)),
     };
     let ground = ground_at(shared, act.path, &selection);
-    let mut answering = Answering::new(&query.root, query.limits);
+    let mut answering = MatchCollector::new(&query.root, query.limits);
     match text {
         None => {
             let ways = Ways { act, top, place, plain: false, selection: &selection, ground };
@@ -80,10 +80,10 @@ struct Ways<'a> {
     /// Whether a read there is short only at the end of a file.
     plain: bool,
     selection: &'a Selection,
-    ground: Ground,
+    ground: WalkPosition,
 }
 
-fn find_names(ways: Ways<'_>, answering: &mut Answering, cancel: &Cancel) -> Result<()> {
+fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -> Result<()> {
     let Ways { act, top, place, selection, ground, .. } = ways;
     let deadline = answering.deadline();
     let mut visit = |picked: Picked| {
@@ -95,13 +95,13 @@ fn find_names(ways: Ways<'_>, answering: &mut Answering, cancel: &Cancel) -> Res
     let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
     let walked = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
     let (late, problems, left_out) = (seeker.late, seeker.problems, seeker.left_out);
-    answering.left_out(left_out);
+    answering.add_ignored(left_out);
     walked.map_err(|errno| act.failed(errno))?;
     for (path, error) in problems {
-        answering.problem(path, error);
+        answering.add_problem(path, error);
     }
     if late {
-        answering.stop(Truncated::Time);
+        answering.stop(TruncatedBy::Time);
     }
     Ok(())
 }
@@ -113,20 +113,20 @@ fn one_file(
     text: &TextSearch,
     query: &Query,
     cancel: &Cancel,
-) -> Result<Found> {
+) -> Result<SearchResults> {
     let file = shared.jail.open(act.path, read::read_flags(), Final::Follow);
     let file = file.map_err(|fault| act.failed(fault))?;
     let described = describe::handle(&file).map_err(|errno| act.failed(errno))?;
     read::check_regular(act, &described)?;
-    let mut answering = Answering::new(&query.root, query.limits);
+    let mut answering = MatchCollector::new(&query.root, query.limits);
     let deadline = answering.deadline();
     let stopped = || cancel.is_set() || Instant::now() > deadline;
     let watched = Watched::new(file.into(), false, &stopped);
-    match text.look(&mut text.looker(), watched, query.limits.matches.saturating_add(1)) {
+    match text.search_file(&mut text.file_searcher(), watched, query.limits.matches.saturating_add(1)) {
         Ok(hits) => {
-            answering.file(act.path, hits, text.answer());
+            answering.add_file(act.path, hits, text.answer());
         }
-        Err(error) => answering.problem(act.path.to_string(), unreadable(act.path, &error)),
+        Err(error) => answering.add_problem(act.path.to_string(), unreadable(act.path, &error)),
     }
     answering.check_time();
     Ok(answering.finish())
@@ -145,24 +145,24 @@ struct Seeker<'a> {
     act: Act<'a>,
     selection: &'a Selection,
     /// The ground of each directory on the way down; the last one may not be entered yet.
-    grounds: Vec<Ground>,
+    grounds: Vec<WalkPosition>,
     /// The ground of the directory that is being entered.
-    next: Option<Ground>,
+    next: Option<WalkPosition>,
     deadline: Instant,
     late: bool,
     visits: u32,
-    visit: &'a mut dyn FnMut(Picked) -> Result<Next, Errno>,
+    visit: &'a mut dyn FnMut(Picked) -> Result<SearchFlow, Errno>,
     problems: Vec<(String, Error)>,
-    left_out: LeftOut,
+    left_out: IgnoredCounts,
 }
 
 impl<'a> Seeker<'a> {
     fn new(
         act: Act<'a>,
         selection: &'a Selection,
-        ground: Ground,
+        ground: WalkPosition,
         deadline: Instant,
-        visit: &'a mut dyn FnMut(Picked) -> Result<Next, Errno>,
+        visit: &'a mut dyn FnMut(Picked) -> Result<SearchFlow, Errno>,
     ) -> Self {
         let (grounds, problems) = (Vec::new(), Vec::new());
         Self {
@@ -175,7 +175,7 @@ impl<'a> Seeker<'a> {
             visits: 0,
             visit,
             problems,
-            left_out: LeftOut::default(),
+            left_out: IgnoredCounts::default(),
         }
     }
 }
@@ -192,7 +192,7 @@ impl Visitor for Seeker<'_> {
             FileKind::Dir => self.selection.enter(ground, entry.name),
             FileKind::File | FileKind::Symlink | FileKind::Other => None,
         };
-        let picked = self.selection.picks(ground, entry.name, entry.kind);
+        let picked = self.selection.selects(ground, entry.name, entry.kind);
         if !picked
             && self.next.is_none()
             && self.selection.leaves_out(ground, entry.name, entry.kind)
@@ -202,7 +202,7 @@ impl Visitor for Seeker<'_> {
         if picked && let Some(path) = entry.path() {
             let dir = entry.directory.clone();
             let picked = Picked { path, kind: entry.kind, dir, near: entry.near };
-            if (self.visit)(picked)? == Next::Stop {
+            if (self.visit)(picked)? == SearchFlow::Stop {
                 return Ok(Flow::Stop);
             }
         }
@@ -237,13 +237,13 @@ impl Visitor for Seeker<'_> {
 }
 
 /// The ground at the search's root, with the ignore files from the workspace's root down.
-fn ground_at(shared: &Shared, root: &WsPath, selection: &Selection) -> Ground {
+fn ground_at(shared: &Shared, root: &WsPath, selection: &Selection) -> WalkPosition {
     let mut ground = selection.start();
     if !selection.honours_ignore_files() {
         return ground;
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY;
-    let with_file = |path: &WsPath, ground: Ground| {
+    let with_file = |path: &WsPath, ground: WalkPosition| {
         let located = shared.jail.locate(path, flags, Final::Follow).ok();
         match located.and_then(|(dir, place)| read_ignore_file(&dir, &place)) {
             Some(text) => selection.with_ignore_file(ground, &text),
@@ -278,14 +278,14 @@ struct Batch {
     files: Vec<Picked>,
 }
 
-type Looked = (u64, Vec<(WsPath, std::io::Result<FileHits>)>);
+type Looked = (u64, Vec<(WsPath, std::io::Result<FileMatches>)>);
 
 /// Lets several threads look into the files that the walk picks.
 fn look_in_parallel(
     ways: Ways<'_>,
     text: &TextSearch,
     query: &Query,
-    answering: &mut Answering,
+    answering: &mut MatchCollector,
     cancel: &Cancel,
 ) -> Result<()> {
     let (act, plain) = (ways.act, ways.plain);
@@ -313,7 +313,7 @@ fn look_in_parallel(
         let walker = scope.spawn(|| {
             let mut batcher = Batcher { number: 0, files: Vec::new(), work: work_in };
             let mut visit =
-                |picked: Picked| if told() { Ok(Next::Stop) } else { Ok(batcher.add(picked)) };
+                |picked: Picked| if told() { Ok(SearchFlow::Stop) } else { Ok(batcher.add(picked)) };
             let Ways { act, top, place, selection, ground, .. } = ways;
             let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
             let result = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
@@ -329,16 +329,16 @@ fn look_in_parallel(
     });
     let walked = walked.map_err(|_| act.error(Kind::Io, "a search thread failed"))?;
     let (result, problems, left_out) = walked;
-    answering.left_out(left_out);
+    answering.add_ignored(left_out);
     result.map_err(|errno| act.failed(errno))?;
     if cancel.is_set() {
         return Err(act.failed(Errno::CANCELED));
     }
     for (path, error) in problems {
-        answering.problem(path, error);
+        answering.add_problem(path, error);
     }
     if late.load(Ordering::Relaxed) {
-        answering.stop(Truncated::Time);
+        answering.stop(TruncatedBy::Time);
     }
     Ok(())
 }
@@ -350,20 +350,20 @@ struct Batcher {
 }
 
 impl Batcher {
-    fn add(&mut self, file: Picked) -> Next {
+    fn add(&mut self, file: Picked) -> SearchFlow {
         self.files.push(file);
         if self.files.len() < BATCH.min(FIRST_BATCH * (self.number as usize + 1)) {
-            return Next::GoOn;
+            return SearchFlow::Continue;
         }
         self.send()
     }
 
-    fn send(&mut self) -> Next {
+    fn send(&mut self) -> SearchFlow {
         let batch = Batch { number: self.number, files: std::mem::take(&mut self.files) };
         self.number += 1;
         match self.work.send(batch) {
-            Ok(()) => Next::GoOn,
-            Err(_) => Next::Stop,
+            Ok(()) => SearchFlow::Continue,
+            Err(_) => SearchFlow::Stop,
         }
     }
 }
@@ -377,7 +377,7 @@ fn look(
     plain: bool,
     stopped: &dyn Fn() -> bool,
 ) {
-    let mut looker = text.looker();
+    let mut looker = text.file_searcher();
     loop {
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(batch) = next else { return };
@@ -387,7 +387,7 @@ fn look(
                 break;
             }
             let hits = open_file(&file, plain).and_then(|(opened, plain)| {
-                text.look(&mut looker, Watched::new(opened, plain, stopped), most)
+                text.search_file(&mut looker, Watched::new(opened, plain, stopped), most)
             });
             answers.push((file.path, hits));
         }
@@ -455,10 +455,10 @@ impl Read for Watched<'_> {
 fn collect(
     done: &Receiver<Looked>,
     text: &TextSearch,
-    answering: &mut Answering,
+    answering: &mut MatchCollector,
     enough: &AtomicBool,
 ) {
-    let mut waiting: BTreeMap<u64, Vec<(WsPath, std::io::Result<FileHits>)>> = BTreeMap::new();
+    let mut waiting: BTreeMap<u64, Vec<(WsPath, std::io::Result<FileMatches>)>> = BTreeMap::new();
     let mut next = 0;
     for (number, answers) in done {
         waiting.insert(number, answers);
@@ -466,14 +466,14 @@ fn collect(
             next += 1;
             for (path, hits) in answers {
                 let step = match hits {
-                    Ok(hits) => answering.file(&path, hits, text.answer()),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Next::GoOn,
+                    Ok(hits) => answering.add_file(&path, hits, text.answer()),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => SearchFlow::Continue,
                     Err(error) => {
-                        answering.problem(path.to_string(), unreadable(&path, &error));
-                        Next::GoOn
+                        answering.add_problem(path.to_string(), unreadable(&path, &error));
+                        SearchFlow::Continue
                     }
                 };
-                if step == Next::Stop {
+                if step == SearchFlow::Stop {
                     enough.store(true, Ordering::Relaxed);
                     return;
                 }
@@ -485,6 +485,6 @@ fn collect(
 fn unreadable(path: &WsPath, error: &std::io::Error) -> Error {
     match Errno::from_io_error(error) {
         Some(errno) => Act::new(ab_core::Verb::Search, path).failed(errno),
-        None => unsearchable(path, error),
+        None => search_failure(path, error),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ab_core::metadata::{Entry, Listing, Removed, Truncated, WalkProblem};
-use ab_core::options::{Detail, ListOptions, Missing as MissingTarget, Reach, RemoveOptions};
+use ab_core::metadata::{Entry, Listing, Removed, TruncatedBy, WalkProblem};
+use ab_core::options::{EntryDetail, ListOptions, MissingTarget as MissingTarget, RemoveDepth, RemoveOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{FileKind, Kind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -60,7 +60,7 @@ struct Lister<'a> {
 impl Visitor for Lister<'_> {
     fn visit(&mut self, entry: &Visited<'_>) -> Result<Flow, Errno> {
         if self.listing.entries.len() == self.options.limit {
-            self.listing.truncated = Some(Truncated::Count);
+            self.listing.truncated = Some(TruncatedBy::Count);
             return Ok(Flow::Stop);
         }
         if self.cancel.is_set() {
@@ -68,8 +68,8 @@ impl Visitor for Lister<'_> {
         }
         let Some(path) = entry.path() else { return Ok(Flow::Pass) };
         let stat = match self.options.detail {
-            Detail::Kind => None,
-            Detail::Stat => match describe::name(entry.directory, entry.name) {
+            EntryDetail::Kind => None,
+            EntryDetail::Stat => match describe::name(entry.directory, entry.name) {
                 Ok(described) => Some(described.stat),
                 Err(Errno::NOENT) => return Ok(Flow::Pass),
                 Err(errno) => {
@@ -108,7 +108,7 @@ pub(super) fn remove(
     if act.path.is_root() {
         return Err(act.error(Kind::Invalid, "the root of the workspace stays where it is"));
     }
-    match remove_spot(shared, act, options.reach, cancel) {
+    match remove_spot(shared, act, options.depth, cancel) {
         Err(error)
             if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
         {
@@ -118,19 +118,19 @@ pub(super) fn remove(
     }
 }
 
-fn remove_spot(shared: &Shared, act: Act<'_>, reach: Reach, cancel: &Cancel) -> Result<Removed> {
+fn remove_spot(shared: &Shared, act: Act<'_>, reach: RemoveDepth, cancel: &Cancel) -> Result<Removed> {
     let spot = shared.jail.spot_to(Purpose::Displace, act.path, Final::Keep, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
     let name = spot.name().map_err(|errno| act.failed(errno))?;
     let described = describe::name(&spot.dir, name).map_err(|errno| act.failed(errno))?;
     let result = match (described.stat.kind, reach) {
-        (FileKind::Dir, Reach::One) => match unlinkat(&spot.dir, name, AtFlags::REMOVEDIR) {
+        (FileKind::Dir, RemoveDepth::One) => match unlinkat(&spot.dir, name, AtFlags::REMOVEDIR) {
             Err(Errno::NOTEMPTY | Errno::EXIST) if only_leftovers(&spot.dir, name) => {
                 remove_tree(spot.dir.as_fd(), name, cancel).map(|_| 1)
             }
             result => result.map(|()| 1),
         },
-        (FileKind::Dir, Reach::Recursive) => remove_tree(spot.dir.as_fd(), name, cancel),
+        (FileKind::Dir, RemoveDepth::Recursive) => remove_tree(spot.dir.as_fd(), name, cancel),
         (FileKind::File | FileKind::Symlink | FileKind::Other, _) => {
             unlinkat(&spot.dir, name, AtFlags::empty()).map(|()| 1)
         }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_core::process::{Channel, Output};
+use ab_core::process::{OutputChannel, OutputChunk};
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -52,7 +52,7 @@ impl Default for Bounds {
 /// What a reader gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    Piece(Output),
+    Piece(OutputChunk),
     /// The reader has seen all there is so far.
     Nothing,
     /// The reader has seen all there will be.
@@ -89,7 +89,7 @@ impl Spool {
     /// Appends to the output. Waits while the disk takes what memory has no room for; a push that
     /// is dropped while it waits has appended all, or the first part of what is longer than
     /// [`LONGEST_PIECE`].
-    pub(crate) async fn push(&self, channel: Channel, bytes: Bytes) {
+    pub(crate) async fn push(&self, channel: OutputChannel, bytes: Bytes) {
         for piece in bytes.chunks(LONGEST_PIECE) {
             if !self.append(channel, piece) {
                 continue;
@@ -147,7 +147,7 @@ impl Spool {
     }
 
     /// Whether memory is now over its bound.
-    fn append(&self, channel: Channel, bytes: &[u8]) -> bool {
+    fn append(&self, channel: OutputChannel, bytes: &[u8]) -> bool {
         let mut memory = self.shared.memory();
         memory.append(channel, bytes);
         self.publish(&memory);
@@ -218,7 +218,7 @@ impl Shared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     start: u64,
-    channel: Channel,
+    channel: OutputChannel,
     bytes: Bytes,
 }
 
@@ -228,10 +228,10 @@ impl Record {
     }
 
     /// The record as a reader who wanted `from` gets it.
-    fn output(&self, from: u64) -> Output {
+    fn output(&self, from: u64) -> OutputChunk {
         let skipped = from.saturating_sub(self.start);
         let bytes = usize::try_from(skipped).ok().filter(|skip| *skip <= self.bytes.len());
-        Output {
+        OutputChunk {
             sequence: self.start + skipped,
             lost: self.start.saturating_sub(from),
             channel: self.channel,
@@ -259,12 +259,12 @@ struct Memory {
 
 struct Tail {
     start: u64,
-    channel: Channel,
+    channel: OutputChannel,
     bytes: Vec<u8>,
 }
 
 impl Memory {
-    fn append(&mut self, channel: Channel, bytes: &[u8]) {
+    fn append(&mut self, channel: OutputChannel, bytes: &[u8]) {
         let start = self.head;
         self.head += bytes.len() as u64;
         self.used += bytes.len();
@@ -320,7 +320,7 @@ impl Memory {
         }
         let (start, channel, bytes) = match &self.tail {
             Some(tail) => (tail.start, tail.channel, Bytes::copy_from_slice(&tail.bytes)),
-            None => (self.head, Channel::Stdout, Bytes::new()),
+            None => (self.head, OutputChannel::Stdout, Bytes::new()),
         };
         Read::Piece(Record { start, channel, bytes }.output(from))
     }

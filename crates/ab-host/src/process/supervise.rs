@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{
-    Cause, Channel, Exit, Leftovers, Output, ProcessControl, TAIL, TerminalSize,
+    EndCause, OutputChannel, Exit, OrphanOutcome, OutputChunk, ProcessControl, TAIL_BYTES, TerminalSize,
 };
 use bytes::{Bytes, BytesMut};
 use rustix::fd::OwnedFd;
@@ -34,7 +34,7 @@ const END_OF_INPUT: &[u8] = &[4];
 /// Where output goes.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    Reader(mpsc::Sender<Output>),
+    Reader(mpsc::Sender<OutputChunk>),
     Spool(Arc<Spool>),
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn supervise(
     // A time that is too long to be counted is none.
     let deadline = reins.wall.and_then(|wall| Instant::now().checked_add(wall));
     let (mut end_input, mut leash) = (Some(end_input), reins.leash.take());
-    let (mut cause, mut last) = (Cause::Itself, None);
+    let (mut cause, mut last) = (EndCause::Itself, None);
     let (mut flows, mut feeds, mut controls) = (true, true, true);
     let status = loop {
         let ends = tokio::select! {
@@ -117,10 +117,10 @@ pub(crate) async fn supervise(
                 }
                 None
             }
-            () = let_go(&mut leash), if leash.is_some() && last.is_none() => Some(Cause::Dropped),
-            () = stopped(&mut reins.stop), if last.is_none() => Some(Cause::Dropped),
+            () = let_go(&mut leash), if leash.is_some() && last.is_none() => Some(EndCause::Dropped),
+            () = stopped(&mut reins.stop), if last.is_none() => Some(EndCause::Dropped),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
-                if deadline.is_some() && last.is_none() => Some(Cause::Timeout),
+                if deadline.is_some() && last.is_none() => Some(EndCause::Timeout),
             // Not even a kill ends a process that waits for a broken disk.
             () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {
                 break Status::default();
@@ -134,14 +134,14 @@ pub(crate) async fn supervise(
             blocking::finish(strays).await;
         }
     };
-    if cause == Cause::Itself && running.ran_out_of_memory() {
-        cause = Cause::Memory;
+    if cause == EndCause::Itself && running.ran_out_of_memory() {
+        cause = EndCause::Memory;
     }
     let leftovers = match cause {
-        Cause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
-            Leftovers::Ended
+        EndCause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
+            OrphanOutcome::Ended
         }
-        Cause::Itself | Cause::Memory | Cause::Timeout | Cause::Dropped => Leftovers::None,
+        EndCause::Itself | EndCause::Memory | EndCause::Timeout | EndCause::Dropped => OrphanOutcome::None,
     };
     running.kill_rest();
     drop(theirs);
@@ -161,7 +161,7 @@ pub(crate) async fn supervise(
     }
     let (stdout_tail, stderr_tail) = tails.texts();
     let Status { code, signal } = status;
-    let exit = Exit { code, signal, cause, leftovers, stdout_tail, stderr_tail };
+    let exit = Exit { code, signal, cause, orphans: leftovers, stdout_tail, stderr_tail };
     (exit, spent.taken())
 }
 
@@ -207,21 +207,21 @@ async fn pump(
     while stdout.is_some() || stderr.is_some() {
         pace.waits.store(true, Ordering::Relaxed);
         let (channel, read) = tokio::select! {
-            read = next(&mut stdout), if stdout.is_some() => (Channel::Stdout, read),
-            read = next(&mut stderr), if stderr.is_some() => (Channel::Stderr, read),
+            read = next(&mut stdout), if stdout.is_some() => (OutputChannel::Stdout, read),
+            read = next(&mut stderr), if stderr.is_some() => (OutputChannel::Stderr, read),
         };
         pace.waits.store(false, Ordering::Relaxed);
         pace.reads.fetch_add(1, Ordering::Relaxed);
         let Some(bytes) = read else {
             spent.keep(match channel {
-                Channel::Stdout => stdout.take(),
-                Channel::Stderr => stderr.take(),
+                OutputChannel::Stdout => stdout.take(),
+                OutputChannel::Stderr => stderr.take(),
             });
             continue;
         };
         tails.note(channel, &bytes);
-        let piece = Output { sequence, channel, bytes, lost: 0 };
-        sequence = piece.next();
+        let piece = OutputChunk { sequence, channel, bytes, lost: 0 };
+        sequence = piece.next_sequence();
         match sink {
             // A reader that is gone hears nothing; the process goes on.
             Sink::Reader(reader) => drop(reader.send(piece).await),
@@ -289,14 +289,14 @@ struct Tails {
 }
 
 impl Tails {
-    fn note(&self, channel: Channel, bytes: &[u8]) {
+    fn note(&self, channel: OutputChannel, bytes: &[u8]) {
         let mut ends = self.ends.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let end = match channel {
-            Channel::Stdout => &mut ends.0,
-            Channel::Stderr => &mut ends.1,
+            OutputChannel::Stdout => &mut ends.0,
+            OutputChannel::Stderr => &mut ends.1,
         };
-        end.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
-        let surplus = end.len().saturating_sub(TAIL);
+        end.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
+        let surplus = end.len().saturating_sub(TAIL_BYTES);
         let _ = end.split_to(surplus);
     }
 

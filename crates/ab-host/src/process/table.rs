@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Exit, Follower, Output, Process, ProcessControl, ProcessEnding, ProcessId, ProcessInfo,
+    Exit, AttachedFeed, OutputChunk, Process, ProcessControl, ProcessEnding, ProcessId, ProcessInfo,
 };
 use ab_core::{Verb, WsPath};
 use bytes::Bytes;
@@ -183,7 +183,7 @@ impl Table {
             );
         };
         let Entry { id, spool, stdin, control, ending, .. } = entry;
-        let (process, follower) = Process::joined(id, stdin, control, ending);
+        let (process, follower) = Process::attached(id, stdin, control, ending);
         tokio::spawn(follow(spool, from, follower));
         Ok(process)
     }
@@ -213,8 +213,8 @@ impl Table {
 }
 
 /// Brings what is kept, and then what comes, to one reader; ends with it.
-async fn follow(spool: Arc<Spool>, mut from: u64, follower: Follower) {
-    let Follower { output, mut leash } = follower;
+async fn follow(spool: Arc<Spool>, mut from: u64, follower: AttachedFeed) {
+    let AttachedFeed { output, dropped: mut leash } = follower;
     loop {
         let read = tokio::select! {
             read = spool.read(from) => read,
@@ -222,7 +222,7 @@ async fn follow(spool: Arc<Spool>, mut from: u64, follower: Follower) {
         };
         match read {
             Read::Piece(piece) => {
-                from = Output::next(&piece);
+                from = OutputChunk::next_sequence(&piece);
                 tokio::select! {
                     sent = output.send(piece) => {
                         if sent.is_err() {

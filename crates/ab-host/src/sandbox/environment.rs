@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::environment::{CodeVariables, check, size};
+use ab_core::environment::{CodeVariablePolicy, check, size};
 use ab_core::{Code, Error, Kind, Verb};
 
 use crate::exec::Toolchain;
@@ -35,7 +35,7 @@ pub(crate) struct Base<'a> {
     /// The id in the process table; the caller cannot change it.
     pub(crate) process: &'a str,
     /// Whether variables that load code may be given.
-    pub(crate) code: CodeVariables,
+    pub(crate) code: CodeVariablePolicy,
 }
 
 /// The whole environment of a child, sorted by name.
@@ -145,7 +145,7 @@ mod tests {
         caches: None,
         toolchains: &[],
         process: "p1",
-        code: CodeVariables::Refused,
+        code: CodeVariablePolicy::Refused,
     };
 
     fn given(name: &str, value: &str) -> BTreeMap<String, String> {
@@ -213,7 +213,7 @@ mod tests {
         let error = assemble(&BASE, &given("LD_PRELOAD", "x.so")).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
         assert!(error.message().contains("loads code into every program"), "{error}");
-        let walled = Base { code: CodeVariables::Allowed, ..BASE };
+        let walled = Base { code: CodeVariablePolicy::Allowed, ..BASE };
         let whole = assemble(&walled, &given("PYTHONPATH", "src")).unwrap();
         assert_eq!(value(&whole, "PYTHONPATH").as_deref(), Some("src"));
         assert!(assemble(&walled, &given("AGENT_BACKEND_PROCESS", "p2")).is_err());

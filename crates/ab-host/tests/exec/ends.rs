@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Cause, Command, ExecLimits, ExecRequest, Lifetime};
+use ab_core::process::{EndCause, Command, ExecLimits, ExecRequest, ProcessLifetime};
 use ab_core::{ExecOptions, Isolation, Kind};
 use ab_host::ExecSettings;
 use ab_testkit::commands::{holding, let_go, said, talking, until};
@@ -66,7 +66,7 @@ fn a_detached_command_ends_with_the_runtime_that_it_was_started_on() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let id = first.block_on(async {
-        let lifetime = Lifetime::Detached;
+        let lifetime = ProcessLifetime::Detached;
         let request = ExecRequest { lifetime, ..ExecRequest::shell("echo ready; sleep 1000") };
         let mut process = ground.backend.spawn(request).await.unwrap();
         until(&mut process, "ready").await;
@@ -76,7 +76,7 @@ fn a_detached_command_ends_with_the_runtime_that_it_was_started_on() {
     drop(first);
     runtime().block_on(async {
         let listed = ground.backend.processes().await.unwrap();
-        assert_eq!(listed[0].exit.as_ref().unwrap().cause, Cause::Dropped);
+        assert_eq!(listed[0].exit.as_ref().unwrap().cause, EndCause::Dropped);
         let mut process = ground.backend.attach(&id, 0).await.unwrap();
         while process.output.recv().await.is_some() {}
         ground.leave().await;
@@ -131,7 +131,7 @@ async fn destroy_leaves_no_process() {
         until(&mut process, "ready").await;
         assert!(!marked(&mark).is_empty());
         ground.leave().await;
-        assert_eq!(process.wait().await.unwrap().cause, Cause::Dropped);
+        assert_eq!(process.wait().await.unwrap().cause, EndCause::Dropped);
         comes(|| marked(&mark).is_empty()).await;
     }
 }

@@ -68,7 +68,7 @@ async fn a_private_tmp_cannot_fill_the_host() {
         let ground = Ground::behind(isolation);
         said(&ground.backend, "true").await;
         let files = ground.backend.effective_policy().await.unwrap();
-        let files = files.control(ab_core::Subject::Files).unwrap().in_force.clone();
+        let files = files.control(ab_core::ControlSubject::Files).unwrap().in_force.clone();
         if files.contains("has no bound") {
             host::cannot_run("a bounded /tmp", &files);
             continue;
@@ -205,7 +205,7 @@ async fn auto_takes_the_strongest_that_works() {
         backend.destroy().await.unwrap();
         policy
     };
-    let screen = Some(ab_policy::screen as ab_core::Screen);
+    let screen = Some(ab_policy::screen as ab_core::CommandScreen);
     let best = in_force(ExecSettings::default(), None).await;
     assert_eq!(best.isolation, Some(Isolation::Bwrap));
     // A bwrap that does nothing is no wall; without a place for its files, neither is Landlock.
@@ -214,7 +214,7 @@ async fn auto_takes_the_strongest_that_works() {
     assert_eq!(second.isolation, Some(Isolation::Landlock));
     let last = in_force(ExecSettings { screen, ..broken }, Some("/proc/nowhere")).await;
     assert_eq!(last.isolation, Some(Isolation::Software));
-    let files = last.control(ab_core::Subject::Files).unwrap();
+    let files = last.control(ab_core::ControlSubject::Files).unwrap();
     for cause in ["bwrap does not work here", "landlock does not work here"] {
         assert!(files.in_force.contains(cause), "{files:?}");
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Cause, Command, ExecLimits, ExecRequest};
-use ab_core::{ExecOptions, ExecOutput, Isolation, Strength, Subject};
+use ab_core::process::{EndCause, Command, ExecLimits, ExecRequest};
+use ab_core::{ExecOptions, ExecOutput, Isolation, ControlStrength, ControlSubject};
 use ab_host::{ExecSettings, Spooling};
 use ab_testkit::commands::{PATIENCE, rest};
 use ab_testkit::host;
@@ -16,10 +16,10 @@ async fn run(ground: &Ground, line: &str, limits: ExecLimits) -> ExecOutput {
 }
 
 /// Whether the kernel sees to a limit of all processes together; if not, the test says so.
-async fn proven(ground: &Ground, subject: Subject) -> bool {
+async fn proven(ground: &Ground, subject: ControlSubject) -> bool {
     let policy = ground.backend.effective_policy().await.unwrap();
     let control = policy.control(subject).unwrap();
-    if control.strength == Strength::Enforced {
+    if control.strength == ControlStrength::Enforced {
         return true;
     }
     host::cannot_run(subject.as_str(), &control.in_force);
@@ -53,7 +53,7 @@ async fn a_gibibyte_of_output_is_counted_and_let_go() {
 async fn a_fork_bomb_stays_small() {
     for isolation in MODES {
         let ground = Ground::behind(isolation);
-        if !proven(&ground, Subject::ProcessCount).await {
+        if !proven(&ground, ControlSubject::ProcessCount).await {
             return;
         }
         let limits = ExecLimits { processes: Some(32), ..ExecLimits::default() };
@@ -71,13 +71,13 @@ async fn a_fork_bomb_stays_small() {
 async fn a_memory_hog_is_ended_and_told_of() {
     for isolation in MODES {
         let ground = Ground::behind(isolation);
-        if !proven(&ground, Subject::Memory).await {
+        if !proven(&ground, ControlSubject::Memory).await {
             return;
         }
         let limits = ExecLimits { memory: Some(64 << 20), ..ExecLimits::default() };
         let line = "x=$(yes | head -c 300000000); echo ${#x}";
         let output = run(&ground, line, limits).await;
-        assert_eq!(output.exit.cause, Cause::Memory, "{isolation}: {output:?}");
+        assert_eq!(output.exit.cause, EndCause::Memory, "{isolation}: {output:?}");
         assert_eq!(output.stdout.text(), "", "it had all it asked for");
         assert!(run(&ground, "true", limits).await.exit.success());
         ground.leave().await;
@@ -98,7 +98,7 @@ async fn each_process_has_its_limits() {
 
         let limits = ExecLimits { cpu: Some(Duration::from_secs(1)), ..ExecLimits::default() };
         let output = run(&ground, "while :; do :; done", limits).await;
-        assert!(!output.exit.success() && output.exit.cause == Cause::Itself, "{output:?}");
+        assert!(!output.exit.success() && output.exit.cause == EndCause::Itself, "{output:?}");
         ground.leave().await;
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ab_core::process::{
-    Cause, Channel, Command, ExecRequest, Exit, Leftovers, Stdin, TerminalSize,
+    EndCause, OutputChannel, Command, ExecRequest, Exit, OrphanOutcome, Stdin, TerminalSize,
 };
 use ab_core::{Backend, Code, Error, ExecOptions, Kind, Verb};
 use serde_json::json;
@@ -107,8 +107,8 @@ async fn waited_for(
         tokio::select! {
             piece = process.output.recv() => match piece {
                 Some(piece) => match piece.channel {
-                    Channel::Stdout => stdout.add(&piece.bytes),
-                    Channel::Stderr => stderr.add(&piece.bytes),
+                    OutputChannel::Stdout => stdout.add(&piece.bytes),
+                    OutputChannel::Stderr => stderr.add(&piece.bytes),
                 },
                 None => break,
             },
@@ -122,7 +122,7 @@ async fn waited_for(
         }
     }
     let exit = process.wait().await;
-    let ended = exit.ok_or_else(|| process.ending().loss());
+    let ended = exit.ok_or_else(|| process.ending().loss_message());
     Ok(Ran { stdout, stderr, ended })
 }
 
@@ -154,7 +154,7 @@ fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
     let ending = ending(exit, timeout);
     parts.extend(ending.as_ref().map(|ending| format!("[{ending}]")));
     parts.extend(advice.as_ref().map(|advice| format!("[{advice}]")));
-    let left = exit.leftovers == Leftovers::Ended;
+    let left = exit.orphans == OrphanOutcome::Ended;
     if left {
         parts.push(
             "[processes that the command left running, as with & or nohup, were ended with it: to keep \
@@ -175,7 +175,7 @@ fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
     let value = json!({
         "stdout": stdout,
         "stderr": stderr,
-        "timedOut": exit.cause == Cause::Timeout,
+        "timedOut": exit.cause == EndCause::Timeout,
         "truncated": cut,
     });
     let answer = ToolAnswer::with_value(parts.join("\n"), value)
@@ -192,15 +192,15 @@ fn answered(said: &Said, exit: &Exit, timeout: Duration) -> Outcome {
 fn ending(exit: &Exit, timeout: Duration) -> Option<String> {
     let status = status(exit);
     match exit.cause {
-        Cause::Timeout => Some(format!(
+        EndCause::Timeout => Some(format!(
             "timed out after {timeout:?} and was ended; pass timeout for up to {} s, or background: true \
              to let it run and read its output with process_output",
             MAX_EXEC_TIME.as_secs()
         )),
-        Cause::Memory => Some(format!("{status}: it needed more memory than its limit")),
-        Cause::Dropped => Some("ended with its backend".to_owned()),
-        Cause::Itself if exit.success() => None,
-        Cause::Itself => Some(status),
+        EndCause::Memory => Some(format!("{status}: it needed more memory than its limit")),
+        EndCause::Dropped => Some("ended with its backend".to_owned()),
+        EndCause::Itself if exit.success() => None,
+        EndCause::Itself => Some(status),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use ab_core::backend::GrepOptions;
 use ab_core::error::printable;
-use ab_core::metadata::Truncated;
+use ab_core::metadata::TruncatedBy;
 use ab_core::search::{
-    Case, Found, LineRole, Match, SearchLimits, Span, Syntax, Visibility, file_type,
+    CaseSensitivity, SearchResults, LineRole, Match, SearchLimits, MatchSpan, PatternSyntax, Visibility, file_type,
 };
 use ab_core::{Backend, Kind};
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 
 pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome {
-    use ab_core::search::SearchAnswer as Wanted;
+    use ab_core::search::SearchOutputMode as Wanted;
     let pattern = arguments.text("pattern")?;
     let root = arguments.optional_text("path")?.unwrap_or_else(|| ".".to_owned());
     let include = included(&mut arguments)?;
@@ -32,9 +32,9 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         ],
     )?;
     let case =
-        if arguments.flag("caseInsensitive", false)? { Case::Insensitive } else { Case::Sensitive };
-    let syntax = if arguments.flag("literal", false)? { Syntax::Literal } else { Syntax::Regex };
-    let span = if arguments.flag("multiline", false)? { Span::Lines } else { Span::Line };
+        if arguments.flag("caseInsensitive", false)? { CaseSensitivity::Insensitive } else { CaseSensitivity::Sensitive };
+    let syntax = if arguments.flag("literal", false)? { PatternSyntax::Literal } else { PatternSyntax::Regex };
+    let span = if arguments.flag("multiline", false)? { MatchSpan::Lines } else { MatchSpan::Line };
     let around = lines(&mut arguments, "contextAround")?;
     let before = lines(&mut arguments, "contextBefore")?.or(around).unwrap_or(0);
     let after = lines(&mut arguments, "contextAfter")?.or(around).unwrap_or(0);
@@ -84,7 +84,7 @@ fn lines(arguments: &mut Arguments, name: &str) -> Result<Option<usize>, Failure
     Ok(lines.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX).min(MAX_CONTEXT)))
 }
 
-fn answered(found: Found, numbered: bool, limit: usize) -> ToolAnswer {
+fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
     let skipped = (found.skipped_binary > 0).then(|| {
         let count = usize::try_from(found.skipped_binary).unwrap_or(usize::MAX);
         format!("{} not searched", counted(count, "binary file was", "binary files were"))
@@ -103,14 +103,14 @@ fn answered(found: Found, numbered: bool, limit: usize) -> ToolAnswer {
     let (text, shown, whole) =
         joined(found.matches.iter().map(|found| row(found, numbered)), RESULT_BYTES);
     let cut = match (found.truncated, whole) {
-        (Some(Truncated::Time), _) => {
+        (Some(TruncatedBy::Time), _) => {
             Some("the time was up: narrow the path or the glob".to_owned())
         }
-        (Some(Truncated::Count), true) => Some(format!(
+        (Some(TruncatedBy::Count), true) => Some(format!(
             "the first {}; raise headLimit, or narrow the path or the glob",
             counted(limit, "match", "matches")
         )),
-        (Some(Truncated::Bytes), _) | (_, false) => Some(format!(
+        (Some(TruncatedBy::Bytes), _) | (_, false) => Some(format!(
             "the first {} rows; narrow the path or the glob, or ask for files_with_matches",
             grouped(shown as u64)
         )),

@@ -1,6 +1,6 @@
 //! What searches leave out unless asked for: what `.gitignore` names, build output and caches.
 
-use ab_core::search::{IgnoreFiles, LeftOut, USUAL_IGNORES};
+use ab_core::search::{IgnoreFiles, IgnoredCounts, USUAL_IGNORES};
 
 use crate::arguments::Arguments;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ impl Ignoring {
 }
 
 /// How much was left out, unless nothing was.
-pub(crate) fn note(left_out: LeftOut) -> Option<String> {
+pub(crate) fn note(left_out: IgnoredCounts) -> Option<String> {
     let count = |count: u64, one, many| {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         (count > 0).then(|| counted(count, one, many))
@@ -46,11 +46,11 @@ mod tests {
 
     #[test]
     fn the_note_counts_what_was_left_out() {
-        assert_eq!(note(LeftOut::default()), None);
+        assert_eq!(note(IgnoredCounts::default()), None);
         for (directories, files, expect) in
             [(1, 0, "left out 1 directory that"), (2, 1, "left out 2 directories and 1 file that")]
         {
-            let note = note(LeftOut { directories, files }).unwrap();
+            let note = note(IgnoredCounts { directories, files }).unwrap();
             assert!(note.starts_with(expect), "{note}");
         }
     }

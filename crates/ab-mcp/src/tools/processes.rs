@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_core::process::{Channel, Process, ProcessControl, ProcessId, ProcessInfo};
+use ab_core::process::{OutputChannel, Process, ProcessControl, ProcessId, ProcessInfo};
 use ab_core::{Backend, Error, Kind};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ impl Heard {
     async fn from(process: &mut Process, cursor: u64, wait: Duration) -> Heard {
         let mut heard = Heard { next: cursor, ..Heard::default() };
         let mut bytes: Vec<u8> = Vec::new();
-        let mut last = Channel::Stdout;
+        let mut last = OutputChannel::Stdout;
         let mut deadline = Instant::now() + wait.max(QUIET);
         loop {
             let piece = match timeout_at(deadline, process.output.recv()).await {
@@ -151,8 +151,8 @@ impl Heard {
                     bytes.push(b'\n');
                 }
                 bytes.extend_from_slice(match piece.channel {
-                    Channel::Stdout => b"[stdout]\n",
-                    Channel::Stderr => b"[stderr]\n",
+                    OutputChannel::Stdout => b"[stdout]\n",
+                    OutputChannel::Stderr => b"[stderr]\n",
                 });
                 last = piece.channel;
             }

@@ -1,8 +1,8 @@
 //! `search_files`: names by glob.
 
 use ab_core::backend::GlobOptions;
-use ab_core::metadata::Truncated;
-use ab_core::search::{Kinds, SearchLimits, Visibility};
+use ab_core::metadata::TruncatedBy;
+use ab_core::search::{EntryKinds, SearchLimits, Visibility};
 use ab_core::{Backend, Entry};
 
 use super::Outcome;
@@ -31,7 +31,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     };
     let options = GlobOptions {
         root,
-        kinds: Kinds::All,
+        kinds: EntryKinds::All,
         exclude,
         ignore: ignoring.globs,
         ignore_files: ignoring.files,
@@ -49,8 +49,8 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let rows = rows.map(|entry| ab_core::error::printable(&entry.path.to_string()));
     let (text, shown, _) = joined(rows, RESULT_BYTES);
     let note = match found.truncated {
-        Some(Truncated::Time) => Some("the time was up: narrow the path or the pattern".to_owned()),
-        Some(Truncated::Count | Truncated::Bytes) => page.note(shown, Total::More),
+        Some(TruncatedBy::Time) => Some("the time was up: narrow the path or the pattern".to_owned()),
+        Some(TruncatedBy::Count | TruncatedBy::Bytes) => page.note(shown, Total::More),
         None => page.note(shown, Total::Known(found.entries.len())),
     };
     let notes = [note, ignored::note(found.left_out)];

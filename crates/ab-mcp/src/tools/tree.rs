@@ -1,8 +1,8 @@
 //! `directory_tree`: a directory and what is below it, nested.
 
 use ab_core::Backend;
-use ab_core::backend::{Node, TreeOptions};
-use ab_core::metadata::Truncated;
+use ab_core::backend::{TreeNode, TreeOptions};
+use ab_core::metadata::TruncatedBy;
 use ab_core::search::USUAL_IGNORES;
 use serde_json::Value;
 
@@ -26,11 +26,11 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         .map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
     let tree = backend.tree(&path, TreeOptions { depth, limit: TREE_ENTRIES, exclude }).await?;
     let note = tree.truncated.map(|why| match why {
-        Truncated::Count | Truncated::Bytes => format!(
+        TruncatedBy::Count | TruncatedBy::Bytes => format!(
             "the first {} entries; ask for a directory below, a depth, or leave more out",
             grouped(TREE_ENTRIES as u64)
         ),
-        Truncated::Time => "the time was up: ask for a directory below".to_owned(),
+        TruncatedBy::Time => "the time was up: ask for a directory below".to_owned(),
     });
     let mut text = String::with_capacity(NODE_BYTES * tree.nodes.len());
     write(&mut text, &tree.nodes, 0);
@@ -39,7 +39,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
 
 /// An array of nodes as JSON that people can read too, written straight from the nodes: there may
 /// be many.
-fn write(out: &mut String, nodes: &[Node], depth: usize) {
+fn write(out: &mut String, nodes: &[TreeNode], depth: usize) {
     if nodes.is_empty() {
         return out.push_str("[]");
     }
@@ -82,8 +82,8 @@ mod tests {
 
     use super::*;
 
-    fn node(name: &str, kind: FileKind, children: Vec<Node>) -> Node {
-        Node { name: name.to_owned(), kind, children }
+    fn node(name: &str, kind: FileKind, children: Vec<TreeNode>) -> TreeNode {
+        TreeNode { name: name.to_owned(), kind, children }
     }
 
     #[test]

@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 
 use ab_core::error::printable;
-use ab_core::{Code, Confines, Error, Kind, Result, Verb};
+use ab_core::{Code, ScreenContext, Error, Kind, Result, Verb};
 
 use super::argument::{Arg, base_name};
 use super::effect::Effect;
@@ -43,7 +43,7 @@ const CLIMBS_FROM_UNKNOWN: &str = "climbs from a directory that only run time kn
 const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
 /// Refuses `line` when a word of it leads out of the confines.
-pub fn screen(line: &str, confines: &Confines<'_>) -> Result<()> {
+pub fn screen(line: &str, confines: &ScreenContext<'_>) -> Result<()> {
     let nowhere = Scene::new().with_home(Home::Start);
     let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root(root));
     let input = match confines.input.map(std::str::from_utf8) {
@@ -104,7 +104,7 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
 
 /// The word without what only expansion put into it: whoever may not know where on the host the
 /// workspace is does not learn it from an error.
-fn as_written(mut word: String, confines: &Confines<'_>, line: &str) -> String {
+fn as_written(mut word: String, confines: &ScreenContext<'_>, line: &str) -> String {
     for root in confines.roots.iter().filter(|root| !line.contains(root.as_str())) {
         let home = format!("{root}/{}", confines.cwd);
         word = word.replace(home.trim_end_matches('/'), "~").replace(root, "…");
@@ -115,7 +115,7 @@ fn as_written(mut word: String, confines: &Confines<'_>, line: &str) -> String {
 /// What a walk needs to judge words, and the first that it refused.
 #[derive(Debug)]
 pub(super) struct Screening<'a> {
-    confines: &'a Confines<'a>,
+    confines: &'a ScreenContext<'a>,
     refused: Option<Refused>,
     /// Whether what is being expanded is text for a program, and no word.
     text: bool,

@@ -1,7 +1,7 @@
 //! Whether a rule fits a command.
 
 use ab_core::Result;
-use ab_core::search::glob::{Dots, Glob};
+use ab_core::search::glob::{DotfileMatching, Glob};
 
 use super::{Choice, Rule, invalid};
 use crate::analysis::{Access, Argument, Executed};
@@ -27,7 +27,7 @@ impl Matcher {
     pub(crate) fn new(rule: &Rule) -> Result<Self> {
         let mut matcher = Self::default();
         for pattern in &rule.path {
-            let compiled = Glob::new(pattern, Dots::Any).map_err(|problem| {
+            let compiled = Glob::new(pattern, DotfileMatching::Any).map_err(|problem| {
                 invalid(format!("rule '{}': path '{pattern}': {problem}", rule.id))
             })?;
             if pattern.starts_with('/') {
@@ -74,7 +74,7 @@ fn covers(glob: &Glob, path: &str) -> bool {
     let mut at = glob.start();
     path.split('/').filter(|name| !name.is_empty()).any(|name| {
         let fits = glob.matches(&at, name);
-        at = glob.step(&at, name);
+        at = glob.descend(&at, name);
         fits
     })
 }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_glob_covers_what_is_below() {
         let covered =
-            |pattern: &str, path: &str| covers(&Glob::new(pattern, Dots::Any).unwrap(), path);
+            |pattern: &str, path: &str| covers(&Glob::new(pattern, DotfileMatching::Any).unwrap(), path);
         assert!(covered("secrets", "secrets") && covered("secrets", "a/secrets/b"));
         assert!(covered("secrets/**", "secrets/a/b") && !covered("secrets/**", "a/secrets/b"));
         assert!(covered("*.pem", "a/b.pem") && !covered("*.pem", "a/b.pem.txt"));

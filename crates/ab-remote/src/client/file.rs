@@ -45,7 +45,7 @@ impl RemoteFile {
 
     /// The file's path in the terms that the server answers in.
     fn behind(&self) -> ab_core::WsPath {
-        let rest = self.place.path.confined().rest;
+        let rest = self.place.path.fence_parts().rest;
         let rules = ab_core::PathRules::lenient().with_reserved_names();
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }

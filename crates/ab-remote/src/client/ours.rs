@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ab_core::driver::File;
-use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use ab_core::options::{
     Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteOptions,
@@ -12,7 +12,7 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::selection::Selection;
 use ab_core::search::text::TextSearch;
-use ab_core::search::{Found, Match, Query, Wanted};
+use ab_core::search::{SearchResults, Match, Query, SearchTarget};
 use ab_core::{CallEffect, Code, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
@@ -55,12 +55,12 @@ pub(super) async fn list(
     Ok(listing)
 }
 
-pub(super) async fn search(session: &Session, ours: &Ours, query: &Query) -> Result<Found> {
+pub(super) async fn search(session: &Session, ours: &Ours, query: &Query) -> Result<SearchResults> {
     let place = Place::whole(&ours.base);
     makes_sense(query)?;
     let query = Query { root: ours.base.join(&query.root), ..query.clone() };
     let call = WireCall::Search(Box::new(query));
-    let mut found: Found = place.shown(session.call_in_parts(Verb::Search, &call).await)?;
+    let mut found: SearchResults = place.shown(session.call_in_parts(Verb::Search, &call).await)?;
     for item in &mut found.matches {
         let path = match item {
             Match::Name(entry) => &mut entry.path,
@@ -75,8 +75,8 @@ pub(super) async fn search(session: &Session, ours: &Ours, query: &Query) -> Res
 /// A pattern that is longer than any call may be is refused as it would be there.
 fn makes_sense(query: &Query) -> Result<()> {
     let pattern = match &query.wanted {
-        Wanted::Names { glob, .. } => glob,
-        Wanted::Text(text) => &text.pattern,
+        SearchTarget::Names { glob, .. } => glob,
+        SearchTarget::Text(text) => &text.pattern,
     };
     let globs = query.include.iter().chain(&query.exclude);
     let length: usize = globs.map(String::len).sum();
@@ -85,8 +85,8 @@ fn makes_sense(query: &Query) -> Result<()> {
     }
     Selection::compile(query)?;
     match &query.wanted {
-        Wanted::Names { .. } => Ok(()),
-        Wanted::Text(text) => TextSearch::compile(query, text).map(drop),
+        SearchTarget::Names { .. } => Ok(()),
+        SearchTarget::Text(text) => TextSearch::compile(query, text).map(drop),
     }
 }
 
@@ -95,14 +95,14 @@ pub(super) async fn read(
     ours: &Ours,
     path: &WsPath,
     options: ReadOptions,
-) -> Result<Content> {
+) -> Result<FileContent> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::Read { path: place.path.clone(), options };
     for _ in 0..READ_AGAIN {
         let mut body = Fields::new(place.shown(session.call_raw(Verb::Read, &call).await)?);
         let content = call::WireContent::read(&mut body);
         match content.map_err(|_| session.nonsense(Verb::Read))? {
-            call::WireContent::Here(stat) => return Ok(Content { bytes: body.rest(), stat }),
+            call::WireContent::Here(stat) => return Ok(FileContent { bytes: body.rest(), stat }),
             call::WireContent::Open(stat, handle) => {
                 let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
                 let file = RemoteFile::new(session.clone(), handle, place.clone());
@@ -113,7 +113,7 @@ pub(super) async fn read(
         }
     }
     let message = "the file changes all the time";
-    Err(Error::on(Verb::Read, path, Kind::Conflict, message))
+    Err(Error::for_path(Verb::Read, path, Kind::Conflict, message))
 }
 
 /// Reads a file that is too long for one answer; nothing if it changed meanwhile.
@@ -122,18 +122,18 @@ async fn read_open(
     path: &WsPath,
     stat: Stat,
     options: ReadOptions,
-) -> Result<Option<Content>> {
+) -> Result<Option<FileContent>> {
     let whole = ByteRange { start: 0, length: stat.size };
     let range = options.range.unwrap_or(whole);
     let length = range.length.min(stat.size.saturating_sub(range.start));
     if length > options.limit {
         let message = format!("{length} bytes are more than the limit of {}", options.limit);
-        return Err(Error::on(Verb::Read, path, Kind::TooLarge, message));
+        return Err(Error::for_path(Verb::Read, path, Kind::TooLarge, message));
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let bytes = file.read_at(range.start, length).await?;
     let after = file.stat().await?;
-    Ok((after.version == stat.version).then_some(Content { bytes, stat }))
+    Ok((after.version == stat.version).then_some(FileContent { bytes, stat }))
 }
 
 pub(super) async fn write(
@@ -248,8 +248,8 @@ pub(super) async fn rename(
     Ok(Renamed { atomic })
 }
 
-pub(super) async fn space(session: &Session) -> Result<Space> {
-    session.call(Verb::Space, &WireCall::Space).await
+pub(super) async fn space(session: &Session) -> Result<DiskSpace> {
+    session.call(Verb::DiskSpace, &WireCall::Space).await
 }
 
 pub(super) async fn effective_policy(session: &Session) -> Result<EffectivePolicy> {

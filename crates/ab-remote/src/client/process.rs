@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_core::process::{
-    Cause, EndingSetter, ExecRequest, Exit, Feed, Lifetime, Output, Process, ProcessControl,
+    EndCause, EndingSetter, ExecRequest, Exit, ProcessFeed, ProcessLifetime, OutputChunk, Process, ProcessControl,
     ProcessId, Stdin, TerminalSize,
 };
 use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
@@ -95,7 +95,7 @@ pub(crate) async fn begin(
 ) -> Result<Process> {
     let (lifetime, stdin, from) = match &begin {
         Begin::Exec(request) => (request.lifetime, request.stdin, 0),
-        Begin::Attach { from, .. } => (Lifetime::Detached, Stdin::Closed, *from),
+        Begin::Attach { from, .. } => (ProcessLifetime::Detached, Stdin::Closed, *from),
     };
     let followed = matches!(begin, Begin::Attach { .. });
     let (line, began) = Channel::begin(session, begin).await?;
@@ -104,7 +104,7 @@ pub(crate) async fn begin(
         (true, true) => Stdin::Piped,
         (true, false) => Stdin::Closed,
     };
-    let (process, feed) = Process::channel(began.id.clone(), stdin);
+    let (process, feed) = Process::with_feed(began.id.clone(), stdin);
     let wishes = Wishes::default();
     let held = Held { id: began.id, lifetime, next: from, wishes, let_go: None };
     shared.processes.spawn(carry(shared.clone(), line, held, feed));
@@ -114,7 +114,7 @@ pub(crate) async fn begin(
 /// What the task of a process knows of it.
 struct Held {
     id: ProcessId,
-    lifetime: Lifetime,
+    lifetime: ProcessLifetime,
     /// The number of the next byte of output.
     next: u64,
     wishes: Wishes,
@@ -315,8 +315,8 @@ enum Left {
 }
 
 /// Carries a process to its end, over as many connections as that takes.
-async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: Feed) {
-    let Feed { output, mut stdin, mut control, ending, mut leash } = feed;
+async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: ProcessFeed) {
+    let ProcessFeed { output, mut stdin, mut control, ending, dropped: mut leash } = feed;
     let mut ending = Some(ending);
     let ended = shared.processes.ended();
     let carrying = async {
@@ -329,7 +329,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                 leash: &mut leash,
             };
             match attend(&channel, &mut held, &mut ends).await {
-                Left::Lost if held.lifetime == Lifetime::Detached => {}
+                Left::Lost if held.lifetime == ProcessLifetime::Detached => {}
                 Left::Lost if channel.session.is_over() => {
                     let why = channel.session.lost(Verb::Exec);
                     return lost(ending.take(), why.with_effect(CallEffect::Unknown, None));
@@ -338,7 +338,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                     let why = let_go(&channel.session, Verb::Exec);
                     return lost(ending.take(), why.with_effect(CallEffect::Unknown, None));
                 }
-                Left::LetGo if held.lifetime == Lifetime::Detached => {
+                Left::LetGo if held.lifetime == ProcessLifetime::Detached => {
                     let unsent = std::mem::take(&mut held.wishes.unsent);
                     let left = stdin.iter_mut().flat_map(|pieces| {
                         std::iter::from_fn(|| pieces.try_recv().ok()).collect::<Vec<_>>()
@@ -369,7 +369,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
         biased;
         () = ended => {
             if let Some(ending) = ending.take() {
-                ending.set(Exit { cause: Cause::Dropped, ..Exit::default() });
+                ending.set(Exit { cause: EndCause::Dropped, ..Exit::default() });
             }
         }
         // Dropped unset, the ending says that the process was lost.
@@ -380,7 +380,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
 /// The process is not heard of any more, for this reason.
 fn lost(ending: Option<EndingSetter>, why: Error) {
     if let Some(ending) = ending {
-        ending.lose(why);
+        ending.set_lost(why);
     }
 }
 
@@ -414,7 +414,7 @@ fn let_go(session: &Session, verb: Verb) -> Error {
 
 /// The ends of a process that are on this side.
 struct Ends<'a> {
-    output: &'a mpsc::Sender<Output>,
+    output: &'a mpsc::Sender<OutputChunk>,
     stdin: &'a mut Option<mpsc::Receiver<Bytes>>,
     control: &'a mut mpsc::Receiver<ProcessControl>,
     /// Nothing once the end is known.
@@ -425,8 +425,8 @@ struct Ends<'a> {
 async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left {
     let room = &Semaphore::new(usize::try_from(INPUT_ROOM).unwrap_or(usize::MAX));
     let no_more_input = Notify::new();
-    let owned = held.lifetime == Lifetime::Owned;
-    let (arrived, mut waiting) = mpsc::unbounded_channel::<Output>();
+    let owned = held.lifetime == ProcessLifetime::Owned;
+    let (arrived, mut waiting) = mpsc::unbounded_channel::<OutputChunk>();
     let ending = &mut *ends.ending;
     let next = &mut held.next;
     let Wishes { size, input_ended, unsent } = &mut held.wishes;
@@ -471,7 +471,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let delivering = async {
         while let Some(piece) = waiting.recv().await {
             let length = piece.bytes.len() as u64;
-            *next = piece.next();
+            *next = piece.next_sequence();
             // Whoever wants to hear no more does not keep the process waiting.
             let _ = output.send(piece).await;
             match length {

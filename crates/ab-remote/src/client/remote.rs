@@ -8,14 +8,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ab_core::driver::{BackendKind, Capabilities, Driver, File, Info};
-use ab_core::metadata::{Content, Listing, Removed, Renamed, Space, Stat};
+use ab_core::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
+use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
 use ab_core::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use ab_core::search::{Found, Query};
+use ab_core::search::{SearchResults, Query};
 use ab_core::status::StatusHub;
 use ab_core::{
     CallEffect, Code, EffectivePolicy, Error, Kind, Result, Status, Ticket, Verb, WsPath,
@@ -214,21 +214,21 @@ impl Driver for Remote {
         .await
     }
 
-    async fn search(&self, query: &Query) -> Result<Found> {
+    async fn search(&self, query: &Query) -> Result<SearchResults> {
         self.timed(async {
             let turn = self.turn(Verb::Search).await?;
             match &turn.session.speech {
                 Speech::Ours(ours) => ours::search(&turn.session, ours, query).await,
                 Speech::Plain(_) => {
                     drop(turn);
-                    ab_core::search::over(self, query).await
+                    ab_core::search::search_by_walk(self, query).await
                 }
             }
         })
         .await
     }
 
-    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<Content> {
+    async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         self.timed(async {
             let turn = self.turn(Verb::Read).await?;
             match &turn.session.speech {
@@ -341,9 +341,9 @@ impl Driver for Remote {
         .await
     }
 
-    async fn space(&self) -> Result<Space> {
+    async fn disk_space(&self) -> Result<DiskSpace> {
         self.timed(async {
-            let turn = self.turn(Verb::Space).await?;
+            let turn = self.turn(Verb::DiskSpace).await?;
             match &turn.session.speech {
                 Speech::Ours(_) => ours::space(&turn.session).await,
                 Speech::Plain(plain) => plain.space(&turn.session).await,
@@ -396,8 +396,8 @@ impl Driver for Remote {
         .await
     }
 
-    fn info(&self) -> Info {
-        Info {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
             kind: BackendKind::Remote,
             root_aliases: self.shared.settings.root.iter().cloned().collect(),
             capabilities: self.shared.met().unwrap_or(EXPECTED),

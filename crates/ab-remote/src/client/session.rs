@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ab_core::driver::Info;
+use ab_core::driver::BackendInfo;
 use ab_core::{CallEffect, Code, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -58,7 +58,7 @@ pub(crate) enum Speech {
 /// What is known of a server of ours.
 #[derive(Debug)]
 pub(crate) struct Ours {
-    pub(crate) info: Info,
+    pub(crate) info: BackendInfo,
     /// Where the workspace is in the server's, fenced at its end.
     pub(crate) base: WsPath,
 }
@@ -351,7 +351,7 @@ async fn send_later(
 }
 
 /// Where a directory of the server's machine is in its workspace.
-fn base(root: &str, info: &Info, who: &str) -> Result<WsPath> {
+fn base(root: &str, info: &BackendInfo, who: &str) -> Result<WsPath> {
     let root = root.trim_end_matches('/');
     let below = info.root_aliases.iter().find_map(|alias| {
         let rest = root.strip_prefix(alias.trim_end_matches('/'))?;

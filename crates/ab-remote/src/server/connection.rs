@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ab_core::environment::CodeVariables;
+use ab_core::environment::CodeVariablePolicy;
 use ab_core::process::ProcessControl;
 use ab_core::{Backend, Narrow, Principal, PrincipalKind};
 use russh::keys::Certificate;
@@ -513,7 +513,7 @@ impl Handler for Connection {
         let kept: usize = self.lines.values().map(size).sum();
         let room = MAX_ENVIRONMENTS.saturating_sub(kept);
         // Which walls stand is not asked for here; our own client gives variables with the command.
-        let taken = ab_core::environment::check(name, value, CodeVariables::Refused).is_ok()
+        let taken = ab_core::environment::check(name, value, CodeVariablePolicy::Refused).is_ok()
             && self.idle(channel).is_some_and(|idle| idle.keep(name, value, room));
         answer(session, channel, taken)
     }

@@ -80,7 +80,7 @@ pub(super) async fn perform(session: &Session, request: Extended) -> Done {
 }
 
 async fn space(session: &Session) -> Done {
-    let space = session.backend.space().await?;
+    let space = session.backend.disk_space().await?;
     let free = space.available / BLOCK;
     let mut answer = SftpReply::extended();
     for value in [BLOCK, BLOCK, space.total / BLOCK, free, free, 0, 0, 0, 0, 0, LONGEST_NAME] {

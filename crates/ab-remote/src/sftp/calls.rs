@@ -5,7 +5,7 @@ use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOpti
 use ab_core::path::RuleSet;
 use ab_core::process::Restrictions;
 use ab_core::search::{Query, SearchLimits};
-use ab_core::{Backend, Body, Kind, PathRules, ScopeOptions, WsPath};
+use ab_core::{Backend, WriteBody, Kind, PathRules, ScopeOptions, WsPath};
 use bytes::{Bytes, BytesMut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -86,13 +86,13 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
             let (backend, path) = place(session, &path)?;
             match body {
                 call::WireBody::Here(bytes) => {
-                    answered(&backend.write_with(&path, Body(bytes), options).await?)
+                    answered(&backend.write_with(&path, WriteBody(bytes), options).await?)
                 }
                 call::WireBody::Staged(handle) => {
                     let handle = session.handles.remove(&handle.to_be_bytes());
                     let handle = handle.ok_or_else(no_such_handle)?;
                     let Open::Staged(stage) = &handle.open else { return Err(no_such_handle()) };
-                    answered(&backend.write_with(&path, Body(stage.take()), options).await?)
+                    answered(&backend.write_with(&path, WriteBody(stage.take()), options).await?)
                 }
             }
         }
@@ -133,7 +133,7 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
             let (backend, from, to) = places(session, &from, &to)?;
             answered(&backend.rename_with(&from, &to, options).await?.atomic)
         }
-        WireCall::Space => answered(&session.views.space().await?),
+        WireCall::Space => answered(&session.views.disk_space().await?),
         WireCall::Processes => {
             let processes = session.views.processes().await?;
             in_parts(session, wire::encode(&processes))
@@ -168,7 +168,7 @@ fn hello(session: &Session, connection: u128) -> Done {
 
 /// The handle that a path's fences and rules leave, and the path below them.
 fn place(session: &Session, path: &WsPath) -> Result<(Backend, String), Refusal> {
-    let confined = path.confined();
+    let confined = path.fence_parts();
     Ok((within(session, path, &confined.fences, confined.rest)?, or_root(confined.rest)))
 }
 
@@ -179,7 +179,7 @@ fn places(
     other: &WsPath,
 ) -> Result<(Backend, String, String), Refusal> {
     let (path, rules_differ) = (one, one.rules() != other.rules());
-    let (one, other) = (one.confined(), other.confined());
+    let (one, other) = (one.fence_parts(), other.fence_parts());
     let pairs = one.fences.iter().zip(&other.fences);
     let common = pairs.take_while(|(one, other)| one == other).count();
     let below = |fences: &[&str], rest: &str| {
@@ -291,7 +291,7 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
     let (backend, text) = place(session, path)?;
     let file = backend.open(&text, options).await?;
     let appends =
-        options.access != FileAccess::Read && options.placement == ab_core::options::Placement::End;
+        options.access != FileAccess::Read && options.position == ab_core::options::WritePosition::End;
     let open = Open::File { file, appends };
     Ok(session.handles.add(Handle { path: path.clone(), open, _share: share }))
 }

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use ab_core::metadata::{Entry, FileKind, WalkProblem};
 use ab_core::options::{
-    Attributes as Wanted, Creation, Detail, Existing, FileAccess, Links, ListOptions, OpenOptions,
-    Overwrite, Placement, RemoveOptions, RenameOptions, StatOptions,
+    Attributes as Wanted, FileCreation, EntryDetail, ExistingContent, FileAccess, LinkHandling, ListOptions, OpenOptions,
+    Overwrite, WritePosition, RemoveOptions, RenameOptions, StatOptions,
 };
 use ab_core::{Backend, Kind, WsPath};
 use tokio::sync::Mutex as AsyncMutex;
@@ -39,8 +39,8 @@ pub(super) async fn by_path(session: &Session, request: Request) -> Done {
         Request::Open { path, flags, attributes } => {
             open(session, text(&path)?, flags, &attributes).await
         }
-        Request::Stat { path } => stat(backend, text(&path)?, Links::Follow).await,
-        Request::Lstat { path } => stat(backend, text(&path)?, Links::Keep).await,
+        Request::Stat { path } => stat(backend, text(&path)?, LinkHandling::Follow).await,
+        Request::Lstat { path } => stat(backend, text(&path)?, LinkHandling::Keep).await,
         Request::SetStat { path, attributes } => {
             let path = text(&path)?;
             // Whatever can be refused is, before anything changes.
@@ -134,7 +134,7 @@ pub(super) async fn by_handle(session: &Session, handle: &Handle, request: Reque
         }
         (Open::Directory(_), Request::Fstat { .. }) => {
             let path = super::paths::shown(&handle.path);
-            stat(&session.backend, &path, Links::Follow).await
+            stat(&session.backend, &path, LinkHandling::Follow).await
         }
         (Open::Directory(_), _) => Err(Refusal::new(FAILURE, "the handle is of a directory")),
         (Open::Staged(stage), Request::Write { offset, data, .. }) => {
@@ -161,15 +161,15 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttrib
         (_, false) => FileAccess::Read,
     };
     let create = match (flags & flags::CREATE != 0, flags & flags::EXCLUSIVE != 0) {
-        (false, _) => Creation::Never,
-        (true, false) => Creation::IfMissing,
-        (true, true) => Creation::Always,
+        (false, _) => FileCreation::Never,
+        (true, false) => FileCreation::IfMissing,
+        (true, true) => FileCreation::Always,
     };
     let existing =
-        if writes && flags & flags::TRUNCATE != 0 { Existing::Truncate } else { Existing::Keep };
-    let placement = if appends { Placement::End } else { Placement::AsGiven };
+        if writes && flags & flags::TRUNCATE != 0 { ExistingContent::Truncate } else { ExistingContent::Keep };
+    let placement = if appends { WritePosition::End } else { WritePosition::AtOffset };
     let permissions = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
-    let options = OpenOptions { access, create, existing, placement, permissions };
+    let options = OpenOptions { access, create, existing, position: placement, permissions };
     let resolved = session.backend.resolve(path)?;
     let file = session.backend.open(path, options).await?;
     let open = Open::File { file, appends };
@@ -177,13 +177,13 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttrib
     Ok(Outcome::Packet(SftpReply::handle(number)))
 }
 
-async fn stat(backend: &Backend, path: &str, links: Links) -> Done {
+async fn stat(backend: &Backend, path: &str, links: LinkHandling) -> Done {
     let stat = backend.stat_with(path, StatOptions { links }).await?;
     Ok(Outcome::Packet(SftpReply::attributes(&SftpAttributes::of(&stat))))
 }
 
 async fn lstat(backend: &Backend, path: &str) -> Result<ab_core::Stat, Refusal> {
-    Ok(backend.stat_with(path, StatOptions { links: Links::Keep }).await?)
+    Ok(backend.stat_with(path, StatOptions { links: LinkHandling::Keep }).await?)
 }
 
 /// What is to be changed beside the size, if anything is.
@@ -205,7 +205,7 @@ fn wanted(backend: &Backend, attributes: &SftpAttributes) -> Result<Option<Wante
 async fn make_dir(session: &Session, path: &str, attributes: &SftpAttributes) -> Done {
     let backend = &session.backend;
     let turn = session.making.lock().await;
-    match backend.stat_with(path, StatOptions { links: Links::Keep }).await {
+    match backend.stat_with(path, StatOptions { links: LinkHandling::Keep }).await {
         Ok(_) => return Err(Refusal::new(FAILURE, "something is there already")),
         Err(error) if error.kind() == Kind::NotFound => {}
         Err(error) => return Err(error.into()),
@@ -236,7 +236,7 @@ async fn open_dir(session: &Session, path: &str) -> Done {
 async fn read_dir(session: &Session, path: &WsPath, directory: &AsyncMutex<Directory>) -> Done {
     let mut directory = directory.lock().await;
     if matches!(*directory, Directory::Unread) {
-        let options = ListOptions { limit: MAX_LISTED, detail: Detail::Stat, depth: 1 };
+        let options = ListOptions { limit: MAX_LISTED, detail: EntryDetail::Stat, depth: 1 };
         let _turn = session.allowance.listing().await?;
         let listing = session.backend.list(&super::paths::shown(path), options).await?;
         let share = session.allowance.entries(listing.entries.len())?;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ab_core::options::{Links, StatOptions};
+use ab_core::options::{LinkHandling, StatOptions};
 use ab_core::{Backend, FileKind, WsPath};
 use bytes::Bytes;
 
@@ -60,7 +60,7 @@ pub(super) async fn real_path(backend: &Backend, path: &str) -> Result<WsPath, R
         }
         let next = real.child(&segment)?;
         let found = if there {
-            backend.stat_with(&shown(&next), StatOptions { links: Links::Keep }).await.ok()
+            backend.stat_with(&shown(&next), StatOptions { links: LinkHandling::Keep }).await.ok()
         } else {
             None
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::WsPath;
-use ab_core::options::Reach;
+use ab_core::options::RemoveDepth;
 use bytes::Bytes;
 
 use super::extended::{Extended, MalformedPacket, NAMES};
@@ -66,7 +66,7 @@ impl Job {
     pub(super) fn fails_wholly(&self) -> bool {
         match &self.act {
             Act::Extended(Extended::Call(call)) => match **call {
-                WireCall::Remove { options, .. } => options.reach == Reach::One,
+                WireCall::Remove { options, .. } => options.depth == RemoveDepth::One,
                 _ => true,
             },
             _ => true,

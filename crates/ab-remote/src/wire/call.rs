@@ -5,7 +5,7 @@
 //! that refuses. After a [`WireCall::Hello`] such a status goes on after its language tag with a string
 //! that holds the whole error, for SFTP's own requests too.
 
-use ab_core::driver::Info;
+use ab_core::driver::BackendInfo;
 use ab_core::metadata::Stat;
 use ab_core::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
@@ -163,7 +163,7 @@ pub enum WireBody {
 pub struct Welcome {
     /// The server from its start to its end: another one knows nothing of earlier calls.
     pub incarnation: u128,
-    pub info: Info,
+    pub info: BackendInfo,
 }
 
 /// The answer to [`WireCall::Read`].
@@ -206,8 +206,8 @@ impl WireCall {
             | WireCall::Remove { .. }
             | WireCall::Rename { .. } => true,
             WireCall::Open { options, .. } => {
-                options.create != ab_core::options::Creation::Never
-                    || options.existing == ab_core::options::Existing::Truncate
+                options.create != ab_core::options::FileCreation::Never
+                    || options.existing == ab_core::options::ExistingContent::Truncate
             }
             WireCall::Hello { .. }
             | WireCall::Stat { .. }

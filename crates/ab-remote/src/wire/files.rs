@@ -1,7 +1,7 @@
 //! Files on the wire: how they are asked for, and what is said of them.
 
-use ab_core::driver::{BackendKind, Capabilities, Info};
-use ab_core::metadata::{Entry, FileKind, Listing, Space, Stat, Truncated, Version, WalkProblem};
+use ab_core::driver::{BackendKind, Capabilities, BackendInfo};
+use ab_core::metadata::{Entry, FileKind, Listing, DiskSpace, Stat, TruncatedBy, Version, WalkProblem};
 use ab_core::options::{
     Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteOptions,
@@ -69,7 +69,7 @@ impl Wire for OpenOptions {
         put_number(out, self.access);
         put_number(out, self.create);
         put_number(out, self.existing);
-        put_number(out, self.placement);
+        put_number(out, self.position);
         self.permissions.put(out);
     }
 
@@ -78,7 +78,7 @@ impl Wire for OpenOptions {
             access: take_number(fields)?,
             create: take_number(fields)?,
             existing: take_number(fields)?,
-            placement: take_number(fields)?,
+            position: take_number(fields)?,
             permissions: Wire::read(fields)?,
         })
     }
@@ -99,12 +99,12 @@ impl Wire for Attributes {
 
 impl Wire for RemoveOptions {
     fn put(&self, out: &mut BytesMut) {
-        put_number(out, self.reach);
+        put_number(out, self.depth);
         put_number(out, self.missing);
     }
 
     fn read(fields: &mut Fields) -> Read<Self> {
-        Ok(Self { reach: take_number(fields)?, missing: take_number(fields)? })
+        Ok(Self { depth: take_number(fields)?, missing: take_number(fields)? })
     }
 }
 
@@ -169,7 +169,7 @@ impl Wire for Entry {
     }
 }
 
-impl Wire for Truncated {
+impl Wire for TruncatedBy {
     fn put(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }
@@ -206,7 +206,7 @@ impl Wire for Listing {
     }
 }
 
-impl Wire for Space {
+impl Wire for DiskSpace {
     fn put(&self, out: &mut BytesMut) {
         (self.total, self.available).put(out);
     }
@@ -259,7 +259,7 @@ impl Wire for Capabilities {
     }
 }
 
-impl Wire for Info {
+impl Wire for BackendInfo {
     fn put(&self, out: &mut BytesMut) {
         self.kind.put(out);
         self.root_aliases.put(out);

@@ -8,7 +8,7 @@
 //! the channel lets go of the process: one that is owned ends.
 
 use ab_core::Error;
-use ab_core::process::{ExecRequest, Exit, Output, ProcessControl, ProcessId};
+use ab_core::process::{ExecRequest, Exit, OutputChunk, ProcessControl, ProcessId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::call::CallNumber;
@@ -53,7 +53,7 @@ pub enum FromProcess {
         id: ProcessId,
         input: bool,
     },
-    Output(Output),
+    Output(OutputChunk),
     /// So many bytes of input were taken.
     Room(u64),
     /// How it ended, whether its output was read or not; nothing if nobody knows.

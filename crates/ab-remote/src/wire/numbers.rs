@@ -3,14 +3,14 @@
 //! A number is never given to another value: peers of other versions read it. A new value gets a
 //! new number.
 
-use ab_core::effective::{Isolation, Strength, Subject};
-use ab_core::metadata::{FileKind, Truncated};
+use ab_core::effective::{Isolation, ControlStrength, ControlSubject};
+use ab_core::metadata::{FileKind, TruncatedBy};
 use ab_core::options::{
-    Creation, Detail, Durability, Existing, FileAccess, Links, Missing, Overwrite, Placement,
-    Reach, WriteMode,
+    FileCreation, EntryDetail, Durability, ExistingContent, FileAccess, LinkHandling, MissingTarget, Overwrite, WritePosition,
+    RemoveDepth, WriteMode,
 };
-use ab_core::process::{BindAccess, Cause, Channel, Leftovers, Lifetime, Stdin};
-use ab_core::search::{Case, IgnoreFiles, Kinds, LineRole, SearchAnswer, Span, Syntax, Visibility};
+use ab_core::process::{BindAccess, EndCause, OutputChannel, OrphanOutcome, ProcessLifetime, Stdin};
+use ab_core::search::{CaseSensitivity, IgnoreFiles, EntryKinds, LineRole, SearchOutputMode, MatchSpan, PatternSyntax, Visibility};
 use ab_core::{BackendKind, CallEffect, Code, Kind, Verb};
 
 /// A closed list of values, each with a number of its own.
@@ -43,7 +43,7 @@ impl Numbered for Verb {
         (10, Verb::Mkdir),
         (11, Verb::Delete),
         (12, Verb::Rename),
-        (13, Verb::Space),
+        (13, Verb::DiskSpace),
         (14, Verb::Exec),
         (15, Verb::Processes),
         (16, Verb::Attach),
@@ -123,32 +123,32 @@ impl Numbered for BackendKind {
     ];
 }
 
-impl Numbered for Subject {
+impl Numbered for ControlSubject {
     const NUMBERS: &'static [(u8, Self)] = &[
-        (0, Subject::Files),
-        (1, Subject::Attributes),
-        (2, Subject::Restrictions),
-        (3, Subject::Network),
-        (4, Subject::Sockets),
-        (5, Subject::Processes),
-        (6, Subject::Orphans),
-        (7, Subject::Kernel),
-        (8, Subject::Environment),
-        (9, Subject::Time),
-        (10, Subject::Memory),
-        (11, Subject::ProcessCount),
-        (12, Subject::Cpu),
-        (13, Subject::FileSize),
-        (14, Subject::OpenFiles),
-        (15, Subject::Output),
-        (16, Subject::Commands),
-        (17, Subject::Shell),
+        (0, ControlSubject::Files),
+        (1, ControlSubject::Attributes),
+        (2, ControlSubject::Restrictions),
+        (3, ControlSubject::Network),
+        (4, ControlSubject::Sockets),
+        (5, ControlSubject::Processes),
+        (6, ControlSubject::Orphans),
+        (7, ControlSubject::Kernel),
+        (8, ControlSubject::Environment),
+        (9, ControlSubject::Time),
+        (10, ControlSubject::Memory),
+        (11, ControlSubject::ProcessCount),
+        (12, ControlSubject::Cpu),
+        (13, ControlSubject::FileSize),
+        (14, ControlSubject::OpenFiles),
+        (15, ControlSubject::Output),
+        (16, ControlSubject::Commands),
+        (17, ControlSubject::Shell),
     ];
 }
 
-impl Numbered for Strength {
+impl Numbered for ControlStrength {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, Strength::Open), (1, Strength::Advisory), (2, Strength::Enforced)];
+        &[(0, ControlStrength::Open), (1, ControlStrength::Advisory), (2, ControlStrength::Enforced)];
 }
 
 impl Numbered for Isolation {
@@ -161,12 +161,12 @@ impl Numbered for Isolation {
     ];
 }
 
-impl Numbered for Links {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Links::Follow), (1, Links::Keep)];
+impl Numbered for LinkHandling {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, LinkHandling::Follow), (1, LinkHandling::Keep)];
 }
 
-impl Numbered for Detail {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Detail::Kind), (1, Detail::Stat)];
+impl Numbered for EntryDetail {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, EntryDetail::Kind), (1, EntryDetail::Stat)];
 }
 
 impl Numbered for WriteMode {
@@ -187,25 +187,25 @@ impl Numbered for FileAccess {
         &[(0, FileAccess::Read), (1, FileAccess::Write), (2, FileAccess::ReadWrite)];
 }
 
-impl Numbered for Creation {
+impl Numbered for FileCreation {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, Creation::Never), (1, Creation::IfMissing), (2, Creation::Always)];
+        &[(0, FileCreation::Never), (1, FileCreation::IfMissing), (2, FileCreation::Always)];
 }
 
-impl Numbered for Existing {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Existing::Keep), (1, Existing::Truncate)];
+impl Numbered for ExistingContent {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, ExistingContent::Keep), (1, ExistingContent::Truncate)];
 }
 
-impl Numbered for Placement {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Placement::AsGiven), (1, Placement::End)];
+impl Numbered for WritePosition {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, WritePosition::AtOffset), (1, WritePosition::End)];
 }
 
-impl Numbered for Reach {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Reach::One), (1, Reach::Recursive)];
+impl Numbered for RemoveDepth {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, RemoveDepth::One), (1, RemoveDepth::Recursive)];
 }
 
-impl Numbered for Missing {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Missing::Fail), (1, Missing::Ignore)];
+impl Numbered for MissingTarget {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, MissingTarget::Fail), (1, MissingTarget::Ignore)];
 }
 
 impl Numbered for Overwrite {
@@ -217,55 +217,55 @@ impl Numbered for FileKind {
         &[(0, FileKind::File), (1, FileKind::Dir), (2, FileKind::Symlink), (3, FileKind::Other)];
 }
 
-impl Numbered for Truncated {
+impl Numbered for TruncatedBy {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, Truncated::Count), (1, Truncated::Bytes), (2, Truncated::Time)];
+        &[(0, TruncatedBy::Count), (1, TruncatedBy::Bytes), (2, TruncatedBy::Time)];
 }
 
 impl Numbered for Stdin {
     const NUMBERS: &'static [(u8, Self)] = &[(0, Stdin::Closed), (1, Stdin::Piped)];
 }
 
-impl Numbered for Lifetime {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Lifetime::Owned), (1, Lifetime::Detached)];
+impl Numbered for ProcessLifetime {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, ProcessLifetime::Owned), (1, ProcessLifetime::Detached)];
 }
 
 impl Numbered for BindAccess {
     const NUMBERS: &'static [(u8, Self)] = &[(0, BindAccess::ReadOnly), (1, BindAccess::ReadWrite)];
 }
 
-impl Numbered for Leftovers {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Leftovers::None), (1, Leftovers::Ended)];
+impl Numbered for OrphanOutcome {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, OrphanOutcome::None), (1, OrphanOutcome::Ended)];
 }
 
-impl Numbered for Cause {
+impl Numbered for EndCause {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, Cause::Itself), (1, Cause::Timeout), (2, Cause::Memory), (3, Cause::Dropped)];
+        &[(0, EndCause::Itself), (1, EndCause::Timeout), (2, EndCause::Memory), (3, EndCause::Dropped)];
 }
 
-impl Numbered for Channel {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Channel::Stdout), (1, Channel::Stderr)];
+impl Numbered for OutputChannel {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, OutputChannel::Stdout), (1, OutputChannel::Stderr)];
 }
 
-impl Numbered for Kinds {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Kinds::Files), (1, Kinds::All)];
+impl Numbered for EntryKinds {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, EntryKinds::Files), (1, EntryKinds::All)];
 }
 
-impl Numbered for Syntax {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Syntax::Literal), (1, Syntax::Regex)];
+impl Numbered for PatternSyntax {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, PatternSyntax::Literal), (1, PatternSyntax::Regex)];
 }
 
-impl Numbered for Case {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Case::Sensitive), (1, Case::Insensitive)];
+impl Numbered for CaseSensitivity {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, CaseSensitivity::Sensitive), (1, CaseSensitivity::Insensitive)];
 }
 
-impl Numbered for Span {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, Span::Line), (1, Span::Lines)];
+impl Numbered for MatchSpan {
+    const NUMBERS: &'static [(u8, Self)] = &[(0, MatchSpan::Line), (1, MatchSpan::Lines)];
 }
 
-impl Numbered for SearchAnswer {
+impl Numbered for SearchOutputMode {
     const NUMBERS: &'static [(u8, Self)] =
-        &[(0, SearchAnswer::Lines), (1, SearchAnswer::Files), (2, SearchAnswer::Counts)];
+        &[(0, SearchOutputMode::Lines), (1, SearchOutputMode::Files), (2, SearchOutputMode::Counts)];
 }
 
 impl Numbered for Visibility {
@@ -347,33 +347,33 @@ LineRole Match=0 Context=1
         line::<Code>("Code", &mut now);
         line::<Kind>("Kind", &mut now);
         line::<BackendKind>("BackendKind", &mut now);
-        line::<Subject>("Subject", &mut now);
-        line::<Strength>("Strength", &mut now);
+        line::<ControlSubject>("Subject", &mut now);
+        line::<ControlStrength>("Strength", &mut now);
         line::<Isolation>("Isolation", &mut now);
-        line::<Links>("Links", &mut now);
-        line::<Detail>("Detail", &mut now);
+        line::<LinkHandling>("Links", &mut now);
+        line::<EntryDetail>("Detail", &mut now);
         line::<WriteMode>("WriteMode", &mut now);
         line::<Durability>("Durability", &mut now);
         line::<FileAccess>("FileAccess", &mut now);
-        line::<Creation>("Creation", &mut now);
-        line::<Existing>("Existing", &mut now);
-        line::<Placement>("Placement", &mut now);
-        line::<Reach>("Reach", &mut now);
-        line::<Missing>("Missing", &mut now);
+        line::<FileCreation>("Creation", &mut now);
+        line::<ExistingContent>("Existing", &mut now);
+        line::<WritePosition>("Placement", &mut now);
+        line::<RemoveDepth>("Reach", &mut now);
+        line::<MissingTarget>("Missing", &mut now);
         line::<Overwrite>("Overwrite", &mut now);
         line::<FileKind>("FileKind", &mut now);
-        line::<Truncated>("Truncated", &mut now);
+        line::<TruncatedBy>("Truncated", &mut now);
         line::<Stdin>("Stdin", &mut now);
-        line::<Lifetime>("Lifetime", &mut now);
+        line::<ProcessLifetime>("Lifetime", &mut now);
         line::<BindAccess>("BindAccess", &mut now);
-        line::<Leftovers>("Leftovers", &mut now);
-        line::<Cause>("Cause", &mut now);
-        line::<Channel>("Channel", &mut now);
-        line::<Kinds>("Kinds", &mut now);
-        line::<Syntax>("Syntax", &mut now);
-        line::<Case>("Case", &mut now);
-        line::<Span>("Span", &mut now);
-        line::<SearchAnswer>("SearchAnswer", &mut now);
+        line::<OrphanOutcome>("Leftovers", &mut now);
+        line::<EndCause>("Cause", &mut now);
+        line::<OutputChannel>("Channel", &mut now);
+        line::<EntryKinds>("Kinds", &mut now);
+        line::<PatternSyntax>("Syntax", &mut now);
+        line::<CaseSensitivity>("Case", &mut now);
+        line::<MatchSpan>("Span", &mut now);
+        line::<SearchOutputMode>("SearchAnswer", &mut now);
         line::<Visibility>("Visibility", &mut now);
         line::<IgnoreFiles>("IgnoreFiles", &mut now);
         line::<LineRole>("LineRole", &mut now);
@@ -392,8 +392,8 @@ LineRole Match=0 Context=1
         check(&Code::ALL);
         check(&Kind::ALL);
         check(&BackendKind::ALL);
-        check(&Subject::ALL);
-        check(&Strength::ALL);
+        check(&ControlSubject::ALL);
+        check(&ControlStrength::ALL);
         check(&Isolation::ALL);
     }
 }

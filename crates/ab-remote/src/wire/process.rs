@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ab_core::effective::{self, EffectivePolicy};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, Exit, HostDirectory, Layout, Output, ProcessControl,
+    Command, ExecLimits, ExecRequest, Exit, HostDirectory, MountLayout, OutputChunk, ProcessControl,
     ProcessId, ProcessInfo, Restrictions, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
@@ -124,7 +124,7 @@ impl Wire for ExecRequest {
             lifetime: take_number(fields)?,
             limits: Wire::read(fields)?,
             restrictions: Wire::read(fields)?,
-            layout: Layout { at: Wire::read(fields)?, neighbours: Vec::new() },
+            layout: MountLayout { at: Wire::read(fields)?, mounted: Vec::new() },
         })
     }
 }
@@ -133,7 +133,7 @@ impl Wire for Exit {
     fn put(&self, out: &mut BytesMut) {
         (self.code, self.signal).put(out);
         put_number(out, self.cause);
-        put_number(out, self.leftovers);
+        put_number(out, self.orphans);
         self.stdout_tail.put(out);
         self.stderr_tail.put(out);
     }
@@ -144,7 +144,7 @@ impl Wire for Exit {
             code,
             signal,
             cause: take_number(fields)?,
-            leftovers: take_number(fields)?,
+            orphans: take_number(fields)?,
             stdout_tail: Wire::read(fields)?,
             stderr_tail: Wire::read(fields)?,
         })
@@ -181,7 +181,7 @@ impl Wire for ProcessInfo {
     }
 }
 
-impl Wire for Output {
+impl Wire for OutputChunk {
     fn put(&self, out: &mut BytesMut) {
         (self.sequence, self.lost).put(out);
         put_number(out, self.channel);

@@ -1,20 +1,20 @@
 //! Searches on the wire.
 
-use ab_core::search::{Found, LeftOut, Match, Query, SearchLimits, TextQuery, Wanted};
+use ab_core::search::{SearchResults, IgnoredCounts, Match, Query, SearchLimits, TextQuery, SearchTarget};
 use bytes::{BufMut, BytesMut};
 
 use super::{Misread, Read, Wire, put_number, take_number};
 use crate::sftp::packet::Fields;
 
-impl Wire for Wanted {
+impl Wire for SearchTarget {
     fn put(&self, out: &mut BytesMut) {
         match self {
-            Wanted::Names { glob, kinds } => {
+            SearchTarget::Names { glob, kinds } => {
                 out.put_u8(0);
                 glob.put(out);
                 put_number(out, *kinds);
             }
-            Wanted::Text(text) => {
+            SearchTarget::Text(text) => {
                 out.put_u8(1);
                 text.pattern.put(out);
                 put_number(out, text.syntax);
@@ -28,8 +28,8 @@ impl Wire for Wanted {
 
     fn read(fields: &mut Fields) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => Wanted::Names { glob: Wire::read(fields)?, kinds: take_number(fields)? },
-            1 => Wanted::Text(TextQuery {
+            0 => SearchTarget::Names { glob: Wire::read(fields)?, kinds: take_number(fields)? },
+            1 => SearchTarget::Text(TextQuery {
                 pattern: Wire::read(fields)?,
                 syntax: take_number(fields)?,
                 case: take_number(fields)?,
@@ -118,7 +118,7 @@ impl Wire for Match {
     }
 }
 
-impl Wire for Found {
+impl Wire for SearchResults {
     fn put(&self, out: &mut BytesMut) {
         self.matches.put(out);
         self.truncated.put(out);
@@ -131,7 +131,7 @@ impl Wire for Found {
         let (matches, truncated) = Wire::read(fields)?;
         let (searched, skipped_binary) = Wire::read(fields)?;
         let (directories, files) = Wire::read(fields)?;
-        let left_out = LeftOut { directories, files };
+        let left_out = IgnoredCounts { directories, files };
         let problems = Wire::read(fields)?;
         Ok(Self { matches, truncated, searched, skipped_binary, left_out, problems })
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ab_core::options::{Creation, FileAccess, OpenOptions, Placement};
+use ab_core::options::{FileCreation, FileAccess, OpenOptions, WritePosition};
 use ab_core::process::{Command, Process};
 use ab_core::{Backend, CallEffect, Error, ExecOptions, Kind, Result, Status};
 use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};
@@ -371,8 +371,8 @@ async fn append(ship: Ship, number: u64) {
     let name = format!("log{number}");
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: Creation::IfMissing,
-        placement: Placement::End,
+        create: FileCreation::IfMissing,
+        position: WritePosition::End,
         ..OpenOptions::default()
     };
     let (mut sure, mut possible) = (Vec::new(), BTreeSet::new());

@@ -4,7 +4,7 @@ mod shelf;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::options::{Attributes, ListOptions, Overwrite, Reach, RemoveOptions, RenameOptions};
+use ab_core::options::{Attributes, ListOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions};
 use ab_core::{CallEffect, Error, Kind};
 use ab_remote::sftp::packet::Request;
 
@@ -31,7 +31,7 @@ fn is_lost(error: &Error, effect: CallEffect) {
 #[tokio::test]
 async fn a_removal_that_is_cut_between_two_directories_may_have_removed() {
     // The first directory is opened before anything is removed, the second after.
-    let everything = RemoveOptions { reach: Reach::Recursive, ..RemoveOptions::default() };
+    let everything = RemoveOptions { depth: RemoveDepth::Recursive, ..RemoveOptions::default() };
     for (number, effect) in [(1, CallEffect::NotApplied), (2, CallEffect::Unknown)] {
         let server = cut_at(number, |request| matches!(request, Request::OpenDir { .. }))
             .with("/top", None)

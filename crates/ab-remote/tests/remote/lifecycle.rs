@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::options::{Creation, FileAccess, OpenOptions, Placement};
+use ab_core::options::{FileCreation, FileAccess, OpenOptions, WritePosition};
 use ab_core::process::{
     Command, ExecRequest, HostDirectory, Process, ProcessControl, Restrictions, Stdin,
 };
@@ -329,7 +329,7 @@ async fn files_end_with_their_connection() {
     let ground = Ground::new(|_| {});
     let options = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..Default::default()
     };
     let file = within(ground.backend.open("file", options)).await.unwrap();
@@ -520,8 +520,8 @@ async fn appends_are_applied_once() {
     let ground = Ground::new(|_| {});
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: Creation::IfMissing,
-        placement: Placement::End,
+        create: FileCreation::IfMissing,
+        position: WritePosition::End,
         ..OpenOptions::default()
     };
     let mut expect = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::options::ListOptions;
-use ab_core::process::{Channel as Side, Command, Exit, Output, Process, ProcessId};
+use ab_core::process::{OutputChannel as Side, Command, Exit, OutputChunk, Process, ProcessId};
 use ab_core::{Backend, CallEffect, Code, ExecOptions, Kind, Status};
 use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
 use ab_remote::sftp::packet::Fields;
@@ -293,7 +293,7 @@ fn began() -> FromProcess {
 }
 
 fn output(sequence: u64, bytes: Bytes) -> FromProcess {
-    FromProcess::Output(Output { sequence, channel: Side::Stdout, bytes, lost: 0 })
+    FromProcess::Output(OutputChunk { sequence, channel: Side::Stdout, bytes, lost: 0 })
 }
 
 fn ended() -> [FromProcess; 2] {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Attributes, Creation, FileAccess, OpenOptions, WriteOptions};
+use ab_core::options::{Attributes, FileCreation, FileAccess, OpenOptions, WriteOptions};
 use ab_core::{Backend, Kind};
 
 use crate::expect::{failure, failure_on, holds};
@@ -79,7 +79,7 @@ pub async fn writes_keep_the_mode(backend: &Backend) {
     // More than the umask of most processes lets through.
     let shared = OpenOptions {
         access: FileAccess::Write,
-        create: Creation::Always,
+        create: FileCreation::Always,
         permissions: Some(0o666),
         ..OpenOptions::default()
     };

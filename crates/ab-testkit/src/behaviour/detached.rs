@@ -2,7 +2,7 @@
 //!
 //! Where none can stay, each case checks that the backend says so.
 
-use ab_core::process::{Cause, ExecRequest, Output, ProcessControl, ProcessId};
+use ab_core::process::{EndCause, ExecRequest, OutputChunk, ProcessControl, ProcessId};
 use ab_core::{Backend, BackendKind, Kind, ScopeOptions};
 
 use crate::commands::{
@@ -11,7 +11,7 @@ use crate::commands::{
 use crate::expect::failure;
 
 /// All that `attach` gives of an ended process, from a byte on.
-async fn kept(backend: &Backend, id: &ProcessId, from: u64) -> Vec<Output> {
+async fn kept(backend: &Backend, id: &ProcessId, from: u64) -> Vec<OutputChunk> {
     let mut process = backend.attach(id, from).await.unwrap();
     rest(&mut process).await.0
 }
@@ -34,7 +34,7 @@ pub async fn are_listed(backend: &Backend) {
     drop(held);
     say(&process, "\n").await;
     let exit = process.wait().await.unwrap();
-    assert_eq!((exit.code, exit.cause, &*exit.stdout_tail), (Some(5), Cause::Itself, "ready\n"));
+    assert_eq!((exit.code, exit.cause, &*exit.stdout_tail), (Some(5), EndCause::Itself, "ready\n"));
     let listed = backend.processes().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!(listed[0].exit, Some(exit));
@@ -68,7 +68,7 @@ pub async fn leaving_loses_nothing(backend: &Backend) {
     let id = process.id.clone();
     let mut all = until(&mut process, "first\n").await;
     drop(process);
-    let mut process = backend.attach(&id, all.last().unwrap().next()).await.unwrap();
+    let mut process = backend.attach(&id, all.last().unwrap().next_sequence()).await.unwrap();
     say(&process, "second\n").await;
     all.extend(until(&mut process, "second\n").await);
     drop(process);
@@ -76,7 +76,7 @@ pub async fn leaving_loses_nothing(backend: &Backend) {
     say(&other, "third\n").await;
     let (whole, exit) = rest(&mut other).await;
     assert!(exit.success());
-    all.extend(kept(backend, &id, all.last().unwrap().next()).await);
+    all.extend(kept(backend, &id, all.last().unwrap().next_sequence()).await);
     let expect: String = ["first\n", "second\n", "third\n"]
         .map(str::to_owned)
         .into_iter()
@@ -87,7 +87,7 @@ pub async fn leaving_loses_nothing(backend: &Backend) {
     let mut next = 0;
     for piece in &all {
         assert_eq!((piece.sequence, piece.lost), (next, 0));
-        next = piece.next();
+        next = piece.next_sequence();
     }
 }
 
@@ -107,7 +107,7 @@ pub async fn loss_is_told(backend: &Backend) {
     while let Some(piece) = process.output.recv().await {
         assert_eq!(piece.sequence, next + piece.lost);
         lost += piece.lost;
-        next = piece.next();
+        next = piece.next_sequence();
     }
     assert_eq!(next, TOTAL);
     assert!(lost > 0, "nothing keeps all of it");
@@ -210,7 +210,7 @@ pub async fn destroy_ends_them(backend: &Backend) {
     }
     for process in [&mut process, &mut held] {
         let exit = process.wait().await.expect("it was lost");
-        assert_eq!(exit.cause, Cause::Dropped, "{exit:?}");
+        assert_eq!(exit.cause, EndCause::Dropped, "{exit:?}");
     }
     failure(backend.start(ExecRequest::shell("true")).await, Kind::Destroyed);
 }

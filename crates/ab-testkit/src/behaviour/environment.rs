@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ab_core::{Backend, Code, EnforcedControls, ExecOptions, Kind, ScopeOptions, Subject};
+use ab_core::{Backend, Code, EnforcedControls, ExecOptions, Kind, ScopeOptions, ControlSubject};
 
 use crate::commands::{can_run, said, said_with};
 use crate::expect::failure;
@@ -94,7 +94,7 @@ pub async fn loaders_are_refused(backend: &Backend) {
         return;
     }
     let policy = backend.effective_policy().await.unwrap();
-    let walled = EnforcedControls::in_force(&policy).contains(Subject::Files);
+    let walled = EnforcedControls::in_force(&policy).contains(ControlSubject::Files);
     let reserved = ["BASH_FUNC_ls%%", "AGENT_BACKEND_PROCESS"];
     let loaders = [
         "LD_PRELOAD",

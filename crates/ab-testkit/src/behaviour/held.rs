@@ -1,7 +1,7 @@
 //! Processes that somebody holds: fed, read, signalled, and ended with whoever held them.
 
 use ab_core::Backend;
-use ab_core::process::{Cause, Channel, ExecRequest, Exit, ProcessControl};
+use ab_core::process::{EndCause, OutputChannel, ExecRequest, Exit, ProcessControl};
 
 use crate::commands::{
     can_run, control, holding, is_held, let_go, of, on_terminal, rest, say, talking, text, until,
@@ -24,7 +24,7 @@ pub async fn exit_is_a_value(backend: &Backend) {
     let mut process = backend.spawn(ExecRequest::shell("echo out; exit 3")).await.unwrap();
     assert!(process.stdin.is_none());
     let (pieces, exit) = rest(&mut process).await;
-    assert_eq!((text(&pieces), exit.code, exit.cause), ("out\n".into(), Some(3), Cause::Itself));
+    assert_eq!((text(&pieces), exit.code, exit.cause), ("out\n".into(), Some(3), EndCause::Itself));
     assert_eq!(process.wait().await, Some(exit), "the end is another one the second time");
 }
 
@@ -40,12 +40,12 @@ pub async fn pieces_are_numbered(backend: &Backend) {
     for piece in &pieces {
         assert_eq!((piece.sequence, piece.lost), (next, 0));
         assert!(!piece.bytes.is_empty());
-        next = piece.next();
+        next = piece.next_sequence();
     }
     assert_eq!(next, 2 * 9 * 5);
     let expect = |word: &str| (1..=9).map(|n| format!("{word}{n}\n")).collect::<String>();
-    assert_eq!(of(&pieces, Channel::Stdout), expect("out").as_bytes());
-    assert_eq!(of(&pieces, Channel::Stderr), expect("err").as_bytes());
+    assert_eq!(of(&pieces, OutputChannel::Stdout), expect("out").as_bytes());
+    assert_eq!(of(&pieces, OutputChannel::Stderr), expect("err").as_bytes());
 }
 
 /// A reader that takes its time loses nothing, and a process without one goes on.
@@ -63,7 +63,7 @@ pub async fn readers_may_be_slow_or_gone(backend: &Backend) {
     let mut total = 0;
     while let Some(piece) = slow.output.recv().await {
         assert_eq!((piece.sequence, piece.lost), (total, 0));
-        total = piece.next();
+        total = piece.next_sequence();
         tokio::task::yield_now().await;
     }
     assert_eq!(total, 20_000_000);
@@ -111,7 +111,7 @@ pub async fn signals_arrive(backend: &Backend) {
         control(&process, ProcessControl::Signal(signal)).await;
         let (_, exit) = rest(&mut process).await;
         assert!(ended_by(&exit, signal), "{exit:?}");
-        assert_eq!(exit.cause, Cause::Itself);
+        assert_eq!(exit.cause, EndCause::Itself);
         // To one that has ended it is nothing.
         let _ = process.control.send(ProcessControl::Signal(signal)).await;
         assert_eq!(process.wait().await, Some(exit));
@@ -171,7 +171,7 @@ pub async fn terminals_have_a_size(backend: &Backend) {
     let mut process = backend.spawn(on_terminal(line)).await.unwrap();
     let (pieces, exit) = rest(&mut process).await;
     assert_eq!((text(&pieces), exit.code), ("24 80\r\nerr\r\n".into(), Some(0)));
-    assert!(pieces.iter().all(|piece| piece.channel == Channel::Stdout));
+    assert!(pieces.iter().all(|piece| piece.channel == OutputChannel::Stdout));
 
     let line = "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 1000 & wait $!; done";
     let mut process = backend.spawn(on_terminal(line)).await.unwrap();

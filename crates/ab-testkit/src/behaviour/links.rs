@@ -2,13 +2,13 @@
 //!
 //! Where there are none, making and reading one is `Unsupported`, and each case checks that.
 
-use ab_core::options::{Links, ListOptions, RemoveOptions, StatOptions};
+use ab_core::options::{LinkHandling, ListOptions, RemoveOptions, StatOptions};
 use ab_core::{Backend, Code, FileKind, Kind};
 
 use crate::expect::{failure, failure_on, holds, nothing, tree};
 
-const KEEP: StatOptions = StatOptions { links: Links::Keep };
-const FOLLOW: StatOptions = StatOptions { links: Links::Follow };
+const KEEP: StatOptions = StatOptions { links: LinkHandling::Keep };
+const FOLLOW: StatOptions = StatOptions { links: LinkHandling::Follow };
 
 /// Whether the backend has links; if not, it must say so to whoever tries.
 async fn are_there(backend: &Backend) -> bool {

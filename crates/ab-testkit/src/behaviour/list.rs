@@ -1,7 +1,7 @@
 //! Listing: order, depth, limits, details.
 
-use ab_core::metadata::Truncated;
-use ab_core::options::{Detail, Links, ListOptions, StatOptions};
+use ab_core::metadata::TruncatedBy;
+use ab_core::options::{EntryDetail, LinkHandling, ListOptions, StatOptions};
 use ab_core::{Backend, FileKind, Kind};
 
 use crate::expect::{failure_on, paths, tree};
@@ -95,7 +95,7 @@ pub async fn limit_cuts_and_says_so(backend: &Backend) {
             let cut = limit < whole.len();
             assert_eq!(
                 (paths(&listing), listing.truncated),
-                (whole[..limit.min(whole.len())].to_vec(), cut.then_some(Truncated::Count)),
+                (whole[..limit.min(whole.len())].to_vec(), cut.then_some(TruncatedBy::Count)),
                 "depth {depth}, limit {limit}"
             );
         }
@@ -105,11 +105,11 @@ pub async fn limit_cuts_and_says_so(backend: &Backend) {
 /// Details are those that `stat` gives.
 pub async fn details_match_stat(backend: &Backend) {
     plant(backend).await;
-    let options = ListOptions { detail: Detail::Stat, ..ListOptions::default() };
+    let options = ListOptions { detail: EntryDetail::Stat, ..ListOptions::default() };
     let listing = backend.list(".", options).await.unwrap();
     assert_eq!(paths(&listing), ["a.txt", "b", "b.txt", "c"]);
     for entry in listing.entries {
-        let keep = StatOptions { links: Links::Keep };
+        let keep = StatOptions { links: LinkHandling::Keep };
         let stat = backend.stat_with(&entry.path.to_string(), keep).await.unwrap();
         assert_eq!(entry.kind, stat.kind, "{}", entry.path);
         assert_eq!(entry.stat, Some(stat), "{}", entry.path);

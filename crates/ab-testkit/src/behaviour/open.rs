@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::options::{
-    Attributes, Creation, Existing, FileAccess, OpenOptions, Placement, RemoveOptions,
+    Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, WritePosition, RemoveOptions,
 };
 use ab_core::{Backend, File, FileKind, Kind};
 use bytes::Bytes;
@@ -13,9 +13,9 @@ use crate::expect::{all_different, failure, failure_on, holds, nothing, tree};
 
 const READ_WRITE: OpenOptions = OpenOptions {
     access: FileAccess::ReadWrite,
-    create: Creation::IfMissing,
-    existing: Existing::Keep,
-    placement: Placement::AsGiven,
+    create: FileCreation::IfMissing,
+    existing: ExistingContent::Keep,
+    position: WritePosition::AtOffset,
     permissions: None,
 };
 
@@ -35,7 +35,7 @@ pub async fn missing_is_not_found(backend: &Backend) {
 
 /// With creation, file and directories are made.
 pub async fn creates_with_parents(backend: &Backend) {
-    for (path, create) in [("a/b/if-missing", Creation::IfMissing), ("c/always", Creation::Always)]
+    for (path, create) in [("a/b/if-missing", FileCreation::IfMissing), ("c/always", FileCreation::Always)]
     {
         let file = backend.open(path, OpenOptions { create, ..READ_WRITE }).await.unwrap();
         holds(backend, path, "").await;
@@ -55,7 +55,7 @@ pub async fn keeps_content_unless_told(backend: &Backend) {
 pub async fn create_always_refuses_existing(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let always =
-        OpenOptions { create: Creation::Always, existing: Existing::Truncate, ..READ_WRITE };
+        OpenOptions { create: FileCreation::Always, existing: ExistingContent::Truncate, ..READ_WRITE };
     failure_on(backend.open("file", always).await, Kind::AlreadyExists, "file");
     holds(backend, "file", "kept").await;
 }
@@ -63,7 +63,7 @@ pub async fn create_always_refuses_existing(backend: &Backend) {
 /// `Existing::Truncate` starts empty.
 pub async fn truncates_when_asked(backend: &Backend) {
     let before = backend.write("file", "old content").await.unwrap();
-    let truncate = OpenOptions { existing: Existing::Truncate, ..READ_WRITE };
+    let truncate = OpenOptions { existing: ExistingContent::Truncate, ..READ_WRITE };
     let file = backend.open("file", truncate).await.unwrap();
     assert_eq!(file.stat().await.unwrap().size, 0);
     holds(backend, "file", "").await;
@@ -75,7 +75,7 @@ pub async fn truncates_when_asked(backend: &Backend) {
 pub async fn a_directory_is_refused(backend: &Backend) {
     backend.write("dir/file", "kept").await.unwrap();
     for access in [FileAccess::Read, FileAccess::Write, FileAccess::ReadWrite] {
-        for create in [Creation::Never, Creation::IfMissing, Creation::Always] {
+        for create in [FileCreation::Never, FileCreation::IfMissing, FileCreation::Always] {
             let options = OpenOptions { access, create, ..OpenOptions::default() };
             failure_on(backend.open("dir", options).await, Kind::IsADirectory, "dir");
             failure_on(backend.open(".", options).await, Kind::IsADirectory, ".");
@@ -129,7 +129,7 @@ pub async fn writes_at_offsets(backend: &Backend) {
 /// A handle that writes at the end does so whatever the offset, and wherever the end went.
 pub async fn appends_when_told(backend: &Backend) {
     backend.write("log", "one ").await.unwrap();
-    let append = OpenOptions { placement: Placement::End, ..READ_WRITE };
+    let append = OpenOptions { position: WritePosition::End, ..READ_WRITE };
     let file = backend.open("log", append).await.unwrap();
     file.write_at(0, Bytes::from("two ")).await.unwrap();
     holds(backend, "log", "one two ").await;
@@ -142,7 +142,7 @@ pub async fn appends_when_told(backend: &Backend) {
     other.write_at(9, Bytes::from("!")).await.unwrap();
     holds(backend, "log", "one!").await;
 
-    let fresh = OpenOptions { existing: Existing::Truncate, ..append };
+    let fresh = OpenOptions { existing: ExistingContent::Truncate, ..append };
     let file = backend.open("log", fresh).await.unwrap();
     file.write_at(7, Bytes::from("new")).await.unwrap();
     holds(backend, "log", "new").await;

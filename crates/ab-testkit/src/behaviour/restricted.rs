@@ -5,11 +5,11 @@
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::options::{
-    Attributes, Creation, FileAccess, ListOptions, OpenOptions, Overwrite, RemoveOptions,
+    Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, Overwrite, RemoveOptions,
     RenameOptions,
 };
 use ab_core::process::Restrictions;
-use ab_core::search::{Kinds, Visibility};
+use ab_core::search::{EntryKinds, Visibility};
 use ab_core::{Backend, Kind, Result, ScopeOptions, WsPath};
 
 use crate::expect::{failure, holds, paths};
@@ -173,7 +173,7 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
             }
             let (root, hidden) = (root.to_owned(), Visibility::All);
             let glob =
-                GlobOptions { root: root.clone(), kinds: Kinds::All, hidden, ..Default::default() };
+                GlobOptions { root: root.clone(), kinds: EntryKinds::All, hidden, ..Default::default() };
             for entry in handle.glob("**", glob).await.unwrap().entries {
                 told(name, &root, entry.path.as_str());
             }
@@ -216,7 +216,7 @@ pub async fn kept_files_do_not_change(backend: &Backend) {
         ground.ways(&["free", "kept", "secret"], &["here/free", "here/kept", "free/up/free"]);
     let create = OpenOptions {
         access: FileAccess::ReadWrite,
-        create: Creation::IfMissing,
+        create: FileCreation::IfMissing,
         ..OpenOptions::default()
     };
     let look_or_make = OpenOptions { access: FileAccess::Read, ..create };

@@ -1,9 +1,9 @@
 //! Searching: the same query has the same answer on every backend.
 
 use ab_core::backend::{GlobOptions, GrepOptions};
-use ab_core::metadata::Truncated;
+use ab_core::metadata::TruncatedBy;
 use ab_core::search::{
-    Case, Found, IgnoreFiles, Kinds, LeftOut, LineRole, Match, SearchAnswer, SearchLimits, Syntax,
+    CaseSensitivity, SearchResults, IgnoreFiles, EntryKinds, IgnoredCounts, LineRole, Match, SearchOutputMode, SearchLimits, PatternSyntax,
     Visibility,
 };
 use ab_core::{Backend, Code, Kind, Verb};
@@ -24,7 +24,7 @@ pub async fn needs_the_capability(backend: &Backend) {
     assert_eq!((error.code(), error.verb()), (Code::NotImplemented, Some(Verb::Search)));
 }
 
-fn paths(found: &Found) -> Vec<&str> {
+fn paths(found: &SearchResults) -> Vec<&str> {
     found.matches.iter().map(|found| found.path().as_str()).collect()
 }
 
@@ -34,7 +34,7 @@ async fn glob(backend: &Backend, pattern: &str, options: GlobOptions) -> Vec<Str
     names.entries.iter().map(|entry| entry.path.to_string()).collect()
 }
 
-async fn grep(backend: &Backend, pattern: &str, options: GrepOptions) -> Found {
+async fn grep(backend: &Backend, pattern: &str, options: GrepOptions) -> SearchResults {
     let found = backend.grep(pattern, options).await.unwrap();
     assert!(found.problems.is_empty(), "{:?}", found.problems);
     found
@@ -118,7 +118,7 @@ pub async fn names_come_in_path_order(backend: &Backend) {
     for path in ["a/z", "a-b", "a.b", "a0", "b"] {
         backend.touch(path).await.unwrap();
     }
-    let all = GlobOptions { kinds: Kinds::All, ..GlobOptions::default() };
+    let all = GlobOptions { kinds: EntryKinds::All, ..GlobOptions::default() };
     assert_eq!(glob(backend, "**", all).await, ["a", "a/z", "a-b", "a.b", "a0", "b"]);
 }
 
@@ -129,7 +129,7 @@ pub async fn kinds_are_chosen(backend: &Backend) {
     }
     plant(backend, &[("test/a", ""), ("x/test/b", ""), ("y/test", "")]).await;
     assert_eq!(glob(backend, "test", GlobOptions::default()).await, ["y/test"]);
-    let all = GlobOptions { kinds: Kinds::All, ..GlobOptions::default() };
+    let all = GlobOptions { kinds: EntryKinds::All, ..GlobOptions::default() };
     assert_eq!(glob(backend, "test", all).await, ["test", "x/test", "y/test"]);
 }
 
@@ -156,15 +156,15 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
     }
     plant(backend, &[("a", "x.y\nxzy\n"), ("b/c", "X.Y\r\n(x.y)"), ("d", "nothing")]).await;
     type Lines = &'static [(&'static str, u64)];
-    let table: [(&str, Syntax, Case, Lines); 8] = [
-        ("x.y", Syntax::Literal, Case::Sensitive, &[("a", 1), ("b/c", 2)]),
-        ("x.y", Syntax::Literal, Case::Insensitive, &[("a", 1), ("b/c", 1), ("b/c", 2)]),
-        ("x.y", Syntax::Regex, Case::Sensitive, &[("a", 1), ("a", 2), ("b/c", 2)]),
-        ("(x.y)", Syntax::Literal, Case::Sensitive, &[("b/c", 2)]),
-        ("^x", Syntax::Regex, Case::Insensitive, &[("a", 1), ("a", 2), ("b/c", 1)]),
-        ("Y$", Syntax::Regex, Case::Sensitive, &[("b/c", 1)]),
-        ("y$", Syntax::Regex, Case::Sensitive, &[("a", 1), ("a", 2)]),
-        ("absent", Syntax::Literal, Case::Sensitive, &[]),
+    let table: [(&str, PatternSyntax, CaseSensitivity, Lines); 8] = [
+        ("x.y", PatternSyntax::Literal, CaseSensitivity::Sensitive, &[("a", 1), ("b/c", 2)]),
+        ("x.y", PatternSyntax::Literal, CaseSensitivity::Insensitive, &[("a", 1), ("b/c", 1), ("b/c", 2)]),
+        ("x.y", PatternSyntax::Regex, CaseSensitivity::Sensitive, &[("a", 1), ("a", 2), ("b/c", 2)]),
+        ("(x.y)", PatternSyntax::Literal, CaseSensitivity::Sensitive, &[("b/c", 2)]),
+        ("^x", PatternSyntax::Regex, CaseSensitivity::Insensitive, &[("a", 1), ("a", 2), ("b/c", 1)]),
+        ("Y$", PatternSyntax::Regex, CaseSensitivity::Sensitive, &[("b/c", 1)]),
+        ("y$", PatternSyntax::Regex, CaseSensitivity::Sensitive, &[("a", 1), ("a", 2)]),
+        ("absent", PatternSyntax::Literal, CaseSensitivity::Sensitive, &[]),
     ];
     for (pattern, syntax, case, expect) in table {
         let options = GrepOptions { syntax, case, ..GrepOptions::default() };
@@ -216,9 +216,9 @@ pub async fn files_and_counts(backend: &Backend) {
         return needs_the_capability(backend).await;
     }
     plant(backend, &[("a", "x\ny\nx x\n"), ("b", "y\n"), ("c/d", "x")]).await;
-    let files = GrepOptions { answer: SearchAnswer::Files, ..GrepOptions::default() };
+    let files = GrepOptions { answer: SearchOutputMode::Files, ..GrepOptions::default() };
     assert_eq!(paths(&grep(backend, "x", files).await), ["a", "c/d"]);
-    let counts = GrepOptions { answer: SearchAnswer::Counts, ..GrepOptions::default() };
+    let counts = GrepOptions { answer: SearchOutputMode::Counts, ..GrepOptions::default() };
     let found = grep(backend, "x", counts).await;
     let counts: Vec<_> = found
         .matches
@@ -341,7 +341,7 @@ pub async fn what_is_ignored_is_counted(backend: &Backend) {
         ],
     )
     .await;
-    let left = |directories, files| LeftOut { directories, files };
+    let left = |directories, files| IgnoredCounts { directories, files };
     let (ignore, exclude) = (vec!["modules".to_owned()], vec!["out".to_owned()]);
     let options = GlobOptions {
         ignore: ignore.clone(),
@@ -376,17 +376,17 @@ pub async fn limits_cut_and_say_so(backend: &Backend) {
     let limited = |matches, bytes| SearchLimits { matches, bytes, ..SearchLimits::default() };
     for (limits, expect, truncated) in [
         (limited(4, 1000), vec!["a", "a", "a", "b"], None),
-        (limited(2, 1000), vec!["a", "a"], Some(Truncated::Count)),
-        (limited(3, 1000), vec!["a", "a", "a"], Some(Truncated::Count)),
-        (limited(100, 4), vec!["a", "a"], Some(Truncated::Bytes)),
-        (limited(0, 1000), vec![], Some(Truncated::Count)),
+        (limited(2, 1000), vec!["a", "a"], Some(TruncatedBy::Count)),
+        (limited(3, 1000), vec!["a", "a", "a"], Some(TruncatedBy::Count)),
+        (limited(100, 4), vec!["a", "a"], Some(TruncatedBy::Bytes)),
+        (limited(0, 1000), vec![], Some(TruncatedBy::Count)),
     ] {
         let found = grep(backend, "x", GrepOptions { limits, ..GrepOptions::default() }).await;
         assert_eq!((paths(&found), found.truncated), (expect, truncated), "{limits:?}");
     }
     let two = GlobOptions { limits: limited(2, 1000), ..GlobOptions::default() };
     let names = backend.glob("*", two).await.unwrap();
-    assert_eq!((names.entries.len(), names.truncated), (2, Some(Truncated::Count)));
+    assert_eq!((names.entries.len(), names.truncated), (2, Some(TruncatedBy::Count)));
     let three = GlobOptions { limits: limited(3, 1000), ..GlobOptions::default() };
     assert_eq!(backend.glob("*", three).await.unwrap().truncated, None);
 }
@@ -437,9 +437,9 @@ pub async fn senseless_patterns_are_refused(backend: &Backend) {
         assert!(error.message().starts_with("pattern '"), "{error}");
     }
     for pattern in ["(", "a{1000}{1000}{1000}", "\\"] {
-        let regex = GrepOptions { syntax: Syntax::Regex, ..GrepOptions::default() };
+        let regex = GrepOptions { syntax: PatternSyntax::Regex, ..GrepOptions::default() };
         failure(backend.grep(pattern, regex).await, Kind::Invalid);
     }
-    let patient = GrepOptions { syntax: Syntax::Regex, ..GrepOptions::default() };
+    let patient = GrepOptions { syntax: PatternSyntax::Regex, ..GrepOptions::default() };
     assert!(grep(backend, "(x*)*y", patient).await.matches.is_empty());
 }

@@ -100,7 +100,7 @@ pub async fn exists_answers_yes_or_no(backend: &Backend) {
 /// No more is available than there is.
 pub async fn space_adds_up(backend: &Backend) {
     backend.write("file", vec![7; 10_000]).await.unwrap();
-    let space = backend.space().await.unwrap();
+    let space = backend.disk_space().await.unwrap();
     assert!(space.available <= space.total, "{space:?}");
     assert!(space.total >= 10_000, "{space:?}");
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use ab_core::effective::Subject;
+use ab_core::effective::ControlSubject;
 
 use super::{Attempt, Ground, Oracle, Wish, bare};
 
 const fn reads(name: &'static str, script: &'static str) -> Attempt {
     Attempt {
         name,
-        stopped_by: Subject::Files,
+        stopped_by: ControlSubject::Files,
         wishes: &[],
         prepare: bare(),
         script,
@@ -32,7 +32,7 @@ const fn remakes(
 ) -> Attempt {
     Attempt {
         name,
-        stopped_by: Subject::Restrictions,
+        stopped_by: ControlSubject::Restrictions,
         wishes,
         prepare,
         script,
@@ -98,12 +98,12 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"@out@/taken\")' 2>&1; mkfifo @out@/taken; echo tried",
     ),
     Attempt {
-        stopped_by: Subject::Attributes,
+        stopped_by: ControlSubject::Attributes,
         ..writes("a mode", "chmod 755 @out@/canary; echo tried")
     },
     Attempt {
         oracle: Oracle::Said,
-        stopped_by: Subject::Attributes,
+        stopped_by: ControlSubject::Attributes,
         ..reads("whether a file is there", "[ -e @out@/canary ] && echo DID; echo tried")
     },
     Attempt {
@@ -125,7 +125,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         ..reads("above a scope", "cat ../../f /tmp/agentbe-workspace/f @ws@/f; echo tried")
     },
     Attempt {
-        stopped_by: Subject::Restrictions,
+        stopped_by: ControlSubject::Restrictions,
         wishes: &[Wish::Hidden("secrets")],
         prepare: |ground| {
             fs::create_dir(ground.workspace().join("secrets")).unwrap();
@@ -137,7 +137,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         )
     },
     Attempt {
-        stopped_by: Subject::Restrictions,
+        stopped_by: ControlSubject::Restrictions,
         wishes: &[Wish::Hidden("odd 'name'\n\"$(id)/f")],
         prepare: |ground| {
             let odd = ground.workspace().join("odd 'name'\n\"$(id)");
@@ -148,7 +148,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     },
     Attempt {
         oracle: Oracle::Outside,
-        stopped_by: Subject::Restrictions,
+        stopped_by: ControlSubject::Restrictions,
         wishes: &[Wish::Hidden("l")],
         prepare: |ground| {
             let target = format!("/oldroot{}", ground.outside().join("taken").display());
@@ -223,7 +223,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         )
     },
     Attempt {
-        stopped_by: Subject::Restrictions,
+        stopped_by: ControlSubject::Restrictions,
         wishes: &[Wish::Hidden("a"), Wish::Hidden("a/b"), Wish::ReadOnly("a/b/c")],
         prepare: |ground| {
             fs::create_dir_all(ground.workspace().join("a/b/c")).unwrap();

@@ -1,12 +1,12 @@
 //! Ways to other programs: sockets, the network, signals, tracing, memory, and what is theirs.
 
-use ab_core::effective::Subject;
+use ab_core::effective::ControlSubject;
 
 use super::{Attempt, Oracle, Wish, bare};
 
 const fn reaches(
     name: &'static str,
-    stopped_by: Subject,
+    stopped_by: ControlSubject,
     oracle: Oracle,
     script: &'static str,
 ) -> Attempt {
@@ -22,13 +22,13 @@ const fn reaches(
 }
 
 const fn kills(name: &'static str, script: &'static str) -> Attempt {
-    reaches(name, Subject::Processes, Oracle::Killed, script)
+    reaches(name, ControlSubject::Processes, Oracle::Killed, script)
 }
 
 const fn connects(name: &'static str, script: &'static str) -> Attempt {
     Attempt {
         wishes: &[Wish::NoNetwork],
-        ..reaches(name, Subject::Network, Oracle::Called, script)
+        ..reaches(name, ControlSubject::Network, Oracle::Called, script)
     }
 }
 
@@ -70,20 +70,20 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     .where_it_may_fail(),
     reaches(
         "the environment of another",
-        Subject::Processes,
+        ControlSubject::Processes,
         Oracle::Secret,
         "tr '\\0' '\\n' < /proc/@pid@/environ; cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep ESCAPE; echo tried",
     ),
     reaches(
         "the environment of whoever runs this",
-        Subject::Environment,
+        ControlSubject::Environment,
         Oracle::Secret,
         "env; export -p; echo tried",
     )
     .where_it_may_fail(),
     reaches(
         "a socket with a path",
-        Subject::Sockets,
+        ControlSubject::Sockets,
         Oracle::Called,
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
     ),
@@ -91,7 +91,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         wishes: &[Wish::BindOutside],
         ..reaches(
             "a socket in a directory that may only be read",
-            Subject::Sockets,
+            ControlSubject::Sockets,
             Oracle::Called,
             "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"@out@/socket\")'; echo tried",
         )
@@ -101,20 +101,20 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         oracle: Oracle::Outside,
         ..reaches(
             "a write to a directory that may only be read",
-            Subject::Files,
+            ControlSubject::Files,
             Oracle::Outside,
             "echo x > @out@/taken; echo tried",
         )
     },
     reaches(
         "a socket without a path",
-        Subject::Sockets,
+        ControlSubject::Sockets,
         Oracle::Called,
         "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0@name@\")'; echo tried",
     ),
     reaches(
         "datagrams and pairs to a socket with a path",
-        Subject::Sockets,
+        ControlSubject::Sockets,
         Oracle::Called,
         BY_PAIRS,
     ),
@@ -122,14 +122,14 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         wishes: &[Wish::BindOutside],
         ..reaches(
             "datagrams and pairs to a socket in a directory that may only be read",
-            Subject::Sockets,
+            ControlSubject::Sockets,
             Oracle::Called,
             BY_PAIRS,
         )
     },
     reaches(
         "pairs of other families, and other protocols of netlink",
-        Subject::Sockets,
+        ControlSubject::Sockets,
         Oracle::Said,
         "python3 -c '@call@\nfor family in range(2, 46):\n    for kind in (1, 2, 3, 4, 5):\n        pair = ctypes.create_string_buffer(8)\n        if raw(\"socketpair\", family, kind, 0, pair) >= 0: print(\"DID\")\nfor protocol in range(1, 23):\n    try:\n        socket.socket(16, socket.SOCK_RAW, protocol)\n        print(\"DID\")\n    except OSError as e: print(e)\ntried()'",
     ),
@@ -176,7 +176,7 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
     },
     reaches(
         "another program's terminal",
-        Subject::Files,
+        ControlSubject::Files,
         Oracle::Said,
         "for t in /dev/pts/[0-9]*; do [ -e $t ] || continue; [ $t = \"$(tty)\" ] && continue; (exec 3<>$t) 2>/dev/null && echo DID; done; echo tried",
     )

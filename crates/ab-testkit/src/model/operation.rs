@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use ab_core::edit::{Edit, Which};
+use ab_core::edit::{Edit, Occurrences};
 use ab_core::options::{
-    ByteRange, Creation, Existing, ListOptions, Missing, OpenOptions, Overwrite, Reach,
+    ByteRange, FileCreation, ExistingContent, ListOptions, MissingTarget, OpenOptions, Overwrite, RemoveDepth,
     ReadOptions, RemoveOptions, WriteMode,
 };
 
@@ -143,11 +143,11 @@ impl fmt::Display for Operation {
             Operation::Touch(path) => write!(f, "touch {path:?}"),
             Operation::Edit { path, edits, expect, dry_run } => {
                 write!(f, "edit {path:?}")?;
-                for Edit { old, new, which } in edits {
+                for Edit { old, new, occurrences: which } in edits {
                     let which = match which {
-                        Which::Unique => "",
-                        Which::All => "every ",
-                        Which::First => "the first ",
+                        Occurrences::Unique => "",
+                        Occurrences::All => "every ",
+                        Occurrences::First => "the first ",
                     };
                     write!(f, ", {which}{old:?} becomes {new:?}")?;
                 }
@@ -155,9 +155,9 @@ impl fmt::Display for Operation {
             }
             Operation::SetMode(path, mode) => write!(f, "set_mode {path:?} {mode:o}"),
             Operation::Mkdir(path) => write!(f, "mkdir {path:?}"),
-            Operation::Remove(path, RemoveOptions { reach, missing }) => {
-                let reach = if *reach == Reach::Recursive { ", recursive" } else { "" };
-                let missing = if *missing == Missing::Ignore { ", missing ok" } else { "" };
+            Operation::Remove(path, RemoveOptions { depth: reach, missing }) => {
+                let reach = if *reach == RemoveDepth::Recursive { ", recursive" } else { "" };
+                let missing = if *missing == MissingTarget::Ignore { ", missing ok" } else { "" };
                 write!(f, "rm {path:?}{reach}{missing}")
             }
             Operation::Rename { from, to, overwrite } => {
@@ -165,10 +165,10 @@ impl fmt::Display for Operation {
             }
             Operation::Open { slot, path, options } => {
                 write!(f, "open {path:?} as file {slot}, {:?}", options.access)?;
-                if options.create != Creation::Never {
+                if options.create != FileCreation::Never {
                     write!(f, ", create {:?}", options.create)?;
                 }
-                if options.existing == Existing::Truncate {
+                if options.existing == ExistingContent::Truncate {
                     f.write_str(", truncate")?;
                 }
                 permitted(f, options.permissions)

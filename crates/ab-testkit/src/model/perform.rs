@@ -1,9 +1,9 @@
 //! What a backend answers to an operation.
 
-use ab_core::backend::{GlobOptions, GrepOptions, Names};
+use ab_core::backend::{GlobOptions, GrepOptions, GlobResults};
 use ab_core::edit::EditOptions;
 use ab_core::options::{Attributes, RenameOptions, WriteOptions};
-use ab_core::search::{Found, Kinds, Match, SearchAnswer as Count, SearchLimits};
+use ab_core::search::{SearchResults, EntryKinds, Match, SearchOutputMode as Count, SearchLimits};
 use ab_core::{Backend, Error, File, Listing, Result, Stat, Version};
 use bytes::Bytes;
 
@@ -60,11 +60,11 @@ impl Subject {
             Operation::Glob { root, pattern, limit } => {
                 let options = GlobOptions {
                     root: root.clone(),
-                    kinds: Kinds::All,
+                    kinds: EntryKinds::All,
                     limits: SearchLimits { matches: *limit, ..SearchLimits::default() },
                     ..GlobOptions::default()
                 };
-                let Names { entries, truncated, left_out: _, problems } =
+                let GlobResults { entries, truncated, left_out: _, problems } =
                     backend.glob(pattern, options).await?;
                 Reply::new(listing(&Listing { entries, truncated, problems }))
             }
@@ -178,7 +178,7 @@ fn listing(listing: &Listing) -> Answer {
     }
 }
 
-fn counted(found: &Found) -> Answer {
+fn counted(found: &SearchResults) -> Answer {
     let count = |found: &Match| match found {
         Match::Count { path, lines } => (path.to_string(), *lines),
         other => panic!("asked for counts, got {other:?}"),

@@ -1,8 +1,8 @@
 //! What the contract says that an operation answers.
 
 use ab_core::Kind;
-use ab_core::edit::{Edit, Which};
-use ab_core::options::{Detail, ListOptions, ReadOptions, WriteMode};
+use ab_core::edit::{Edit, Occurrences};
+use ab_core::options::{EntryDetail, ListOptions, ReadOptions, WriteMode};
 
 use super::answer::{Answer, Listed, Refusal, Reply, State};
 use super::operation::{Expect, Operation, SLOTS, Slot};
@@ -139,7 +139,7 @@ impl ModelOracle {
         let (found, cut) = self.tree.list(&Place::parse(path)?, options)?;
         let listed = |(place, node): (Place, Node)| {
             let facts = self.tree.facts(node);
-            let detailed = options.detail == Detail::Stat;
+            let detailed = options.detail == EntryDetail::Stat;
             Listed { path: place.to_string(), kind: facts.kind, facts: detailed.then_some(facts) }
         };
         let entries = found.into_iter().map(listed).collect();
@@ -233,7 +233,7 @@ fn condition(expect: Expect) -> Condition {
 }
 
 const EVERYTHING: ListOptions =
-    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: Detail::Kind };
+    ListOptions { depth: usize::MAX, limit: usize::MAX, detail: EntryDetail::Kind };
 
 /// Whether one of the [`GLOBS`](super::operation::GLOBS) matches what is below the search's root.
 fn matches(pattern: &str, below: &[String]) -> bool {
@@ -254,13 +254,13 @@ fn edited(mut text: String, edits: &[Edit]) -> Result<(String, usize), Kind> {
         return Err(Kind::Invalid);
     }
     let mut replaced = 0;
-    for Edit { old, new, which } in edits {
+    for Edit { old, new, occurrences: which } in edits {
         let places = (0..text.len()).filter(|at| text[*at..].starts_with(old.as_str())).count();
         let most = match (places, which) {
             (0, _) => return Err(Kind::NoMatch),
-            (2.., Which::Unique) => return Err(Kind::Ambiguous),
-            (_, Which::Unique | Which::First) => 1,
-            (_, Which::All) => text.matches(old.as_str()).count(),
+            (2.., Occurrences::Unique) => return Err(Kind::Ambiguous),
+            (_, Occurrences::Unique | Occurrences::First) => 1,
+            (_, Occurrences::All) => text.matches(old.as_str()).count(),
         };
         text = text.replacen(old.as_str(), new, most);
         replaced += most;

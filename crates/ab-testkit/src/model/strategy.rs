@@ -4,10 +4,10 @@
 
 use std::fmt;
 
-use ab_core::edit::{Edit, Which};
+use ab_core::edit::{Edit, Occurrences};
 use ab_core::options::{
-    ByteRange, Creation, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, Detail, Existing, FileAccess,
-    ListOptions, Missing, OpenOptions, Overwrite, Reach, ReadOptions, RemoveOptions, WriteMode,
+    ByteRange, FileCreation, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, EntryDetail, ExistingContent, FileAccess,
+    ListOptions, MissingTarget, OpenOptions, Overwrite, RemoveDepth, ReadOptions, RemoveOptions, WriteMode,
 };
 use ab_core::search::DEFAULT_MATCH_LIMIT;
 use proptest::collection::vec;
@@ -73,8 +73,8 @@ fn write() -> impl Strategy<Value = Operation> {
 fn edit() -> impl Strategy<Value = Operation> {
     let text =
         || select(&["a", "b", "ab", "aa", "ba", "\n", "a\n", ""][..]).prop_map(str::to_owned);
-    let which = select(&[Which::Unique, Which::All, Which::First][..]);
-    let one = (text(), text(), which).prop_map(|(old, new, which)| Edit { old, new, which });
+    let which = select(&[Occurrences::Unique, Occurrences::All, Occurrences::First][..]);
+    let one = (text(), text(), which).prop_map(|(old, new, which)| Edit { old, new, occurrences: which });
     (path(), vec(one, 0..3), expect(), prop::bool::weighted(0.2))
         .prop_map(|(path, edits, expect, dry_run)| Operation::Edit { path, edits, expect, dry_run })
 }
@@ -96,8 +96,8 @@ fn rename() -> impl Strategy<Value = Operation> {
 fn open() -> impl Strategy<Value = Operation> {
     let options = (
         mostly(FileAccess::ReadWrite, 2, &[FileAccess::Read, FileAccess::Write]),
-        mostly(Creation::IfMissing, 2, &[Creation::Never, Creation::Always]),
-        mostly(Existing::Keep, 2, &[Existing::Truncate]),
+        mostly(FileCreation::IfMissing, 2, &[FileCreation::Never, FileCreation::Always]),
+        mostly(ExistingContent::Keep, 2, &[ExistingContent::Truncate]),
         permissions(),
     );
     (slot(), path(), options).prop_map(|(slot, path, options)| {
@@ -109,8 +109,8 @@ fn open() -> impl Strategy<Value = Operation> {
 }
 
 fn removal() -> impl Strategy<Value = RemoveOptions> {
-    (select(&[Reach::One, Reach::Recursive][..]), select(&[Missing::Fail, Missing::Ignore][..]))
-        .prop_map(|(reach, missing)| RemoveOptions { reach, missing })
+    (select(&[RemoveDepth::One, RemoveDepth::Recursive][..]), select(&[MissingTarget::Fail, MissingTarget::Ignore][..]))
+        .prop_map(|(reach, missing)| RemoveOptions { depth: reach, missing })
 }
 
 fn reading() -> impl Strategy<Value = ReadOptions> {
@@ -122,7 +122,7 @@ fn reading() -> impl Strategy<Value = ReadOptions> {
 fn listing() -> impl Strategy<Value = ListOptions> {
     let depth = select(&[1, 1, usize::MAX, usize::MAX, 0, 2, 3][..]);
     let limit = mostly(DEFAULT_LIST_LIMIT, 4, &[0, 1, 3]);
-    (depth, limit, select(&[Detail::Kind, Detail::Stat][..]))
+    (depth, limit, select(&[EntryDetail::Kind, EntryDetail::Stat][..]))
         .prop_map(|(depth, limit, detail)| ListOptions { depth, limit, detail })
 }
 

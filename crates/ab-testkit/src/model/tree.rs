@@ -5,7 +5,7 @@ mod content;
 
 use std::collections::BTreeMap;
 
-use ab_core::options::{ListOptions, Missing, Overwrite, Reach, RemoveOptions};
+use ab_core::options::{ListOptions, MissingTarget, Overwrite, RemoveDepth, RemoveOptions};
 use ab_core::{FileKind, Kind};
 
 use super::answer::{Facts, Refusal};
@@ -133,9 +133,9 @@ impl Tree {
             return Err(place.refuse(Kind::Invalid));
         }
         match self.look(place)? {
-            None if options.missing == Missing::Ignore => return Ok(0),
+            None if options.missing == MissingTarget::Ignore => return Ok(0),
             None => return Err(place.refuse(Kind::NotFound)),
-            Some(Node::Dir) if options.reach == Reach::One && !self.is_empty(place) => {
+            Some(Node::Dir) if options.depth == RemoveDepth::One && !self.is_empty(place) => {
                 return Err(place.refuse(Kind::NotEmpty));
             }
             Some(_) => {}

@@ -1,11 +1,11 @@
 //! What a command of a [`Recording`](super::Recording) says and how it ends.
 
-use ab_core::process::{Channel, Exit, Feed, OUTPUT_QUEUE, Output};
+use ab_core::process::{OutputChannel, Exit, ProcessFeed, OUTPUT_QUEUE, OutputChunk};
 use bytes::Bytes;
 
 #[derive(Clone, Debug)]
 pub struct Script {
-    said: Vec<(Channel, Bytes)>,
+    said: Vec<(OutputChannel, Bytes)>,
     end: End,
 }
 
@@ -38,31 +38,31 @@ impl Script {
     }
 
     pub fn stdout(self, text: &str) -> Self {
-        self.says(Channel::Stdout, text)
+        self.says(OutputChannel::Stdout, text)
     }
 
     pub fn stderr(self, text: &str) -> Self {
-        self.says(Channel::Stderr, text)
+        self.says(OutputChannel::Stderr, text)
     }
 
-    fn says(mut self, channel: Channel, text: &str) -> Self {
+    fn says(mut self, channel: OutputChannel, text: &str) -> Self {
         assert!(self.said.len() < OUTPUT_QUEUE, "a script must fit into the queue of a process");
         self.said.push((channel, Bytes::copy_from_slice(text.as_bytes())));
         self
     }
 
     /// Says everything and ends, unless the process is to be held.
-    pub(super) fn perform(self, feed: Feed) -> Option<Feed> {
+    pub(super) fn perform(self, feed: ProcessFeed) -> Option<ProcessFeed> {
         let mut sequence = 0;
         let (mut words, mut complaints) = (Vec::new(), Vec::new());
         for (channel, bytes) in self.said {
             match channel {
-                Channel::Stdout => words.extend_from_slice(&bytes),
-                Channel::Stderr => complaints.extend_from_slice(&bytes),
+                OutputChannel::Stdout => words.extend_from_slice(&bytes),
+                OutputChannel::Stderr => complaints.extend_from_slice(&bytes),
             }
             let next = sequence + bytes.len() as u64;
             feed.output
-                .try_send(Output { sequence, channel, bytes, lost: 0 })
+                .try_send(OutputChunk { sequence, channel, bytes, lost: 0 })
                 .expect("the queue has room");
             sequence = next;
         }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_backend::journal::{Journal, MemoryWriter, Mode};
-use agent_backend::{Assembly, Backend, Guards, LocalConfig, MemoryOptions};
+use agent_backend::journal::{Journal, MemoryWriter, JournalMode};
+use agent_backend::{BackendOptions, Backend, Guards, LocalConfig, MemoryOptions};
 
 use crate::measure::{ROUNDS, Row, p50, rate};
 
@@ -25,10 +25,10 @@ pub(crate) async fn run() {
 }
 
 /// A journal that listens to every call, as a product would have it.
-fn guards() -> Assembly {
-    let journal = Journal::new(Arc::new(MemoryWriter::default()), Mode::Standard);
+fn guards() -> BackendOptions {
+    let journal = Journal::new(Arc::new(MemoryWriter::default()), JournalMode::Standard);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-    Assembly { guards, ..Assembly::default() }
+    BackendOptions { guards, ..BackendOptions::default() }
 }
 
 fn local(root: &Path) -> Backend {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use agent_backend::backend::{GlobOptions, GrepOptions};
-use agent_backend::search::{SearchLimits, Syntax};
+use agent_backend::search::{SearchLimits, PatternSyntax};
 use agent_backend::{Backend, LocalConfig};
 
 use crate::measure::{ROUNDS, Row, millis};
@@ -24,9 +24,9 @@ pub(crate) async fn run() {
     Row::head();
     let backend = agent_backend::local_with(LocalConfig::new(directory.path())).unwrap();
     let root = directory.path();
-    grep(&backend, root, "grep, literal", "needle_in_file_77", Syntax::Literal).await;
-    grep(&backend, root, "grep, regex", "needle_in_[a-z]+_7[0-9] ", Syntax::Regex).await;
-    grep(&backend, root, "grep, many matches", "line 7 of", Syntax::Literal).await;
+    grep(&backend, root, "grep, literal", "needle_in_file_77", PatternSyntax::Literal).await;
+    grep(&backend, root, "grep, regex", "needle_in_[a-z]+_7[0-9] ", PatternSyntax::Regex).await;
+    grep(&backend, root, "grep, many matches", "line 7 of", PatternSyntax::Literal).await;
     glob(&backend, root).await;
 }
 
@@ -60,8 +60,8 @@ async fn rg(root: &Path, arguments: &[&str]) -> (f64, usize) {
     millis(run).await
 }
 
-async fn grep(backend: &Backend, root: &Path, what: &str, pattern: &str, syntax: Syntax) {
-    let fixed = if syntax == Syntax::Literal { "-F" } else { "-e" };
+async fn grep(backend: &Backend, root: &Path, what: &str, pattern: &str, syntax: PatternSyntax) {
+    let fixed = if syntax == PatternSyntax::Literal { "-F" } else { "-e" };
     let arguments = ["-n", "--no-ignore", fixed, pattern];
     let mut row = Row::new();
     for _ in 0..ROUNDS {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use ab_core::error::printable;
-use ab_core::journal::{JournalRecord, Writer};
+use ab_core::journal::{JournalRecord, JournalWriter};
 use jiff::Timestamp;
 
 use super::sink::Sink;
@@ -28,7 +28,7 @@ impl Console {
     }
 }
 
-impl Writer for Console {
+impl JournalWriter for Console {
     fn write(&self, record: &JournalRecord) {
         self.0.line(line(record));
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::journal::{JournalRecord, Writer};
+use ab_core::journal::{JournalRecord, JournalWriter};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,7 @@ impl JsonLines {
     }
 }
 
-impl Writer for JsonLines {
+impl JournalWriter for JsonLines {
     fn write(&self, record: &JournalRecord) {
         self.0.line(object(record).to_string());
     }

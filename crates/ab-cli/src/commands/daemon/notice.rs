@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ab_core::effective::{EffectivePolicy, Isolation, Strength, Subject};
+use ab_core::effective::{EffectivePolicy, Isolation, ControlStrength, ControlSubject};
 use ab_server::Running;
 
 use super::logs::LogFormat;
@@ -101,11 +101,11 @@ pub(crate) async fn tell(
 /// The limits that this host does not enforce, asked for or default.
 fn unlimited(policy: &EffectivePolicy) -> Option<String> {
     policy.isolation?;
-    let open = |subject: Subject| {
+    let open = |subject: ControlSubject| {
         let mut controls = policy.controls.iter().filter(|control| control.subject == subject);
-        controls.any(|control| control.strength != Strength::Enforced)
+        controls.any(|control| control.strength != ControlStrength::Enforced)
     };
-    let names = [(Subject::Memory, "memory"), (Subject::ProcessCount, "processes")];
+    let names = [(ControlSubject::Memory, "memory"), (ControlSubject::ProcessCount, "processes")];
     let open: Vec<&str> =
         names.into_iter().filter(|(subject, _)| open(*subject)).map(|(_, name)| name).collect();
     (!open.is_empty()).then(|| open.join(" and "))

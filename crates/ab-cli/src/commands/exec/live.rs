@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use ab_core::Error;
-use ab_core::process::{Channel, Exit as Ended, Output, Process, ProcessControl};
+use ab_core::process::{OutputChannel, Exit as Ended, OutputChunk, Process, ProcessControl};
 use bytes::Bytes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -107,7 +107,7 @@ pub(super) async fn follow(
 impl Over {
     fn show(
         &mut self,
-        output: &Output,
+        output: &OutputChunk,
         bound: Option<u64>,
         terminal: &mut Terminal,
     ) -> Result<(), Failure> {
@@ -116,8 +116,8 @@ impl Over {
             terminal.note(&gap(output.lost));
         }
         let shown = match output.channel {
-            Channel::Stdout => &mut self.stdout,
-            Channel::Stderr => &mut self.stderr,
+            OutputChannel::Stdout => &mut self.stdout,
+            OutputChannel::Stderr => &mut self.stderr,
         };
         let room = bound.map_or(u64::MAX, |bound| bound - shown.shown);
         let length = usize::try_from(room).unwrap_or(usize::MAX).min(output.bytes.len());
@@ -125,12 +125,12 @@ impl Over {
         shown.shown += length as u64;
         shown.total += output.bytes.len() as u64;
         match output.channel {
-            Channel::Stdout => {
+            OutputChannel::Stdout => {
                 terminal.bytes(bytes)?;
                 terminal.finish()
             }
             // When nobody listens to that, the command goes on all the same.
-            Channel::Stderr => {
+            OutputChannel::Stderr => {
                 let _ = io::stderr().write_all(bytes);
                 Ok(())
             }

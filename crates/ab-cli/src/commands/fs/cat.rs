@@ -94,7 +94,7 @@ async fn print(
     let total = (size > 0).then_some(size);
     let mut progress = Progress::new(wanted, total);
     let mut printer = Printer::new(command.number, 1);
-    let mut pieces = pin!(ab_core::stream::pieces(file.as_ref(), total));
+    let mut pieces = pin!(ab_core::stream::read_pieces(file.as_ref(), total));
     while let Some(piece) = pieces.next().await {
         let piece = piece?;
         printer.print(&piece, terminal)?;
@@ -120,7 +120,7 @@ async fn value(command: &Cat, path: &OsStr, backend: &Backend) -> Result<Value, 
     let content = backend.read_with(path, ReadOptions::default()).await?;
     let text = str::from_utf8(&content.bytes).map_err(|error| {
         let message = format!("not UTF-8 text: byte {} does not fit", error.valid_up_to());
-        Error::on(Verb::Read, &parsed, Kind::Invalid, message)
+        Error::for_path(Verb::Read, &parsed, Kind::Invalid, message)
             .with_hint("leave out --json to get the bytes as they are")
     })?;
     Ok(json!({

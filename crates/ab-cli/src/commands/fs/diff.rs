@@ -8,9 +8,9 @@ use ab_core::compare::{
 };
 use ab_core::edit::DiffLines;
 use ab_core::error::printable;
-use ab_core::metadata::Truncated;
+use ab_core::metadata::TruncatedBy;
 use ab_core::search::DEFAULT_MATCH_BYTES;
-use ab_core::{Backend, FileKind, Overlaid, WsPath};
+use ab_core::{Backend, FileKind, OverlayWorkspace, WsPath};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
@@ -132,7 +132,7 @@ pub(crate) async fn run(
     }
 }
 
-fn lay_over(backend: &Backend, upper: &Path) -> Result<(Overlaid, Backend), Failure> {
+fn lay_over(backend: &Backend, upper: &Path) -> Result<(OverlayWorkspace, Backend), Failure> {
     let upper = open_directory(upper, "--upper")?;
     Ok((backend.overlay(&upper)?, upper))
 }
@@ -202,15 +202,15 @@ fn tell(command: &Diff, comparison: &Comparison<'_>, totals: &Totals, terminal: 
         terminal.warn(&problem.error);
     }
     match comparison.truncated {
-        Some(Truncated::Count) => {
+        Some(TruncatedBy::Count) => {
             let entries = counted(command.limit as u64, "entry", "entries");
             terminal.note(&format!("cut after {entries}; raise --limit to compare the rest"));
         }
-        Some(Truncated::Bytes) => {
+        Some(TruncatedBy::Bytes) => {
             let bytes = counted(command.bytes as u64, "byte", "bytes");
             terminal.note(&format!("diffs left out after {bytes}; raise --bytes to see them"));
         }
-        Some(Truncated::Time) => terminal.note("cut: the time was up"),
+        Some(TruncatedBy::Time) => terminal.note("cut: the time was up"),
         None => {}
     }
     if totals.below {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use ab_core::edit::Which;
+use ab_core::edit::Occurrences;
 use ab_core::{Backend, EditOptions, Version};
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -101,16 +101,16 @@ impl Edit {
             return parsed_edits(&text);
         };
         let mut edit = ab_core::Edit::new(old, new);
-        edit.which = which(self.all, self.first);
+        edit.occurrences = which(self.all, self.first);
         Ok(vec![edit])
     }
 }
 
-fn which(all: bool, first: bool) -> Which {
+fn which(all: bool, first: bool) -> Occurrences {
     match (all, first) {
-        (true, _) => Which::All,
-        (false, true) => Which::First,
-        (false, false) => Which::Unique,
+        (true, _) => Occurrences::All,
+        (false, true) => Occurrences::First,
+        (false, false) => Occurrences::Unique,
     }
 }
 
@@ -142,7 +142,7 @@ fn parsed_edit(item: &Value) -> Result<ab_core::Edit, String> {
     if all && first {
         return Err("'all' and 'first' exclude each other".to_owned());
     }
-    edit.which = which(all, first);
+    edit.occurrences = which(all, first);
     Ok(edit)
 }
 

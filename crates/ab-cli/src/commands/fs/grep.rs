@@ -8,7 +8,7 @@ use ab_core::Backend;
 use ab_core::backend::GrepOptions;
 use ab_core::search::text::{MAX_CONTEXT, MAX_LINE_BYTES};
 use ab_core::search::{
-    Case, DEFAULT_MATCH_BYTES, Found, LineRole, Match, SearchAnswer, SearchLimits, Span, Syntax,
+    CaseSensitivity, DEFAULT_MATCH_BYTES, SearchResults, LineRole, Match, SearchOutputMode, SearchLimits, MatchSpan, PatternSyntax,
 };
 use clap::Args;
 
@@ -100,23 +100,23 @@ pub(crate) struct Grep {
 }
 
 impl Grep {
-    fn syntax(&self) -> Syntax {
-        if self.regex { Syntax::Regex } else { Syntax::Literal }
+    fn syntax(&self) -> PatternSyntax {
+        if self.regex { PatternSyntax::Regex } else { PatternSyntax::Literal }
     }
 
-    fn span(&self) -> Span {
-        if self.multiline { Span::Lines } else { Span::Line }
+    fn span(&self) -> MatchSpan {
+        if self.multiline { MatchSpan::Lines } else { MatchSpan::Line }
     }
 
-    fn case(&self) -> Case {
-        if self.ignore_case { Case::Insensitive } else { Case::Sensitive }
+    fn case(&self) -> CaseSensitivity {
+        if self.ignore_case { CaseSensitivity::Insensitive } else { CaseSensitivity::Sensitive }
     }
 
-    fn answer(&self) -> SearchAnswer {
+    fn answer(&self) -> SearchOutputMode {
         match (self.files_with_matches, self.count) {
-            (true, _) => SearchAnswer::Files,
-            (false, true) => SearchAnswer::Counts,
-            (false, false) => SearchAnswer::Lines,
+            (true, _) => SearchOutputMode::Files,
+            (false, true) => SearchOutputMode::Counts,
+            (false, false) => SearchOutputMode::Lines,
         }
     }
 
@@ -168,7 +168,7 @@ pub(crate) async fn run(
 }
 
 /// Says what the printed lines cannot.
-fn tell(command: &Grep, pattern: &str, found: &Found, terminal: &mut Terminal) {
+fn tell(command: &Grep, pattern: &str, found: &SearchResults, terminal: &mut Terminal) {
     let is_cut = |found: &&Match| matches!(found, Match::Line { cut: Some(_), .. });
     let cut = found.matches.iter().filter(is_cut).count() as u64;
     if cut > 0 {
@@ -180,19 +180,19 @@ fn tell(command: &Grep, pattern: &str, found: &Found, terminal: &mut Terminal) {
         terminal.note(&format!("{files} not searched"));
     }
     let shown = match command.answer() {
-        SearchAnswer::Lines => {
+        SearchOutputMode::Lines => {
             let is_match =
                 |found: &&Match| matches!(found, Match::Line { role: LineRole::Match, .. });
             let matches = found.matches.iter().filter(is_match).count();
             counted(matches as u64, "match", "matches")
         }
-        SearchAnswer::Files | SearchAnswer::Counts => {
+        SearchOutputMode::Files | SearchOutputMode::Counts => {
             counted(found.matches.len() as u64, "file", "files")
         }
     };
-    let Found { truncated, left_out, problems, .. } = found;
+    let SearchResults { truncated, left_out, problems, .. } = found;
     Gaps { shown, truncated: *truncated, left_out: *left_out, problems }.tell(terminal);
-    let mistaken = command.syntax() == Syntax::Literal && pattern.contains(REGEX_SIGNS);
+    let mistaken = command.syntax() == PatternSyntax::Literal && pattern.contains(REGEX_SIGNS);
     if found.matches.is_empty() && mistaken && terminal.is_watched() {
         terminal.note("the pattern was taken literally; for a regular expression give --regex");
     }

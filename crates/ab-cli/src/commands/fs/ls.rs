@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use ab_core::metadata::Truncated;
-use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
+use ab_core::metadata::TruncatedBy;
+use ab_core::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions};
 use ab_core::{Backend, Entry, FileKind, Listing, Stat, WsPath};
 use clap::Args;
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(
     let options = ListOptions {
         depth: command.depth,
         limit: command.limit,
-        detail: if command.long { Detail::Stat } else { Detail::Kind },
+        detail: if command.long { EntryDetail::Stat } else { EntryDetail::Kind },
     };
     let listed = backend.resolve(path)?;
     let listing = backend.list(path, options).await?;
@@ -73,10 +73,10 @@ pub(crate) fn tell_gaps(listing: &Listing, terminal: &mut Terminal) {
     }
     let count = counted(listing.entries.len() as u64, "entry", "entries");
     match listing.truncated {
-        Some(Truncated::Count) => {
+        Some(TruncatedBy::Count) => {
             terminal.note(&format!("cut after {count}; raise --limit to see more"));
         }
-        Some(cut @ (Truncated::Bytes | Truncated::Time)) => {
+        Some(cut @ (TruncatedBy::Bytes | TruncatedBy::Time)) => {
             terminal.note(&format!("cut after {count}: a limit of {} was met", cut.as_str()));
         }
         None => {}

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ab_core::options::{Links, Overwrite, RenameOptions, StatOptions};
+use ab_core::options::{LinkHandling, Overwrite, RenameOptions, StatOptions};
 use ab_core::{Backend, Error, Kind};
 use clap::Args;
 use serde_json::json;
@@ -58,10 +58,10 @@ async fn with_hint(error: Error, backend: &Backend, from: &str, to: &str) -> Fai
     if !is_in_the_way {
         return error.into();
     }
-    let Ok(target) = backend.stat_with(to, StatOptions { links: Links::Keep }).await else {
+    let Ok(target) = backend.stat_with(to, StatOptions { links: LinkHandling::Keep }).await else {
         return error.into();
     };
-    let source = backend.stat_with(from, StatOptions { links: Links::Keep }).await;
+    let source = backend.stat_with(from, StatOptions { links: LinkHandling::Keep }).await;
     let moves_a_dir = source.is_ok_and(|source| source.kind.is_dir());
     let hint = match (moves_a_dir, target.kind.is_dir()) {
         (false, true) => "to move into the directory, name the path in it",

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use ab_core::options::{Missing, Reach, RemoveOptions};
+use ab_core::options::{MissingTarget, RemoveDepth, RemoveOptions};
 use ab_core::{Backend, Error, Kind};
 use clap::Args;
 use serde_json::{Value, json};
@@ -52,8 +52,8 @@ async fn remove(
     let path = path_text(path)?;
     let parsed = backend.resolve(path)?;
     let options = RemoveOptions {
-        reach: if command.recursive { Reach::Recursive } else { Reach::One },
-        missing: if command.force { Missing::Ignore } else { Missing::Fail },
+        depth: if command.recursive { RemoveDepth::Recursive } else { RemoveDepth::One },
+        missing: if command.force { MissingTarget::Ignore } else { MissingTarget::Fail },
     };
     let removed = backend.rm(path, options).await.map_err(with_flag_hint)?;
     if command.recursive && terminal.format() == Format::Text {

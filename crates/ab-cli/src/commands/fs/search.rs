@@ -4,9 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use ab_core::metadata::{Truncated, WalkProblem};
+use ab_core::metadata::{TruncatedBy, WalkProblem};
 use ab_core::search::{
-    DEFAULT_MATCH_LIMIT, IgnoreFiles, LeftOut, SearchLimits, USUAL_IGNORES, Visibility,
+    DEFAULT_MATCH_LIMIT, IgnoreFiles, IgnoredCounts, SearchLimits, USUAL_IGNORES, Visibility,
 };
 use ab_core::{Error, Kind, Verb, WsPath};
 use clap::Args;
@@ -84,7 +84,7 @@ pub(crate) fn patterns(patterns: &[OsString], root: &WsPath) -> Result<Vec<Strin
 pub(crate) fn pattern_text<'p>(pattern: &'p OsStr, root: &WsPath) -> Result<&'p str, Error> {
     pattern.to_str().ok_or_else(|| {
         let message = format!("pattern '{}': not valid UTF-8", pattern.to_string_lossy());
-        Error::on(Verb::Search, root, Kind::Invalid, message)
+        Error::for_path(Verb::Search, root, Kind::Invalid, message)
     })
 }
 
@@ -104,10 +104,10 @@ pub(crate) fn senseless(failure: Failure) -> Failure {
 /// Why an answer may not be the whole one.
 #[derive(Debug)]
 pub(crate) struct Gaps<'a> {
-    pub(crate) left_out: LeftOut,
+    pub(crate) left_out: IgnoredCounts,
     /// What there is of it, in words.
     pub(crate) shown: String,
-    pub(crate) truncated: Option<Truncated>,
+    pub(crate) truncated: Option<TruncatedBy>,
     pub(crate) problems: &'a [WalkProblem],
 }
 
@@ -120,8 +120,8 @@ impl Gaps<'_> {
         for problem in self.problems {
             terminal.warn(&problem.error);
         }
-        if !self.left_out.is_nothing() {
-            let LeftOut { directories, files } = self.left_out;
+        if !self.left_out.is_empty() {
+            let IgnoredCounts { directories, files } = self.left_out;
             let directories =
                 (directories > 0).then(|| counted(directories, "directory", "directories"));
             let files = (files > 0).then(|| counted(files, "file", "files"));
@@ -131,9 +131,9 @@ impl Gaps<'_> {
         }
         if let Some(cut) = self.truncated {
             let flag = match cut {
-                Truncated::Count => "--limit",
-                Truncated::Bytes => "--bytes",
-                Truncated::Time => "--time",
+                TruncatedBy::Count => "--limit",
+                TruncatedBy::Bytes => "--bytes",
+                TruncatedBy::Time => "--time",
             };
             terminal.note(&format!("cut after {}; raise {flag} to see more", self.shown));
         }
@@ -141,7 +141,7 @@ impl Gaps<'_> {
 }
 
 /// How a search ends. One that was cut before it found anything does not know the answer.
-pub(crate) fn verdict(found: bool, truncated: Option<Truncated>) -> Result<(), Failure> {
+pub(crate) fn verdict(found: bool, truncated: Option<TruncatedBy>) -> Result<(), Failure> {
     match (found, truncated) {
         (true, _) => Ok(()),
         (false, None) => Err(Failure::No),
@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn only_a_search_that_ended_says_no() {
-        assert!(verdict(true, None).is_ok() && verdict(true, Some(Truncated::Count)).is_ok());
+        assert!(verdict(true, None).is_ok() && verdict(true, Some(TruncatedBy::Count)).is_ok());
         let exit = |truncated| verdict(false, truncated).map_err(|failure| failure.exit());
         assert_eq!(exit(None), Err(Exit::Failed));
-        assert_eq!(exit(Some(Truncated::Time)), Err(Exit::Unavailable));
+        assert_eq!(exit(Some(TruncatedBy::Time)), Err(Exit::Unavailable));
     }
 }

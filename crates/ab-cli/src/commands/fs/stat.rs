@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use ab_core::options::{Links, StatOptions};
+use ab_core::options::{LinkHandling, StatOptions};
 use ab_core::{Backend, FileKind};
 use clap::Args;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub(crate) async fn run(
 
 async fn describe(command: &Stat, path: &OsStr, backend: &Backend) -> Result<Value, Failure> {
     let path = path_text(path)?;
-    let links = if command.no_follow { Links::Keep } else { Links::Follow };
+    let links = if command.no_follow { LinkHandling::Keep } else { LinkHandling::Follow };
     let stat = backend.stat_with(path, StatOptions { links }).await?;
     let mut value = json::stat(&backend.resolve(path)?.to_string(), &stat);
     if stat.kind == FileKind::Symlink {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use ab_core::backend::{Node, TreeOptions};
+use ab_core::backend::{TreeNode, TreeOptions};
 use ab_core::options::DEFAULT_LIST_LIMIT;
 use ab_core::{Backend, Entry, Error, FileKind, Listing, WsPath};
 use clap::Args;
@@ -72,7 +72,7 @@ pub(crate) async fn run(
 }
 
 /// The entries of a tree in path order. A path is never so deep that this could run out of stack.
-fn flatten(above: &WsPath, nodes: Vec<Node>, entries: &mut Vec<Entry>) -> Result<(), Error> {
+fn flatten(above: &WsPath, nodes: Vec<TreeNode>, entries: &mut Vec<Entry>) -> Result<(), Error> {
     for node in nodes {
         let path = above.child(&node.name)?;
         entries.push(Entry { path: path.clone(), kind: node.kind, stat: None });

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ab_core::environment::{self, CodeVariables};
-use ab_core::{Backend, Confines, EnforcedControls, Error, Isolation, Subject, Verdict};
+use ab_core::environment::{self, CodeVariablePolicy};
+use ab_core::{Backend, ScreenContext, EnforcedControls, Error, Isolation, ControlSubject, Verdict};
 use ab_host::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT};
 use agent_backend::policy::{CommandInput, Home, Judgement, Profile, Scene};
 use agent_backend::{LocalConfig, LocalOptions};
@@ -72,8 +72,8 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     let env = variables(&check.env)?;
     let surroundings = surroundings(check).await;
     let walled =
-        check.rules.profile() == Profile::Guarded && surroundings.enforced.contains(Subject::Files);
-    let code = if walled { CodeVariables::Allowed } else { CodeVariables::Refused };
+        check.rules.profile() == Profile::Guarded && surroundings.enforced.contains(ControlSubject::Files);
+    let code = if walled { CodeVariablePolicy::Allowed } else { CodeVariablePolicy::Refused };
     for (name, value) in &env {
         environment::check(name, value, code)?;
     }
@@ -147,7 +147,7 @@ fn screened(
     let own = |root: &&String| !root.starts_with(SANDBOX_ROOT);
     let roots: Vec<String> = surroundings.roots.iter().filter(own).cloned().collect();
     let cwd = check.cwd.trim_matches('/');
-    let confines = Confines { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM };
+    let confines = ScreenContext { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM };
     agent_backend::policy::screen(&check.command, &confines)
 }
 

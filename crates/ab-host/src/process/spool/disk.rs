@@ -14,7 +14,7 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ab_core::path::RESERVED_PREFIX;
-use ab_core::process::Channel;
+use ab_core::process::OutputChannel;
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -235,7 +235,7 @@ impl Block {
         let (start, head) = head.split_first_chunk::<8>()?;
         let (channel, length) = head.split_first()?;
         let length = u32::from_le_bytes(*length.first_chunk()?) as usize;
-        let channel = if *channel == 0 { Channel::Stdout } else { Channel::Stderr };
+        let channel = if *channel == 0 { OutputChannel::Stdout } else { OutputChannel::Stderr };
         let whole = length <= rest.len();
         whole.then_some(Head { start: u64::from_le_bytes(*start), channel, length })
     }
@@ -249,7 +249,7 @@ impl Block {
 
 struct Head {
     start: u64,
-    channel: Channel,
+    channel: OutputChannel,
     length: usize,
 }
 
@@ -262,8 +262,8 @@ impl Head {
 fn encode(record: &Record, out: &mut Vec<u8>) {
     out.extend_from_slice(&record.start.to_le_bytes());
     out.push(match record.channel {
-        Channel::Stdout => 0,
-        Channel::Stderr => 1,
+        OutputChannel::Stdout => 0,
+        OutputChannel::Stderr => 1,
     });
     let length = u32::try_from(record.bytes.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_le_bytes());
@@ -293,7 +293,7 @@ mod tests {
 
     fn record(start: u64, length: usize) -> Record {
         let bytes: Vec<u8> = (0..length as u64).map(|n| (start + n) as u8).collect();
-        Record { start, channel: Channel::Stderr, bytes: bytes.into() }
+        Record { start, channel: OutputChannel::Stderr, bytes: bytes.into() }
     }
 
     #[test]

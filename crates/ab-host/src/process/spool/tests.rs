@@ -11,7 +11,7 @@ fn spool(bounds: Bounds) -> (Spool, tempfile::TempDir) {
     (Spool::new(bounds, directory.path().into()), directory)
 }
 
-async fn piece(spool: &Spool, from: u64) -> Output {
+async fn piece(spool: &Spool, from: u64) -> OutputChunk {
     match spool.read(from).await {
         Read::Piece(output) => output,
         other => panic!("{other:?} at {from}"),
@@ -22,17 +22,17 @@ async fn piece(spool: &Spool, from: u64) -> Output {
 async fn readers_come_and_go() {
     let (spool, _directory) = spool(Bounds::default());
     assert_eq!(spool.read(0).await, Read::Nothing);
-    spool.push(Channel::Stdout, "hello ".into()).await;
-    spool.push(Channel::Stdout, "world".into()).await;
-    spool.push(Channel::Stderr, "oh".into()).await;
-    spool.push(Channel::Stdout, Bytes::new()).await;
+    spool.push(OutputChannel::Stdout, "hello ".into()).await;
+    spool.push(OutputChannel::Stdout, "world".into()).await;
+    spool.push(OutputChannel::Stderr, "oh".into()).await;
+    spool.push(OutputChannel::Stdout, Bytes::new()).await;
     let first = piece(&spool, 0).await;
     let expect =
-        Output { sequence: 0, lost: 0, channel: Channel::Stdout, bytes: "hello world".into() };
+        OutputChunk { sequence: 0, lost: 0, channel: OutputChannel::Stdout, bytes: "hello world".into() };
     assert_eq!(first, expect);
     assert_eq!(piece(&spool, 8).await.bytes, "rld");
     let second = piece(&spool, 11).await;
-    assert_eq!((second.channel, second.sequence), (Channel::Stderr, 11));
+    assert_eq!((second.channel, second.sequence), (OutputChannel::Stderr, 11));
     assert_eq!(spool.head(), 13);
     for from in [13, 14, u64::MAX] {
         assert_eq!(spool.read(from).await, Read::Nothing);
@@ -48,12 +48,12 @@ async fn readers_come_and_go() {
 async fn what_fell_out_is_told() {
     let (spool, directory) = spool(SMALL);
     for n in 0..10u8 {
-        spool.push(Channel::Stdout, vec![n; 5_000].into()).await;
+        spool.push(OutputChannel::Stdout, vec![n; 5_000].into()).await;
     }
     let oldest = piece(&spool, 100).await;
     assert_eq!((oldest.sequence, oldest.lost, oldest.bytes[0]), (35_000, 34_900, 7));
     let (none, _other) = self::spool(Bounds { memory: 0, disk: 0 });
-    none.push(Channel::Stderr, "gone".into()).await;
+    none.push(OutputChannel::Stderr, "gone".into()).await;
     for _ in 0..2 {
         let loss = piece(&none, 1).await;
         assert_eq!((loss.sequence, loss.lost, loss.bytes.len()), (4, 3, 0));
@@ -68,7 +68,7 @@ async fn what_fell_out_is_told() {
 async fn the_disk_keeps_what_memory_does_not() {
     let (spool, directory) = spool(Bounds { memory: 20_000, disk: 1 << 20 });
     for n in 0..100u8 {
-        spool.push(Channel::Stdout, vec![n; 5_000].into()).await;
+        spool.push(OutputChannel::Stdout, vec![n; 5_000].into()).await;
     }
     let mut at = 0;
     while at < spool.head() {
@@ -85,14 +85,14 @@ async fn a_failing_disk_loses_but_does_not_fail() {
     let place = directory.path().join("later");
     let spool = Spool::new(Bounds { memory: 20_000, disk: 1 << 20 }, place.clone());
     for n in 0..10u8 {
-        spool.push(Channel::Stdout, vec![n; 5_000].into()).await;
+        spool.push(OutputChannel::Stdout, vec![n; 5_000].into()).await;
     }
     let oldest = piece(&spool, 0).await;
     assert!(oldest.lost >= 30_000, "{}", oldest.lost);
     assert_eq!(oldest.lost, oldest.sequence);
     std::fs::create_dir(&place).unwrap();
     for n in 10..20u8 {
-        spool.push(Channel::Stdout, vec![n; 5_000].into()).await;
+        spool.push(OutputChannel::Stdout, vec![n; 5_000].into()).await;
     }
     let again = piece(&spool, 0).await;
     assert!(again.sequence <= 45_000, "kept since the disk works: {}", again.sequence);
@@ -102,12 +102,12 @@ async fn a_failing_disk_loses_but_does_not_fail() {
 async fn waiting_misses_nothing() {
     let (spool, _directory) = spool(SMALL);
     let spool = Arc::new(spool);
-    spool.push(Channel::Stdout, "ab".into()).await;
+    spool.push(OutputChannel::Stdout, "ab".into()).await;
     assert!(spool.changed(1).now_or_never().is_some());
     assert!(spool.changed(2).now_or_never().is_none());
     let mut more = Box::pin(spool.changed(2));
     assert!((&mut more).now_or_never().is_none());
-    spool.push(Channel::Stdout, "c".into()).await;
+    spool.push(OutputChannel::Stdout, "c".into()).await;
     more.await;
     let reader = tokio::spawn({
         let spool = spool.clone();
@@ -126,7 +126,7 @@ async fn waiting_misses_nothing() {
         }
     });
     for _ in 0..500 {
-        spool.push(Channel::Stderr, "x".into()).await;
+        spool.push(OutputChannel::Stderr, "x".into()).await;
         tokio::task::yield_now().await;
     }
     spool.finish();
@@ -138,12 +138,12 @@ async fn waiting_misses_nothing() {
 async fn small_pieces_are_joined_and_their_cost_is_bounded() {
     let (spool, _directory) = spool(Bounds { memory: 100_000, disk: 0 });
     for _ in 0..10_000 {
-        spool.push(Channel::Stdout, "x".into()).await;
+        spool.push(OutputChannel::Stdout, "x".into()).await;
     }
     assert_eq!(spool.shared.memory().pieces.len(), 2);
     assert_eq!(piece(&spool, 0).await.bytes.len(), JOINED_PIECE);
     for n in 0..10_000 {
-        let channel = if n % 2 == 0 { Channel::Stdout } else { Channel::Stderr };
+        let channel = if n % 2 == 0 { OutputChannel::Stdout } else { OutputChannel::Stderr };
         spool.push(channel, "x".into()).await;
     }
     let memory = spool.shared.memory();
@@ -156,9 +156,9 @@ async fn a_writer_that_goes_away_loses_nothing() {
     let (spool, _directory) = spool(Bounds { memory: 10_000, disk: 1 << 20 });
     for n in 0..100u8 {
         // Dropped in the middle of its wait for the disk, except by chance.
-        let _ = spool.push(Channel::Stdout, vec![n; 4_999].into()).now_or_never();
+        let _ = spool.push(OutputChannel::Stdout, vec![n; 4_999].into()).now_or_never();
     }
-    spool.push(Channel::Stdout, vec![100; 4_999].into()).await;
+    spool.push(OutputChannel::Stdout, vec![100; 4_999].into()).await;
     assert!(spool.shared.memory().used <= 10_000);
     let mut at = 0;
     while at < spool.head() {
@@ -186,10 +186,10 @@ async fn agrees_with_a_plain_list() {
         let disk = [0, 3_000, 40_000, 1 << 20][seed as usize % 4];
         let bounds = Bounds { memory: 500 + dice.below(20_000) as usize, disk };
         let (spool, _directory) = spool(bounds);
-        let mut all: Vec<(Channel, u8)> = Vec::new();
+        let mut all: Vec<(OutputChannel, u8)> = Vec::new();
         let mut follower = (0, 0);
         for _ in 0..400 {
-            let channel = if dice.below(2) == 0 { Channel::Stdout } else { Channel::Stderr };
+            let channel = if dice.below(2) == 0 { OutputChannel::Stdout } else { OutputChannel::Stderr };
             let length = match dice.below(20) {
                 0 => dice.below(100_000),
                 1..4 => dice.below(6_000),
@@ -223,7 +223,7 @@ async fn agrees_with_a_plain_list() {
 }
 
 /// Reads at `from` and compares; gives the place to read on and what was lost.
-async fn check(spool: &Spool, all: &[(Channel, u8)], from: u64) -> (u64, u64) {
+async fn check(spool: &Spool, all: &[(OutputChannel, u8)], from: u64) -> (u64, u64) {
     let Read::Piece(output) = spool.read(from).await else {
         assert!(from >= all.len() as u64, "nothing at {from} of {}", all.len());
         return (from, 0);
@@ -231,7 +231,7 @@ async fn check(spool: &Spool, all: &[(Channel, u8)], from: u64) -> (u64, u64) {
     assert_eq!(output.sequence, from + output.lost);
     let start = output.sequence as usize;
     let end = start + output.bytes.len();
-    let expect: Vec<(Channel, u8)> = output.bytes.iter().map(|b| (output.channel, *b)).collect();
+    let expect: Vec<(OutputChannel, u8)> = output.bytes.iter().map(|b| (output.channel, *b)).collect();
     assert_eq!(all[start..end], expect, "at {from}");
     assert!(!expect.is_empty() || start == all.len());
     (end as u64, output.lost)

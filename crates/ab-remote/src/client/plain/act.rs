@@ -32,7 +32,7 @@ impl<'a> Act<'a> {
     }
 
     pub(super) fn error(&self, kind: Kind, message: &str) -> Error {
-        Error::on(self.verb, self.path, kind, message)
+        Error::for_path(self.verb, self.path, kind, message)
     }
 
     pub(super) fn missing(&self) -> Error {
@@ -147,7 +147,7 @@ pub(crate) fn refusal(verb: Verb, code: u32, message: &str) -> Error {
             (Kind::Io, format!("the server says only '{said}' (status {code})"))
         }
     };
-    Error::on(verb, &WsPath::root(), kind, words)
+    Error::for_path(verb, &WsPath::root(), kind, words)
 }
 
 pub(super) fn kind(attributes: &SftpAttributes) -> FileKind {

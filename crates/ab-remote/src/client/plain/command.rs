@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::metadata::FileKind;
-use ab_core::process::{Channel, ExecRequest, Lifetime, Process, ProcessId, Stdin, TerminalSize};
+use ab_core::process::{OutputChannel, ExecRequest, ProcessLifetime, Process, ProcessId, Stdin, TerminalSize};
 use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -51,7 +51,7 @@ impl Plain {
         session: &Arc<Session>,
         request: ExecRequest,
     ) -> Result<Process> {
-        if request.lifetime == Lifetime::Detached {
+        if request.lifetime == ProcessLifetime::Detached {
             return Err(lacks::keeps_nothing(&session.who, Verb::Exec));
         }
         let word = word();
@@ -136,7 +136,7 @@ struct Running {
     stdout: Markers,
     stderr: Markers,
     /// What was heard when it was waited for that it begins.
-    early: VecDeque<(Channel, Event)>,
+    early: VecDeque<(OutputChannel, Event)>,
     identity: Identity,
     terminal: bool,
     /// Held until the server has closed the channel.
@@ -167,7 +167,7 @@ async fn run(
     };
     match began {
         Ok(running) => {
-            let (process, feed) = Process::channel(id, stdin);
+            let (process, feed) = Process::with_feed(id, stdin);
             // Nobody waits any more: the process is let go of here, which ends it.
             let _ = tell.send(Ok(process));
             carry(running, feed, wall, destroyed).await;
@@ -267,11 +267,11 @@ impl Running {
         Ok(())
     }
 
-    fn heard(&mut self, channel: Channel, bytes: Bytes) -> Vec<Event> {
+    fn heard(&mut self, channel: OutputChannel, bytes: Bytes) -> Vec<Event> {
         let length = bytes.len();
         let events = match channel {
-            Channel::Stdout => self.stdout.hear(bytes),
-            Channel::Stderr => self.stderr.hear(bytes),
+            OutputChannel::Stdout => self.stdout.hear(bytes),
+            OutputChannel::Stderr => self.stderr.hear(bytes),
         };
         // What is not passed on is not unread either.
         let passed: usize = events.iter().map(Event::len).sum();

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ab_core::process::Channel;
+use ab_core::process::OutputChannel;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
@@ -23,7 +23,7 @@ pub(super) struct Ear {
 
 #[derive(Debug, Default)]
 struct State {
-    pieces: VecDeque<(Channel, Bytes)>,
+    pieces: VecDeque<(OutputChannel, Bytes)>,
     /// Bytes that arrived and did not reach whoever reads.
     unread: usize,
     exited: Option<Exited>,
@@ -43,7 +43,7 @@ pub(super) enum Silence {
 
 impl Ear {
     /// What came next on either channel, or why nothing more will.
-    pub(super) async fn next(&self) -> Result<(Channel, Bytes), Silence> {
+    pub(super) async fn next(&self) -> Result<(OutputChannel, Bytes), Silence> {
         loop {
             {
                 let mut state = self.lock();
@@ -71,7 +71,7 @@ impl Ear {
         self.lock().exited
     }
 
-    fn push(&self, channel: Channel, bytes: &[u8]) {
+    fn push(&self, channel: OutputChannel, bytes: &[u8]) {
         let mut state = self.lock();
         if state.ended.is_some() {
             return;
@@ -99,11 +99,11 @@ impl Ear {
 
 impl Line for Ear {
     fn data(&self, bytes: &[u8]) {
-        self.push(Channel::Stdout, bytes);
+        self.push(OutputChannel::Stdout, bytes);
     }
 
     fn complaint(&self, bytes: &[u8]) {
-        self.push(Channel::Stderr, bytes);
+        self.push(OutputChannel::Stderr, bytes);
     }
 
     fn exit(&self, exited: Exited) {

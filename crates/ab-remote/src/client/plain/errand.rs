@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::process::Channel;
+use ab_core::process::OutputChannel;
 use ab_core::{Code, Error, Kind, Result, Verb};
 use bytes::BytesMut;
 use tokio::time::timeout;
@@ -36,7 +36,7 @@ pub(super) async fn can_run(session: &Session) -> Result<bool> {
             Ok((channel, piece)) => {
                 ear.taken(piece.len());
                 heard += piece.len();
-                if channel == Channel::Stdout {
+                if channel == OutputChannel::Stdout {
                     said.extend_from_slice(&piece);
                 }
                 if said.windows(ANSWER.len()).any(|words| words == ANSWER) {

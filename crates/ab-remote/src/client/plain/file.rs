@@ -56,7 +56,7 @@ impl PlainFile {
 
     fn not_open_for(&self, verb: Verb, what: &str) -> Error {
         let message = format!("the file is not open for {what}");
-        Error::on(verb, &self.path, Kind::PermissionDenied, message)
+        Error::for_path(verb, &self.path, Kind::PermissionDenied, message)
     }
 
     /// Does what changes the file, which is another version before and after.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::environment::{self, CodeVariables};
+use ab_core::environment::{self, CodeVariablePolicy};
 use ab_core::process::Command;
 use ab_core::{Code, Error, Kind, Result, Verb};
 use bytes::Bytes;
@@ -51,7 +51,7 @@ pub(super) fn line(command: &Command, scene: &Scene<'_>) -> Result<Line> {
         return Err(too_long(LONGEST_COMMAND));
     }
     for (name, value) in scene.env {
-        environment::check(name, value, CodeVariables::Refused)?;
+        environment::check(name, value, CodeVariablePolicy::Refused)?;
     }
     let (run, check) = match command {
         Command::Shell(_) => ("exec /bin/sh -c \"$1\"", ""),

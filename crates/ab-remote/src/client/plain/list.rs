@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use ab_core::metadata::{Entry, FileKind, Listing, Truncated, WalkProblem};
-use ab_core::options::{DEFAULT_LIST_LIMIT, Detail, ListOptions};
+use ab_core::metadata::{Entry, FileKind, Listing, TruncatedBy, WalkProblem};
+use ab_core::options::{DEFAULT_LIST_LIMIT, EntryDetail, ListOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
@@ -88,7 +88,7 @@ impl Walk<'_> {
         let mut begun: std::collections::HashSet<String> = std::collections::HashSet::new();
         while let Some(Item { entry, inner }) = self.stack.pop() {
             if self.listing.entries.len() >= self.options.limit {
-                self.listing.truncated = Some(Truncated::Count);
+                self.listing.truncated = Some(TruncatedBy::Count);
                 return;
             }
             self.listing.entries.push(entry);
@@ -156,7 +156,7 @@ impl Walk<'_> {
                         format!("{}/{text}", directory.path)
                     };
                     let error =
-                        Error::on(Verb::List, &directory.path, error.kind(), error.message());
+                        Error::for_path(Verb::List, &directory.path, error.kind(), error.message());
                     let error = error.with_path(path.clone());
                     self.listing.problems.push(WalkProblem { path, error });
                     continue;
@@ -169,8 +169,8 @@ impl Walk<'_> {
             };
             let kind = kind(&attributes);
             let stat = match self.options.detail {
-                Detail::Kind => None,
-                Detail::Stat => Some(look::stat(self.act.plain, &real, &attributes)),
+                EntryDetail::Kind => None,
+                EntryDetail::Stat => Some(look::stat(self.act.plain, &real, &attributes)),
             };
             let depth = directory.depth + 1;
             let enters = kind == FileKind::Dir && depth < self.options.depth;

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::driver::BackendKind;
-use ab_core::metadata::{FileKind, Space, Stat};
-use ab_core::options::{Links, StatOptions};
+use ab_core::metadata::{FileKind, DiskSpace, Stat};
+use ab_core::options::{LinkHandling, StatOptions};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 
 use super::Plain;
@@ -25,8 +25,8 @@ impl Plain {
     ) -> Result<Stat> {
         let act = self.act(session, Verb::Stat, path);
         let last = match options.links {
-            Links::Follow => Final::Follow,
-            Links::Keep => Final::Keep,
+            LinkHandling::Follow => Final::Follow,
+            LinkHandling::Keep => Final::Keep,
         };
         let (spot, found) = act.existing(last).await?;
         Ok(act.described(&spot, &found))
@@ -43,12 +43,12 @@ impl Plain {
         }
     }
 
-    pub(crate) async fn space(&self, session: &Session) -> Result<Space> {
+    pub(crate) async fn space(&self, session: &Session) -> Result<DiskSpace> {
         if !self.can.statvfs {
-            return Err(Error::unsupported(BackendKind::Remote, Verb::Space));
+            return Err(Error::unsupported(BackendKind::Remote, Verb::DiskSpace));
         }
         let root = WsPath::root();
-        let act = self.act(session, Verb::Space, &root);
+        let act = self.act(session, Verb::DiskSpace, &root);
         let request = extended(&Extended::Statvfs { path: self.at("").into() });
         match act.ask(&request).await? {
             Reply::Extended(body) => room(Fields::new(body)).map_err(|_| act.nonsense()),
@@ -58,14 +58,14 @@ impl Plain {
     }
 }
 
-fn room(mut fields: Fields) -> Result<Space, Short> {
+fn room(mut fields: Fields) -> Result<DiskSpace, Short> {
     let _preferred = fields.u64()?;
     let block = fields.u64()?;
     let blocks = fields.u64()?;
     let _free = fields.u64()?;
     let available = fields.u64()?;
     let bytes = |count: u64| count.saturating_mul(block);
-    Ok(Space { total: bytes(blocks), available: bytes(available.min(blocks)) })
+    Ok(DiskSpace { total: bytes(blocks), available: bytes(available.min(blocks)) })
 }
 
 /// What the server tells of a path, as a workspace has it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::driver::File;
-use ab_core::options::{Creation, Existing, FileAccess, OpenOptions, Placement};
+use ab_core::options::{FileCreation, ExistingContent, FileAccess, OpenOptions, WritePosition};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
@@ -32,18 +32,18 @@ impl Plain {
         let act = self.act(session, Verb::Open, path);
         for _ in 0..LOOK_AGAIN {
             let spot = act.spot(Final::Follow).await?;
-            if options.changes() && spot.place.is_kept() {
-                return Err(Error::kept(Verb::Open, path));
+            if options.changes() && spot.place.is_protected() {
+                return Err(Error::protected(Verb::Open, path));
             }
             let handle = match &spot.found {
                 Some(found) => {
                     regular(&act, found)?;
-                    if options.create == Creation::Always {
+                    if options.create == FileCreation::Always {
                         return Err(act.exists());
                     }
                     self.open_existing(act, &spot, options).await?
                 }
-                None if options.create == Creation::Never => return Err(act.nothing(&spot)),
+                None if options.create == FileCreation::Never => return Err(act.nothing(&spot)),
                 None => {
                     act.make_parents(&spot).await?;
                     self.make(act, &spot, options).await?
@@ -66,7 +66,7 @@ impl Plain {
         spot: &Spot,
         options: OpenOptions,
     ) -> Result<Option<Bytes>> {
-        let truncates = options.existing == Existing::Truncate && options.access.writes();
+        let truncates = options.existing == ExistingContent::Truncate && options.access.writes();
         let mut wanted = bits(options);
         if truncates {
             // Version 3 knows no truncation without creation.
@@ -124,8 +124,8 @@ fn bits(options: OpenOptions) -> u32 {
         FileAccess::Write => flags::WRITE,
         FileAccess::ReadWrite => flags::READ | flags::WRITE,
     };
-    match options.placement {
-        Placement::AsGiven => access,
-        Placement::End => access | flags::APPEND,
+    match options.position {
+        WritePosition::AtOffset => access,
+        WritePosition::End => access | flags::APPEND,
     }
 }

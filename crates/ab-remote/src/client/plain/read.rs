@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ab_core::metadata::{Content, FileKind};
+use ab_core::metadata::{FileContent, FileKind};
 use ab_core::options::{ByteRange, ReadOptions};
 use ab_core::{Kind, Result, Verb, WsPath};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ impl Plain {
         session: &Arc<Session>,
         path: &WsPath,
         options: ReadOptions,
-    ) -> Result<Content> {
+    ) -> Result<FileContent> {
         let act = self.act(session, Verb::Read, path);
         for _ in 0..READ_AGAIN {
             if let Some(content) = self.read_once(session, act, options).await? {
@@ -42,7 +42,7 @@ impl Plain {
         session: &Arc<Session>,
         act: Act<'_>,
         options: ReadOptions,
-    ) -> Result<Option<Content>> {
+    ) -> Result<Option<FileContent>> {
         let (spot, found) = act.existing(Final::Follow).await?;
         regular(&act, &found)?;
         let before = act.described(&spot, &found);
@@ -73,7 +73,7 @@ impl Plain {
         let after = act.fstat(file.handle()).await?;
         let stat = act.described(&spot, &after);
         let same = stat.version == before.version && bytes.len() == length;
-        Ok(same.then_some(Content { bytes, stat }))
+        Ok(same.then_some(FileContent { bytes, stat }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Removing, without ever following a link.
 
 use ab_core::metadata::{FileKind, Removed};
-use ab_core::options::{Missing, Reach, RemoveOptions};
+use ab_core::options::{MissingTarget, RemoveDepth, RemoveOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{Kind, Result, Verb, WsPath};
 use bytes::Bytes;
@@ -31,15 +31,15 @@ impl Plain {
         if path.is_root() {
             return Err(root_stays(&act));
         }
-        match self.remove_spot(act, options.reach).await {
-            Err(error) if error.kind() == Kind::NotFound && options.missing == Missing::Ignore => {
+        match self.remove_spot(act, options.depth).await {
+            Err(error) if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore => {
                 Ok(Removed::default())
             }
             result => result,
         }
     }
 
-    async fn remove_spot(&self, act: Act<'_>, reach: Reach) -> Result<Removed> {
+    async fn remove_spot(&self, act: Act<'_>, reach: RemoveDepth) -> Result<Removed> {
         let (spot, found) = act.existing(Final::Keep).await?;
         if spot.real.is_empty() {
             return Err(root_stays(&act));
@@ -47,8 +47,8 @@ impl Plain {
         let _turn = self.turns.of(&spot.real).await;
         let at = Bytes::from(self.at(&spot.real));
         let removed = match (kind(&found), reach) {
-            (FileKind::Dir, Reach::One) => act.remove_empty(at).await.map(|()| 1),
-            (FileKind::Dir, Reach::Recursive) => act.remove_tree(at).await,
+            (FileKind::Dir, RemoveDepth::One) => act.remove_empty(at).await.map(|()| 1),
+            (FileKind::Dir, RemoveDepth::Recursive) => act.remove_tree(at).await,
             (FileKind::File | FileKind::Symlink | FileKind::Other, _) => {
                 act.done(&Request::Remove { path: at }).await.map(|()| 1)
             }

@@ -58,7 +58,7 @@ impl Spot {
 
 impl Act<'_> {
     pub(super) async fn spot(&self, last: Final) -> Result<Spot> {
-        let confined = self.path.confined();
+        let confined = self.path.fence_parts();
         let mut trail = Trail::default();
         let mut base = WsPath::root().with_rules_at(self.path.rules_at_base(0));
         for (index, fence) in confined.fences.into_iter().enumerate() {
@@ -85,13 +85,13 @@ impl Act<'_> {
     fn judge(&self, place: &WsPath) -> Result<()> {
         let changes = match self.verb {
             Verb::Write | Verb::Touch | Verb::Mkdir | Verb::SetAttributes | Verb::Symlink => {
-                place.is_kept()
+                place.is_protected()
             }
-            Verb::Delete | Verb::Rename => place.is_kept() || place.holds_restricted(),
+            Verb::Delete | Verb::Rename => place.is_protected() || place.holds_restricted(),
             _ => false,
         };
         match (changes, place.is_hidden()) {
-            (true, _) => Err(Error::kept(self.verb, self.path)),
+            (true, _) => Err(Error::protected(self.verb, self.path)),
             (false, true) => Err(self.missing()),
             (false, false) => Ok(()),
         }

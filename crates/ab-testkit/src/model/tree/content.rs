@@ -2,7 +2,7 @@
 
 use ab_core::Kind;
 use ab_core::options::{
-    ByteRange, Creation, Existing, FileAccess, OpenOptions, ReadOptions, WriteMode,
+    ByteRange, FileCreation, ExistingContent, FileAccess, OpenOptions, ReadOptions, WriteMode,
 };
 
 use super::super::answer::State;
@@ -107,19 +107,19 @@ impl Tree {
         let writes = options.access.writes();
         let file =
             match (self.target(place)?, options.create) {
-                (Some(_), Creation::Always) => return Err(place.refuse(Kind::AlreadyExists)),
-                (None, Creation::Never) => return Err(place.refuse(Kind::NotFound)),
-                (Some(file), Creation::Never | Creation::IfMissing) if writes => {
+                (Some(_), FileCreation::Always) => return Err(place.refuse(Kind::AlreadyExists)),
+                (None, FileCreation::Never) => return Err(place.refuse(Kind::NotFound)),
+                (Some(file), FileCreation::Never | FileCreation::IfMissing) if writes => {
                     self.bring_up(file);
-                    if options.existing == Existing::Truncate {
+                    if options.existing == ExistingContent::Truncate {
                         self.change(file, Vec::clear);
                     }
                     file
                 }
-                (Some(file), Creation::Never | Creation::IfMissing) => {
+                (Some(file), FileCreation::Never | FileCreation::IfMissing) => {
                     if self.files[file.0].is_below { self.copy(file) } else { file }
                 }
-                (None, Creation::IfMissing | Creation::Always) => {
+                (None, FileCreation::IfMissing | FileCreation::Always) => {
                     let mode = self.mode_of_new(options.permissions);
                     self.place_file(place, b"", mode)
                 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use ab_core::WsPath;
-use ab_core::search::{Case, LineRole, Match, Syntax};
+use ab_core::search::{CaseSensitivity, LineRole, Match, PatternSyntax};
 use anstyle::{AnsiColor, Style};
 
 use crate::failure::Failure;
@@ -23,12 +23,12 @@ const MAX_NEEDLE_BYTES: usize = 256;
 #[derive(Debug)]
 pub(super) struct Needle<'p> {
     text: &'p str,
-    case: Case,
+    case: CaseSensitivity,
 }
 
 impl<'p> Needle<'p> {
-    pub(super) fn of(pattern: &'p str, syntax: Syntax, case: Case) -> Option<Needle<'p>> {
-        let fits = syntax == Syntax::Literal && (1..=MAX_NEEDLE_BYTES).contains(&pattern.len());
+    pub(super) fn of(pattern: &'p str, syntax: PatternSyntax, case: CaseSensitivity) -> Option<Needle<'p>> {
+        let fits = syntax == PatternSyntax::Literal && (1..=MAX_NEEDLE_BYTES).contains(&pattern.len());
         fits.then_some(Needle { text: pattern, case })
     }
 
@@ -56,8 +56,8 @@ impl<'p> Needle<'p> {
         for wanted in self.text.chars() {
             let c = rest.next()?;
             let same = match self.case {
-                Case::Sensitive => c == wanted,
-                Case::Insensitive => c == wanted || c.to_lowercase().eq(wanted.to_lowercase()),
+                CaseSensitivity::Sensitive => c == wanted,
+                CaseSensitivity::Insensitive => c == wanted || c.to_lowercase().eq(wanted.to_lowercase()),
             };
             if !same {
                 return None;
@@ -159,27 +159,27 @@ fn shown_number(number: impl Display, terminal: &Terminal) -> String {
 mod tests {
     use super::*;
 
-    fn check(pattern: &str, case: Case, line: &str, expect: &[&str]) {
-        let needle = Needle::of(pattern, Syntax::Literal, case).unwrap();
+    fn check(pattern: &str, case: CaseSensitivity, line: &str, expect: &[&str]) {
+        let needle = Needle::of(pattern, PatternSyntax::Literal, case).unwrap();
         assert_eq!(needle.pieces(line), expect, "{pattern:?} in {line:?}");
     }
 
     #[test]
     fn occurrences_are_every_second_piece() {
-        check("b", Case::Sensitive, "abcb", &["a", "b", "c", "b", ""]);
-        check("aa", Case::Sensitive, "aaa", &["", "aa", "a"]);
-        check("x", Case::Sensitive, "abc", &["abc"]);
-        check("x", Case::Sensitive, "", &[""]);
-        check("grün", Case::Insensitive, "so GRÜN!", &["so ", "GRÜN", "!"]);
-        check("ab", Case::Insensitive, "äAB", &["ä", "AB", ""]);
-        check("abc", Case::Sensitive, "ab", &["ab"]);
+        check("b", CaseSensitivity::Sensitive, "abcb", &["a", "b", "c", "b", ""]);
+        check("aa", CaseSensitivity::Sensitive, "aaa", &["", "aa", "a"]);
+        check("x", CaseSensitivity::Sensitive, "abc", &["abc"]);
+        check("x", CaseSensitivity::Sensitive, "", &[""]);
+        check("grün", CaseSensitivity::Insensitive, "so GRÜN!", &["so ", "GRÜN", "!"]);
+        check("ab", CaseSensitivity::Insensitive, "äAB", &["ä", "AB", ""]);
+        check("abc", CaseSensitivity::Sensitive, "ab", &["ab"]);
     }
 
     #[test]
     fn only_short_literals_are_highlighted() {
         let long = "x".repeat(MAX_NEEDLE_BYTES + 1);
-        assert!(Needle::of(&long, Syntax::Literal, Case::Sensitive).is_none());
-        assert!(Needle::of(&long[1..], Syntax::Literal, Case::Sensitive).is_some());
-        assert!(Needle::of("x.", Syntax::Regex, Case::Sensitive).is_none());
+        assert!(Needle::of(&long, PatternSyntax::Literal, CaseSensitivity::Sensitive).is_none());
+        assert!(Needle::of(&long[1..], PatternSyntax::Literal, CaseSensitivity::Sensitive).is_some());
+        assert!(Needle::of("x.", PatternSyntax::Regex, CaseSensitivity::Sensitive).is_none());
     }
 }

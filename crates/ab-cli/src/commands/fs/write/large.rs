@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{
-    Creation, FileAccess, Links, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
+    FileCreation, FileAccess, LinkHandling, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
 };
-use ab_core::stream::Unfilled;
+use ab_core::stream::StreamCopyError;
 use ab_core::{Backend, CallEffect, Code, Error, File, Kind, Status, Subscription, Verb};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -33,7 +33,7 @@ pub(super) async fn possible(
     backend: &Backend,
     path: &str,
 ) -> Result<bool, Failure> {
-    let there = backend.stat_with(path, StatOptions { links: Links::Keep }).await;
+    let there = backend.stat_with(path, StatOptions { links: LinkHandling::Keep }).await;
     match there {
         Ok(stat) => Ok(command.expect.is_none() && stat.kind != FileKind::Symlink),
         Err(error) if error.kind() == Kind::NotFound => Ok(command.expect.is_none()),
@@ -206,7 +206,7 @@ async fn filled(
     };
     let options = OpenOptions {
         access: FileAccess::Write,
-        create: Creation::Always,
+        create: FileCreation::Always,
         permissions,
         ..OpenOptions::default()
     };
@@ -246,9 +246,9 @@ async fn fill(
     let rest = stream::try_unfold(blocks, |mut blocks| async move {
         Ok(blocks.next().await?.map(|block| (block, blocks)))
     });
-    let filled = ab_core::stream::fill(file, begun.chain(rest), |bytes| progress.advance(bytes));
+    let filled = ab_core::stream::write_pieces(file, begun.chain(rest), |bytes| progress.advance(bytes));
     filled.await.map(drop).map_err(|unfilled| match unfilled {
-        Unfilled::Source(failure) => failure,
-        Unfilled::Target(error) => error.into(),
+        StreamCopyError::Source(failure) => failure,
+        StreamCopyError::Target(error) => error.into(),
     })
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use ab_core::process::{Cause, Channel, Exit, Feed, Output, ProcessControl, TAIL};
+use ab_core::process::{EndCause, OutputChannel, Exit, ProcessFeed, OutputChunk, ProcessControl, TAIL_BYTES};
 use ab_core::{CallEffect, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
@@ -25,11 +25,11 @@ const END_OF_INPUT: &[u8] = b"\x04";
 
 pub(super) async fn carry(
     mut running: Running,
-    feed: Feed,
+    feed: ProcessFeed,
     wall: Option<Duration>,
     destroyed: impl Future<Output = ()>,
 ) {
-    let Feed { output, stdin, control, ending, mut leash } = feed;
+    let ProcessFeed { output, stdin, control, ending, dropped: mut leash } = feed;
     let Some(half) = running.half.take() else { return };
     let (session, ear) = (running.session.clone(), running.ear.clone());
     let (Identity { group, process }, terminal) = (running.identity, running.terminal);
@@ -39,12 +39,12 @@ pub(super) async fn carry(
     let living = async {
         let mut ears = pin!(listen(&mut running, arrived));
         match wall {
-            None => (ears.await, Cause::Itself),
+            None => (ears.await, EndCause::Itself),
             Some(wall) => match timeout(wall, &mut ears).await {
-                Ok(heard) => (heard, Cause::Itself),
+                Ok(heard) => (heard, EndCause::Itself),
                 Err(_) => {
                     errand::end_group(&session, group).await;
-                    (timeout(GRACE, ears).await.unwrap_or_default(), Cause::Timeout)
+                    (timeout(GRACE, ears).await.unwrap_or_default(), EndCause::Timeout)
                 }
             },
         }
@@ -60,14 +60,14 @@ pub(super) async fn carry(
     };
     match lived {
         Some((heard, cause)) => {
-            if heard.code.is_none() && cause == Cause::Itself {
+            if heard.code.is_none() && cause == EndCause::Itself {
                 // The wrapper is gone, and nobody else takes along what it started.
                 errand::end_group(&session, group).await;
             }
             match heard.exit(&ear, cause) {
                 Some(exit) => ending.set(exit),
                 None if session.is_over() => {
-                    ending.lose(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None));
+                    ending.set_lost(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None));
                 }
                 // Dropped unset, the ending says that the process was lost.
                 None => drop(ending),
@@ -80,7 +80,7 @@ pub(super) async fn carry(
             }
         }
         None => {
-            ending.set(Exit { cause: Cause::Dropped, ..Exit::default() });
+            ending.set(Exit { cause: EndCause::Dropped, ..Exit::default() });
             errand::end_group(&session, group).await;
         }
     }
@@ -100,7 +100,7 @@ struct Heard {
 
 impl Heard {
     /// How it ended; nothing if nobody knows.
-    fn exit(self, ear: &Ear, cause: Cause) -> Option<Exit> {
+    fn exit(self, ear: &Ear, cause: EndCause) -> Option<Exit> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let exit = Exit {
             cause,
@@ -112,7 +112,7 @@ impl Heard {
             let stderr_tail = "ended: nobody read its output, and there is room for 64 MiB";
             return Some(Exit {
                 signal: Some(KILL),
-                cause: Cause::Dropped,
+                cause: EndCause::Dropped,
                 stderr_tail: stderr_tail.to_owned(),
                 ..exit
             });
@@ -125,14 +125,14 @@ impl Heard {
             (None, Some(Exited::Status(code)), _) => {
                 Some(Exit { code: i32::try_from(code).ok(), ..exit })
             }
-            (None, None, Cause::Timeout) => Some(Exit { signal: Some(KILL), ..exit }),
+            (None, None, EndCause::Timeout) => Some(Exit { signal: Some(KILL), ..exit }),
             (None, None, _) => None,
         }
     }
 }
 
 /// Hears a command out.
-async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<Output>) -> Heard {
+async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<OutputChunk>) -> Heard {
     let mut heard = Heard::default();
     let mut sequence = 0;
     // A terminal has one channel for both.
@@ -152,19 +152,19 @@ async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<Output>) -
             match event {
                 Event::Bytes(bytes) => {
                     let tail = match channel {
-                        Channel::Stdout => &mut heard.stdout,
-                        Channel::Stderr => &mut heard.stderr,
+                        OutputChannel::Stdout => &mut heard.stdout,
+                        OutputChannel::Stderr => &mut heard.stderr,
                     };
                     keep_tail(tail, &bytes);
-                    let piece = Output { sequence, channel, bytes, lost: 0 };
-                    sequence = piece.next();
+                    let piece = OutputChunk { sequence, channel, bytes, lost: 0 };
+                    sequence = piece.next_sequence();
                     let _ = arrived.send(piece);
                 }
                 Event::Ended(code) => {
                     heard.code = heard.code.or(code);
                     match channel {
-                        Channel::Stdout => silent.0 = true,
-                        Channel::Stderr => silent.1 = true,
+                        OutputChannel::Stdout => silent.0 = true,
+                        OutputChannel::Stderr => silent.1 = true,
                     }
                 }
                 Event::Began(_) | Event::NoProgram => {}
@@ -177,8 +177,8 @@ async fn listen(running: &mut Running, arrived: mpsc::UnboundedSender<Output>) -
 }
 
 fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
-    let new = &bytes[bytes.len().saturating_sub(TAIL)..];
-    let old = tail.len().saturating_sub(TAIL - new.len());
+    let new = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+    let old = tail.len().saturating_sub(TAIL_BYTES - new.len());
     tail.drain(..old);
     tail.extend_from_slice(new);
 }
@@ -186,8 +186,8 @@ fn keep_tail(tail: &mut Vec<u8>, bytes: &Bytes) {
 /// Hands output to whoever reads it, at the reader's pace.
 async fn deliver(
     ear: &Ear,
-    output: mpsc::Sender<Output>,
-    mut waiting: mpsc::UnboundedReceiver<Output>,
+    output: mpsc::Sender<OutputChunk>,
+    mut waiting: mpsc::UnboundedReceiver<OutputChunk>,
 ) {
     while let Some(piece) = waiting.recv().await {
         let length = piece.bytes.len();

@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// Where a command line is to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Confines<'a> {
+pub struct ScreenContext<'a> {
     /// Absolute paths that mean the root of what the command may use. Without any, no path can be
     /// named.
     pub roots: &'a [String],
@@ -25,4 +25,4 @@ pub struct Confines<'a> {
 
 /// Refuses a line when a word of it leads out of the confines, or when it cannot be understood. It
 /// looks at nothing but these: a line that passed once passes there again, unasked.
-pub type Screen = fn(&str, &Confines<'_>) -> Result<()>;
+pub type CommandScreen = fn(&str, &ScreenContext<'_>) -> Result<()>;

@@ -15,18 +15,18 @@ const LONGEST: usize = 16 * 1024;
 /// What passed, each of it some texts in their order. Only what passed is remembered: a refusal has
 /// more to say than no.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct AcceptedCache {
     kept: Mutex<VecDeque<Box<[Box<str>]>>>,
 }
 
-impl Passed {
+impl AcceptedCache {
     /// Whether exactly these passed, and not too many others since.
-    pub fn has<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> bool {
+    pub fn contains<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> bool {
         self.lock().iter().any(|kept| kept.iter().map(|text| &**text).eq(texts.clone()))
     }
 
     /// These have passed.
-    pub fn note<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) {
+    pub fn insert<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) {
         if texts.clone().map(str::len).sum::<usize>() > LONGEST {
             return;
         }
@@ -49,26 +49,26 @@ mod tests {
 
     #[test]
     fn only_the_same_texts_in_the_same_order_have_passed() {
-        let passed = Passed::default();
-        passed.note(["ls", "a"].into_iter());
-        assert!(passed.has(["ls", "a"].into_iter()));
+        let passed = AcceptedCache::default();
+        passed.insert(["ls", "a"].into_iter());
+        assert!(passed.contains(["ls", "a"].into_iter()));
         for others in [&["ls"][..], &["a", "ls"], &["lsa"], &["ls", "a", ""], &["l", "sa"], &[]] {
-            assert!(!passed.has(others.iter().copied()), "{others:?}");
+            assert!(!passed.contains(others.iter().copied()), "{others:?}");
         }
     }
 
     #[test]
     fn the_oldest_is_forgotten_and_the_long_never_known() {
-        let passed = Passed::default();
+        let passed = AcceptedCache::default();
         let lines: Vec<String> = (0..=KEPT).map(|n| format!("echo {n}")).collect();
         for line in &lines {
-            passed.note([line.as_str()].into_iter());
+            passed.insert([line.as_str()].into_iter());
         }
-        let known = |line: &String| passed.has([line.as_str()].into_iter());
+        let known = |line: &String| passed.contains([line.as_str()].into_iter());
         assert!(!known(&lines[0]));
         assert!(lines[1..].iter().all(known));
         let long = "x".repeat(LONGEST + 1);
-        passed.note([long.as_str()].into_iter());
+        passed.insert([long.as_str()].into_iter());
         assert!(!known(&long));
         assert!(known(&lines[1]));
     }

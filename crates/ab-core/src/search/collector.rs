@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::text::FileHits;
-use super::{Found, LeftOut, LineRole, Match, SearchAnswer, SearchLimits};
+use super::text::FileMatches;
+use super::{SearchResults, IgnoredCounts, LineRole, Match, SearchOutputMode, SearchLimits};
 use crate::error::Error;
-use crate::metadata::{Entry, Truncated, WalkProblem};
+use crate::metadata::{Entry, TruncatedBy, WalkProblem};
 use crate::path::WsPath;
 
 /// Problems that one answer names.
@@ -13,8 +13,8 @@ pub const MAX_PROBLEMS: usize = 1000;
 
 /// Collects matches until a limit is met.
 #[derive(Debug)]
-pub struct Answering {
-    found: Found,
+pub struct MatchCollector {
+    found: SearchResults,
     limits: SearchLimits,
     deadline: Instant,
     /// Bytes that every path begins with, which do not count.
@@ -26,17 +26,17 @@ pub struct Answering {
 
 /// Whether a search should go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    GoOn,
+pub enum SearchFlow {
+    Continue,
     Stop,
 }
 
-impl Answering {
+impl MatchCollector {
     pub fn new(root: &WsPath, limits: SearchLimits) -> Self {
         let above = if root.is_root() { 0 } else { root.as_str().len() + 1 };
         let now = Instant::now();
         let deadline = now.checked_add(limits.time).unwrap_or(now + super::DEFAULT_SEARCH_TIME);
-        Self { found: Found::default(), limits, deadline, above, matches: 0, bytes: 0 }
+        Self { found: SearchResults::default(), limits, deadline, above, matches: 0, bytes: 0 }
     }
 
     pub fn deadline(&self) -> Instant {
@@ -44,39 +44,39 @@ impl Answering {
     }
 
     /// Stops when time is up.
-    pub fn check_time(&mut self) -> Next {
+    pub fn check_time(&mut self) -> SearchFlow {
         if Instant::now() < self.deadline {
-            return Next::GoOn;
+            return SearchFlow::Continue;
         }
-        self.stop(Truncated::Time)
+        self.stop(TruncatedBy::Time)
     }
 
-    pub fn stop(&mut self, why: Truncated) -> Next {
+    pub fn stop(&mut self, why: TruncatedBy) -> SearchFlow {
         self.found.truncated.get_or_insert(why);
-        Next::Stop
+        SearchFlow::Stop
     }
 
-    pub fn name(&mut self, entry: Entry) -> Next {
+    pub fn name(&mut self, entry: Entry) -> SearchFlow {
         let size = self.size(&entry.path);
         self.add(Match::Name(entry), size, 1)
     }
 
-    pub fn file(&mut self, path: &WsPath, hits: FileHits, answer: SearchAnswer) -> Next {
+    pub fn add_file(&mut self, path: &WsPath, hits: FileMatches, answer: SearchOutputMode) -> SearchFlow {
         self.found.searched += 1;
         if hits.binary {
             self.found.skipped_binary += 1;
-            return Next::GoOn;
+            return SearchFlow::Continue;
         }
         if hits.count == 0 {
-            return Next::GoOn;
+            return SearchFlow::Continue;
         }
         let size = self.size(path);
         match answer {
-            SearchAnswer::Files => self.add(Match::File { path: path.clone() }, size, 1),
-            SearchAnswer::Counts => {
+            SearchOutputMode::Files => self.add(Match::File { path: path.clone() }, size, 1),
+            SearchOutputMode::Counts => {
                 self.add(Match::Count { path: path.clone(), lines: hits.count }, size, 1)
             }
-            SearchAnswer::Lines => {
+            SearchOutputMode::Lines => {
                 for hit in hits.lines {
                     let size = size + hit.text.len();
                     let counts = usize::from(hit.role == LineRole::Match);
@@ -87,11 +87,11 @@ impl Answering {
                         cut: hit.cut,
                         role: hit.role,
                     };
-                    if self.add(line, size, counts) == Next::Stop {
-                        return Next::Stop;
+                    if self.add(line, size, counts) == SearchFlow::Stop {
+                        return SearchFlow::Stop;
                     }
                 }
-                Next::GoOn
+                SearchFlow::Continue
             }
         }
     }
@@ -101,30 +101,30 @@ impl Answering {
         path.as_str().len().saturating_sub(self.above)
     }
 
-    pub fn problem(&mut self, path: String, error: Error) {
+    pub fn add_problem(&mut self, path: String, error: Error) {
         if self.found.problems.len() < MAX_PROBLEMS {
             self.found.problems.push(WalkProblem { path, error });
         }
     }
 
-    pub fn left_out(&mut self, left_out: LeftOut) {
+    pub fn add_ignored(&mut self, left_out: IgnoredCounts) {
         self.found.left_out = left_out;
     }
 
-    pub fn finish(self) -> Found {
+    pub fn finish(self) -> SearchResults {
         self.found
     }
 
-    fn add(&mut self, found: Match, size: usize, counts: usize) -> Next {
+    fn add(&mut self, found: Match, size: usize, counts: usize) -> SearchFlow {
         if self.matches + counts > self.limits.matches {
-            return self.stop(Truncated::Count);
+            return self.stop(TruncatedBy::Count);
         }
         if self.bytes + size > self.limits.bytes {
-            return self.stop(Truncated::Bytes);
+            return self.stop(TruncatedBy::Bytes);
         }
         self.matches += counts;
         self.bytes += size;
         self.found.matches.push(found);
-        Next::GoOn
+        SearchFlow::Continue
     }
 }
