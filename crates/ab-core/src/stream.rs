@@ -155,7 +155,7 @@ mod tests {
         ] {
             let mut read = Vec::new();
             let mut pieces = pin!(read_pieces(file.as_ref(), size));
-            while let Some(piece) = read_pieces.next().await {
+            while let Some(piece) = pieces.next().await {
                 read.extend_from_slice(&piece.unwrap());
             }
             assert!(read == expect, "{size:?}: {} bytes", read.len());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::{Approver, DenyAll, Driver, Guard, Result};
-use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
+use ab_policy::{CommandGuard, HomeLocation, Policy, Profile, RuleFile};
 
 /// What judges commands. By default: profile `guarded`, the built-in rules, and no approver.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl CommandPolicy {
     pub(crate) fn guard(
         &self,
         driver: &Arc<dyn Driver>,
-        home: Home,
+        home: HomeLocation,
     ) -> Result<Option<Arc<dyn Guard>>> {
         if self.profile == Profile::Off {
             return Ok(None);
@@ -41,7 +41,7 @@ impl CommandPolicy {
         } else {
             CommandGuard::new(Policy::with_rules(self.profile, &self.rules)?, &root_aliases)
         };
-        let guard = guard.with_home(home).asking(self.approver.clone());
-        Ok(Some(Arc::new(guard.behind_walls_of(driver.clone()))))
+        let guard = guard.with_home(home).with_approver(self.approver.clone());
+        Ok(Some(Arc::new(guard.with_sandbox_of(driver.clone()))))
     }
 }

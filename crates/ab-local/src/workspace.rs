@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_core::{BackendOptions, Backend, Driver, Result};
 use ab_host::{Local, LocalOptions};
-use ab_policy::{Home, Profile};
+use ab_policy::{HomeLocation, Profile};
 
 use crate::launcher::Launcher;
 use crate::policy::CommandPolicy;
@@ -54,8 +54,8 @@ pub fn open(config: LocalConfig) -> Result<LocalWorkspace> {
     let LocalConfig { root, mut options, mut assembly, policy } = config;
     options.exec.screen.get_or_insert(ab_policy::screen);
     let home = match options.exec.home {
-        Some(_) => Home::Elsewhere,
-        None => Home::Start,
+        Some(_) => HomeLocation::Elsewhere,
+        None => HomeLocation::Start,
     };
     let local = Arc::new(Local::open(&root, options)?);
     let driver: Arc<dyn Driver> = local.clone();

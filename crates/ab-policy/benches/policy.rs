@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ab_policy::{Policy, Profile, RuleFile, Scene, example_scene};
+use ab_policy::{Policy, Profile, RuleFile, CommandContext, example_context};
 
 const ROUNDS: usize = 15;
 const TURNS: usize = 2_000;
@@ -26,7 +26,7 @@ fn main() {
     let start = Instant::now();
     let guarded = Policy::new(Profile::Guarded).unwrap();
     let load = start.elapsed();
-    let scene = example_scene();
+    let scene = example_context();
     println!("bench policy: median of {ROUNDS} rounds of {TURNS} turns; times are microseconds\n");
     println!("built-in rules are read and proved in {} microseconds, once\n", load.as_micros());
     println!("{:<44} {:>9} {:>9} {:>8}  bar", "", "ours", "peer", "ratio");
@@ -69,7 +69,7 @@ fn with_rules(count: usize) -> Policy {
     let text: String = (0..count).map(rule).collect();
     let policy =
         Policy::with_rules(Profile::Guarded, &RuleFile::from_toml(&text).unwrap()).unwrap();
-    let judged = policy.judge("tool0", &Scene::new());
+    let judged = policy.judge("tool0", &CommandContext::new());
     assert_eq!(judged.decisive().unwrap().rule.id, "own.r0");
     policy
 }

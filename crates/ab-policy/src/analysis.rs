@@ -16,10 +16,10 @@ mod state;
 mod walk;
 mod wrappers;
 
-pub use effect::Effect;
+pub use effect::CommandEffect;
 pub use screen::screen;
 
-use crate::place::{Place, Scene};
+use crate::place::{PathLocation, CommandContext};
 use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
@@ -32,7 +32,7 @@ const MAX_DETAIL: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Analysis {
     /// Every simple command, in the order of the text; what a wrapper starts comes after it.
-    pub commands: Vec<Executed>,
+    pub commands: Vec<AnalysedCommand>,
     pub findings: Vec<Finding>,
     /// How much work it was to find that out, in units of about one byte looked at. It grows with
     /// the text, and is bounded.
@@ -41,7 +41,7 @@ pub struct Analysis {
 
 /// A simple command as a program would get it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Executed {
+pub struct AnalysedCommand {
     pub words: Vec<Argument>,
     /// The wrapper that starts it, by its place in the list.
     pub via: Option<usize>,
@@ -62,12 +62,12 @@ pub struct Argument {
 /// A place that a command touches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathUse {
-    pub place: Place,
-    pub access: Access,
+    pub location: PathLocation,
+    pub access: PathAccess,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum PathAccess {
     /// Named, and perhaps read.
     Read,
     Write,
@@ -76,7 +76,7 @@ pub enum Access {
 /// One effect, where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub effect: Effect,
+    pub effect: CommandEffect,
     /// The command it belongs to; nothing when it belongs to the line.
     pub command: Option<usize>,
     /// The part of the text that shows it.
@@ -85,7 +85,7 @@ pub struct Finding {
 
 impl Analysis {
     /// The commands that the line starts, as programs would get them.
-    pub fn started(&self) -> impl Iterator<Item = (usize, &Executed)> {
+    pub fn started(&self) -> impl Iterator<Item = (usize, &AnalysedCommand)> {
         self.commands.iter().enumerate().filter(|(_, command)| !command.hidden)
     }
 
@@ -97,13 +97,13 @@ impl Analysis {
             .map(|found| Finding { command: found.command.map(moved), ..found });
         self.findings.extend(findings);
         let commands = other.commands.into_iter();
-        let via: Vec<Executed> =
-            commands.map(|each| Executed { via: each.via.map(moved), ..each }).collect();
+        let via: Vec<AnalysedCommand> =
+            commands.map(|each| AnalysedCommand { via: each.via.map(moved), ..each }).collect();
         self.commands.extend(via);
     }
 }
 
-impl Executed {
+impl AnalysedCommand {
     /// The name of the program, without its directory.
     pub fn program(&self) -> Option<&str> {
         let first = self.words.first().filter(|word| word.known)?;
@@ -112,7 +112,7 @@ impl Executed {
 }
 
 /// Looks at a command line as it would run in `scene`.
-pub fn analyse(command: &str, scene: &Scene) -> Analysis {
+pub fn analyse(command: &str, scene: &CommandContext) -> Analysis {
     let meter = Meter::default();
     let mut analysis = match shell::parse(command, Dialect::Bash, 0, &meter) {
         Ok(script) => Walk::new(scene, Dialect::Bash, &meter).top(&script),
@@ -131,7 +131,7 @@ pub fn analyse(command: &str, scene: &Scene) -> Analysis {
 
 /// What a POSIX shell would do where bash sees a construct of its own. Text that is no POSIX shell
 /// does nothing there.
-fn second_reading(command: &str, scene: &Scene, meter: &Meter) -> Analysis {
+fn second_reading(command: &str, scene: &CommandContext, meter: &Meter) -> Analysis {
     let mut walk = Walk::new(scene, Dialect::Posix, meter);
     match shell::parse(command, Dialect::Posix, 0, meter) {
         Ok(script) => {
@@ -139,7 +139,7 @@ fn second_reading(command: &str, scene: &Scene, meter: &Meter) -> Analysis {
             let mut found = walk.top(&script);
             // Bash has said what its own constructs chain; this shell may only add dangers.
             let ours = |found: &Finding| {
-                !matches!(found.effect, Effect::Separates | Effect::Chains | Effect::Unparsable)
+                !matches!(found.effect, CommandEffect::Separates | CommandEffect::Chains | CommandEffect::Unparsable)
             };
             found.findings.retain(ours);
             found

@@ -3,7 +3,7 @@
 use ab_core::{Result, Verdict};
 use serde::Deserialize;
 
-use crate::place::{Home, Scene};
+use crate::place::{HomeLocation, CommandContext};
 use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::rules::{RuleFile, invalid, located};
@@ -44,7 +44,7 @@ pub struct CorpusCase {
 
 /// A case that did not come out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Miss {
+pub struct CorpusMismatch {
     pub command: String,
     pub profile: Profile,
     pub expected: String,
@@ -64,22 +64,22 @@ impl Corpus {
     }
 
     /// Whether `text` looks like a corpus rather than a file of rules.
-    pub fn is_one(text: &str) -> bool {
+    pub fn looks_like_corpus(text: &str) -> bool {
         let json = text.trim_start().starts_with('{') && text.contains("\"case\"");
         json || text.lines().any(|line| line.trim() == "[[case]]")
     }
 
-    pub fn scene(&self) -> Scene {
-        crate::policy::example_scene().with_home(match self.home {
-            CorpusHome::Elsewhere => Home::Elsewhere,
-            CorpusHome::Start => Home::Start,
+    pub fn context(&self) -> CommandContext {
+        crate::policy::example_context().with_home(match self.home {
+            CorpusHome::Elsewhere => HomeLocation::Elsewhere,
+            CorpusHome::Start => HomeLocation::Start,
         })
     }
 
     /// Judges every case; a user's rules may join the built-in ones.
-    pub fn check(&self, rules: &RuleFile) -> Result<Vec<Miss>> {
+    pub fn check(&self, rules: &RuleFile) -> Result<Vec<CorpusMismatch>> {
         let mut misses = Vec::new();
-        let scene = self.scene();
+        let scene = self.context();
         for profile in Profile::ALL {
             let policy = Policy::with_rules(profile, rules)?;
             for case in &self.cases {
@@ -90,7 +90,7 @@ impl Corpus {
                 };
                 let judgement = policy.judge(&case.command, &scene);
                 let mut miss = |expected: &str, found: &str| {
-                    misses.push(Miss {
+                    misses.push(CorpusMismatch {
                         command: case.command.clone(),
                         profile,
                         expected: expected.to_owned(),

@@ -13,8 +13,8 @@ use ab_core::{
 };
 use tokio::sync::OnceCell;
 
-use crate::place::{CommandInput, Home, Scene};
-use crate::policy::{Hit, Judgement, Policy};
+use crate::place::{CommandInput, HomeLocation, CommandContext};
+use crate::policy::{MatchedRule, Judgement, Policy};
 use crate::profile::Profile;
 
 /// Texts longer than this are judged on a thread that may take its time.
@@ -24,7 +24,7 @@ const LONG_TEXT: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct CommandGuard {
     rules: Rules,
-    scene: Scene,
+    scene: CommandContext,
     approver: Arc<dyn Approver>,
     /// Commands that the rules allow, with where they start and what they are given: neither rules
     /// nor scene ever change.
@@ -50,7 +50,7 @@ impl Rules {
         }
     }
 
-    fn judge(&self, command: &str, scene: &Scene) -> Result<Judgement> {
+    fn judge(&self, command: &str, scene: &CommandContext) -> Result<Judgement> {
         match self {
             Rules::These(policy) => Ok(policy.judge(command, scene)),
             Rules::BuiltIn(profile) => Ok(Policy::new(*profile)?.judge(command, scene)),
@@ -70,7 +70,7 @@ impl CommandGuard {
     }
 
     fn by(rules: Rules, root_aliases: &[String]) -> Self {
-        let scene = root_aliases.iter().fold(Scene::new(), |scene, alias| scene.with_root(alias));
+        let scene = root_aliases.iter().fold(CommandContext::new(), |scene, alias| scene.with_root(alias));
         Self {
             rules,
             scene,
@@ -82,20 +82,20 @@ impl CommandGuard {
     }
 
     /// Takes questions to `approver`.
-    pub fn asking(mut self, approver: Arc<dyn Approver>) -> Self {
+    pub fn with_approver(mut self, approver: Arc<dyn Approver>) -> Self {
         self.approver = approver;
         self
     }
 
     /// What `HOME` is for the commands that run, unless they are given another.
-    pub fn with_home(mut self, home: Home) -> Self {
+    pub fn with_home(mut self, home: HomeLocation) -> Self {
         self.scene = self.scene.with_home(home);
         self
     }
 
     /// Asks `driver` which walls stand around commands. Without one, and where it cannot tell, none
     /// do and every rule holds.
-    pub fn behind_walls_of(mut self, driver: Arc<dyn Driver>) -> Self {
+    pub fn with_sandbox_of(mut self, driver: Arc<dyn Driver>) -> Self {
         self.driver = Some(driver);
         self
     }
@@ -121,19 +121,19 @@ impl CommandGuard {
     }
 
     /// What a command sees that is started in `cwd`.
-    fn scene_at(&self, cwd: Option<&WsPath>) -> Scene {
+    fn scene_at(&self, cwd: Option<&WsPath>) -> CommandContext {
         let Some(cwd) = cwd else { return self.scene.clone() };
-        self.scene.scoped(cwd.fence().as_str()).at(cwd.below_fence())
+        self.scene.in_scope(cwd.fence().as_str()).in_directory(cwd.below_fence())
     }
 
     /// What the rules say of a call that did not pass lately; nothing where it passes.
-    fn judged(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<Hit>> {
+    fn judged(&self, call: &Call<'_>, enforced: EnforcedControls) -> Result<Option<MatchedRule>> {
         let Some(judging) = self.judging(call, enforced)? else { return Ok(None) };
         let judgement = judging.judge()?;
         Ok(self.decided(call, judgement))
     }
 
-    fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<Hit> {
+    fn decided(&self, call: &Call<'_>, judgement: Judgement) -> Option<MatchedRule> {
         let hit = judgement.decisive().cloned();
         if hit.is_none() && is_remembered(call) {
             self.allowed.insert(texts(call));
@@ -158,7 +158,7 @@ impl CommandGuard {
         if is_remembered(call) && self.allowed.contains(texts(call)) {
             return Ok(None);
         }
-        let mut scene = self.scene_at(call.path).behind(enforced);
+        let mut scene = self.scene_at(call.path).with_enforced(enforced);
         if let Some(request) = call.request {
             scene = scene.with_env(&request.env).with_input(input(request));
         }
@@ -166,7 +166,7 @@ impl CommandGuard {
     }
 
     /// Refuses what the rules refuse, and asks what they ask.
-    async fn settled(&self, call: &Call<'_>, hit: Option<Hit>) -> Result<()> {
+    async fn settled(&self, call: &Call<'_>, hit: Option<MatchedRule>) -> Result<()> {
         let Some(hit) = hit else { return Ok(()) };
         let command = call.command.unwrap_or_default();
         if hit.verdict == Verdict::Deny {
@@ -204,7 +204,7 @@ impl CommandGuard {
 struct Judging {
     rules: Rules,
     command: String,
-    scene: Scene,
+    scene: CommandContext,
 }
 
 impl Judging {
@@ -316,7 +316,7 @@ impl Guard for CommandGuard {
     fn exit(&self, _: &Call<'_>, _: &CallOutcome<'_>) {}
 }
 
-fn refusal(hit: &Hit, command: &str, kind: Kind, word: &str) -> Error {
+fn refusal(hit: &MatchedRule, command: &str, kind: Kind, word: &str) -> Error {
     let message = format!("{word}: {} (rule {})", hit.rule.reason, hit.rule.id);
     let error = Error::new(hit.rule.category.code(), kind, message)
         .with_verb(Verb::Exec)

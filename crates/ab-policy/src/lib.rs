@@ -16,11 +16,11 @@ mod profile;
 pub mod rules;
 mod shell;
 
-pub use analysis::{Analysis, Effect, analyse, screen};
-pub use corpus::{Corpus, CorpusCase, CorpusHome, Miss};
+pub use analysis::{Analysis, CommandEffect, analyse, screen};
+pub use corpus::{Corpus, CorpusCase, CorpusHome, CorpusMismatch};
 pub use guard::CommandGuard;
-pub use place::{CommandInput, Home, Place, Scene};
-pub use policy::{Hit, Judgement, Policy, built_in_rules, example_scene};
+pub use place::{CommandInput, HomeLocation, PathLocation, CommandContext};
+pub use policy::{MatchedRule, Judgement, Policy, built_in_rules, example_context};
 pub use profile::Profile;
-pub use rules::{Arguments, Category, Choice, Rule, RuleFile, Wall};
+pub use rules::{ArgumentPatterns, Category, WordChoice, Rule, RuleFile, SandboxControl};
 pub use shell::{MAX_COMMAND_BYTES, MAX_DEPTH};

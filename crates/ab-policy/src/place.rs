@@ -10,14 +10,14 @@ use ab_core::EnforcedControls;
 
 /// What a command's surroundings are.
 #[derive(Clone, Debug, Default)]
-pub struct Scene {
+pub struct CommandContext {
     /// Absolute paths that mean the root of what the command may use.
     aliases: Vec<String>,
     /// Absolute paths of the workspace around a scope.
     around: Vec<String>,
     /// The working directory, from the root.
     cwd: String,
-    home: Home,
+    home: HomeLocation,
     /// Variables that the caller gives the command.
     env: Arc<BTreeMap<String, String>>,
     input: CommandInput,
@@ -38,7 +38,7 @@ pub enum CommandInput {
 
 /// What `~` and `$HOME` stand for when a command starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Home {
+pub enum HomeLocation {
     /// Somebody's home: not the workspace.
     #[default]
     Elsewhere,
@@ -48,7 +48,7 @@ pub enum Home {
 
 /// A place that a word of a command leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum PathLocation {
     /// Below the root, as text without a leading slash; empty for the root itself.
     Inside(String),
     /// An absolute path, or a name for what cannot be told more exactly.
@@ -78,7 +78,7 @@ const HOMES: [&str; 3] = ["/home", "/root", "/Users"];
 const SYSTEM: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/etc/alternatives"];
 
-impl Scene {
+impl CommandContext {
     /// A workspace whose root has no other name.
     pub fn new() -> Self {
         Self::default()
@@ -95,7 +95,7 @@ impl Scene {
         self
     }
 
-    pub fn with_home(mut self, home: Home) -> Self {
+    pub fn with_home(mut self, home: HomeLocation) -> Self {
         self.home = home;
         self
     }
@@ -113,7 +113,7 @@ impl Scene {
     }
 
     /// The same behind walls: rules that those enforce do not count in profile `guarded`.
-    pub fn behind(mut self, enforced: EnforcedControls) -> Self {
+    pub fn with_enforced(mut self, enforced: EnforcedControls) -> Self {
         self.enforced = enforced;
         self
     }
@@ -131,12 +131,12 @@ impl Scene {
     }
 
     /// The same workspace seen from a directory of it.
-    pub fn at(&self, cwd: &str) -> Self {
+    pub fn in_directory(&self, cwd: &str) -> Self {
         Self { cwd: cwd.trim_matches('/').to_owned(), ..self.clone() }
     }
 
     /// A scope: all that a command may use is below `scope`.
-    pub fn scoped(&self, scope: &str) -> Self {
+    pub fn in_scope(&self, scope: &str) -> Self {
         let scope = scope.trim_matches('/');
         if scope.is_empty() {
             return self.clone();
@@ -145,35 +145,35 @@ impl Scene {
         Self { aliases, around: self.aliases.clone(), cwd: String::new(), ..self.clone() }
     }
 
-    pub(crate) fn start(&self) -> Place {
-        Place::Inside(self.cwd.clone())
+    pub(crate) fn start(&self) -> PathLocation {
+        PathLocation::Inside(self.cwd.clone())
     }
 
-    pub(crate) fn home(&self) -> Home {
+    pub(crate) fn home(&self) -> HomeLocation {
         self.home
     }
 
     /// An absolute path of a place inside, when the root has one.
-    pub(crate) fn absolute(&self, place: &Place) -> Option<String> {
+    pub(crate) fn absolute(&self, place: &PathLocation) -> Option<String> {
         match place {
-            Place::Inside(below) => {
+            PathLocation::Inside(below) => {
                 let root = self.aliases.first()?;
                 Some(if below.is_empty() { root.clone() } else { format!("{root}/{below}") })
             }
-            Place::Outside(path) if path.starts_with('/') => Some(path.clone()),
-            Place::Outside(_) | Place::Unknown => None,
+            PathLocation::Outside(path) if path.starts_with('/') => Some(path.clone()),
+            PathLocation::Outside(_) | PathLocation::Unknown => None,
         }
     }
 
     /// Where `text` leads from `cwd`.
-    pub(crate) fn resolve(&self, text: &str, cwd: &Place) -> Place {
+    pub(crate) fn resolve(&self, text: &str, cwd: &PathLocation) -> PathLocation {
         if text.starts_with('/') {
             return self.place(normal(text));
         }
         match cwd {
-            Place::Unknown => Place::Unknown,
-            Place::Outside(from) => self.place(normal(&format!("{from}/{text}"))),
-            Place::Inside(from) => {
+            PathLocation::Unknown => PathLocation::Unknown,
+            PathLocation::Outside(from) => self.place(normal(&format!("{from}/{text}"))),
+            PathLocation::Inside(from) => {
                 let mut below: Vec<&str> =
                     from.split('/').filter(|part| !part.is_empty()).collect();
                 let mut parts = text.split('/').filter(|part| !part.is_empty() && *part != ".");
@@ -186,11 +186,11 @@ impl Scene {
                             Some(root) => {
                                 self.place(normal(&format!("{root}/../{}", rest.join("/"))))
                             }
-                            None => Place::Outside("..".to_owned()),
+                            None => PathLocation::Outside("..".to_owned()),
                         };
                     }
                 }
-                Place::Inside(below.join("/"))
+                PathLocation::Inside(below.join("/"))
             }
         }
     }
@@ -204,15 +204,15 @@ impl Scene {
             && !self.around.iter().any(holds_root)
     }
 
-    fn place(&self, path: String) -> Place {
+    fn place(&self, path: String) -> PathLocation {
         let below = |alias: &String| {
             let rest = path.strip_prefix(alias.as_str())?;
             (rest.is_empty() || rest.starts_with('/'))
                 .then(|| rest.trim_start_matches('/').to_owned())
         };
         match self.aliases.iter().find_map(below) {
-            Some(rest) => Place::Inside(rest),
-            None => Place::Outside(path),
+            Some(rest) => PathLocation::Inside(rest),
+            None => PathLocation::Outside(path),
         }
     }
 
@@ -274,9 +274,9 @@ mod tests {
 
     #[test]
     fn paths_lead_where_a_shell_would_go() {
-        let scene = Scene::new().with_root("/srv/ws");
+        let scene = CommandContext::new().with_root("/srv/ws");
         let root = scene.start();
-        let src = Place::Inside("src".to_owned());
+        let src = PathLocation::Inside("src".to_owned());
         for (text, cwd, expect) in [
             (".", &root, "in:"),
             ("src/../a", &root, "in:a"),
@@ -290,29 +290,29 @@ mod tests {
             ("/srv/ws/../x", &src, "out:/srv/x"),
             ("/", &src, "out:/"),
             ("/etc/../..", &src, "out:/"),
-            ("a", &Place::Unknown, "?"),
-            ("/etc", &Place::Unknown, "out:/etc"),
-            ("x", &Place::Outside("/tmp".to_owned()), "out:/tmp/x"),
+            ("a", &PathLocation::Unknown, "?"),
+            ("/etc", &PathLocation::Unknown, "out:/etc"),
+            ("x", &PathLocation::Outside("/tmp".to_owned()), "out:/tmp/x"),
         ] {
             let found = match scene.resolve(text, cwd) {
-                Place::Inside(path) => format!("in:{path}"),
-                Place::Outside(path) => format!("out:{path}"),
-                Place::Unknown => "?".to_owned(),
+                PathLocation::Inside(path) => format!("in:{path}"),
+                PathLocation::Outside(path) => format!("out:{path}"),
+                PathLocation::Unknown => "?".to_owned(),
             };
             assert_eq!(found, expect, "{text} from {cwd:?}");
         }
-        let nameless = Scene::new();
-        assert_eq!(nameless.resolve("..", &nameless.start()), Place::Outside("..".to_owned()));
+        let nameless = CommandContext::new();
+        assert_eq!(nameless.resolve("..", &nameless.start()), PathLocation::Outside("..".to_owned()));
     }
 
     #[test]
     fn a_scope_is_all_there_is() {
-        let scene = Scene::new().with_root("/srv/ws").scoped("tenants/a");
+        let scene = CommandContext::new().with_root("/srv/ws").in_scope("tenants/a");
         let start = scene.start();
-        assert_eq!(scene.resolve("/srv/ws/tenants/a/x", &start), Place::Inside("x".to_owned()));
-        assert_eq!(scene.resolve("../b", &start), Place::Outside("/srv/ws/tenants/b".to_owned()));
+        assert_eq!(scene.resolve("/srv/ws/tenants/a/x", &start), PathLocation::Inside("x".to_owned()));
+        assert_eq!(scene.resolve("../b", &start), PathLocation::Outside("/srv/ws/tenants/b".to_owned()));
         assert!(scene.is_private("/srv/ws/tenants/b/secret") && scene.is_private("/srv/ws"));
-        let low = Scene::new().with_root("/tmp/a/ws");
+        let low = CommandContext::new().with_root("/tmp/a/ws");
         assert!(low.is_open("/tmp/b") && !low.is_open("/tmp/a") && !low.is_open("/etc"));
         assert!(!scene.is_private("/srv/other") && !scene.is_private("/usr/include"));
     }

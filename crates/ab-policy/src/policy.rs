@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 
 use ab_core::{Code, EnforcedControls, Result, Verdict};
 
-use crate::analysis::{Analysis, Effect, Executed, analyse};
-use crate::place::Scene;
+use crate::analysis::{Analysis, CommandEffect, AnalysedCommand, analyse};
+use crate::place::CommandContext;
 use crate::profile::Profile;
 use crate::rules::{Category, Fit, Matcher, Rule, RuleFile, invalid};
 
@@ -55,7 +55,7 @@ struct Entry {
 pub struct Judgement {
     pub verdict: Verdict,
     /// Every rule that matched, the one that decided first.
-    pub hits: Vec<Hit>,
+    pub matched: Vec<MatchedRule>,
     /// What was not judged, and runs all the same.
     pub notes: Vec<&'static str>,
     pub analysis: Analysis,
@@ -66,7 +66,7 @@ const UNSEEN_INPUT: &str = "a shell reads commands from standard input, which we
 
 /// A rule that matched.
 #[derive(Clone, Debug)]
-pub struct Hit {
+pub struct MatchedRule {
     pub rule: Arc<Rule>,
     pub verdict: Verdict,
     /// The command it matched, by its place in the list; nothing for the whole line.
@@ -134,11 +134,11 @@ impl Policy {
     }
 
     /// Judges a command line as it would run in `scene`.
-    pub fn judge(&self, command: &str, scene: &Scene) -> Judgement {
+    pub fn judge(&self, command: &str, scene: &CommandContext) -> Judgement {
         let analysis = analyse(command, scene);
         if self.profile == Profile::Off {
             let (hits, notes) = (Vec::new(), Vec::new());
-            return Judgement { verdict: Verdict::Allow, hits, notes, analysis };
+            return Judgement { verdict: Verdict::Allow, matched: hits, notes, analysis };
         }
         // `strict` is to the letter, whatever stands around the command.
         let enforced = match self.profile {
@@ -151,7 +151,7 @@ impl Policy {
             let spoken: HashSet<Option<usize>> = hits.iter().map(|hit| hit.command).collect();
             for (at, executed) in analysis.started() {
                 if !spoken.contains(&Some(at)) {
-                    hits.push(Hit {
+                    hits.push(MatchedRule {
                         rule: fallback.clone(),
                         verdict: self.default,
                         command: Some(at),
@@ -167,24 +167,24 @@ impl Policy {
         drop_overridden(&mut hits);
         // A hit in one of the dangerous categories says more than one that is only not safe.
         let weight =
-            |hit: &Hit| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
+            |hit: &MatchedRule| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
-        let unseen = |finding: &crate::analysis::Finding| finding.effect == Effect::CodeUnseen;
+        let unseen = |finding: &crate::analysis::Finding| finding.effect == CommandEffect::CodeUnseen;
         let notes = analysis.findings.iter().any(unseen).then_some(UNSEEN_INPUT);
-        Judgement { verdict, hits, notes: notes.into_iter().collect(), analysis }
+        Judgement { verdict, matched: hits, notes: notes.into_iter().collect(), analysis }
     }
 }
 
 impl Judgement {
     /// The hit that decided, unless the command is allowed.
-    pub fn decisive(&self) -> Option<&Hit> {
-        self.hits.first().filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
+    pub fn decisive(&self) -> Option<&MatchedRule> {
+        self.matched.first().filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
     }
 
     /// The verdict on one of the commands alone, effects of the whole line aside.
     pub fn verdict_on(&self, command: usize) -> Verdict {
-        let of = self.hits.iter().filter(|hit| hit.command == Some(command));
+        let of = self.matched.iter().filter(|hit| hit.command == Some(command));
         of.map(|hit| hit.verdict).max().unwrap_or_default()
     }
 }
@@ -209,9 +209,9 @@ impl Index {
         let looks_at_words = !rule.command.is_empty()
             || !rule.prefix.is_empty()
             || !rule.path.is_empty()
-            || rule.arguments != crate::rules::Arguments::default();
+            || rule.arguments != crate::rules::ArgumentPatterns::default();
         if !looks_at_words {
-            self.by_effect.resize(Effect::COUNT, Vec::new());
+            self.by_effect.resize(CommandEffect::COUNT, Vec::new());
             for effect in &rule.effect {
                 self.by_effect[*effect as usize].push(at);
             }
@@ -228,9 +228,9 @@ impl Index {
         Ok(())
     }
 
-    fn hits(&self, analysis: &Analysis, enforced: EnforcedControls) -> Vec<Hit> {
+    fn hits(&self, analysis: &Analysis, enforced: EnforcedControls) -> Vec<MatchedRule> {
         let mut hits = Vec::new();
-        let found: HashSet<(usize, Effect)> = analysis
+        let found: HashSet<(usize, CommandEffect)> = analysis
             .findings
             .iter()
             .filter_map(|finding| Some((finding.command?, finding.effect)))
@@ -254,7 +254,7 @@ impl Index {
                 if entry.rule.is_enforced(enforced) {
                     continue;
                 }
-                hits.push(Hit {
+                hits.push(MatchedRule {
                     rule: entry.rule.clone(),
                     verdict: entry.verdict,
                     command: finding.command,
@@ -267,7 +267,7 @@ impl Index {
 
     /// Checks rules against their own examples.
     fn prove(&self, rules: &[Rule]) -> Result<()> {
-        let scene = example_scene();
+        let scene = example_context();
         for rule in rules {
             let fits = |command: &String| {
                 let hits = self.hits(&analyse(command, &scene), EnforcedControls::NONE);
@@ -285,7 +285,7 @@ impl Index {
 }
 
 impl Entry {
-    fn hit(&self, at: usize, command: &Executed, found: &HashSet<(usize, Effect)>) -> Option<Hit> {
+    fn hit(&self, at: usize, command: &AnalysedCommand, found: &HashSet<(usize, CommandEffect)>) -> Option<MatchedRule> {
         let verdict = match self.matcher.fits(&self.rule, command) {
             Fit::No => return None,
             // Not known to match is not safe, but no certainty either.
@@ -293,20 +293,20 @@ impl Entry {
             Fit::Perhaps => Verdict::Ask,
             Fit::Yes => self.verdict,
         };
-        let done = |effect: &Effect| found.contains(&(at, *effect));
+        let done = |effect: &CommandEffect| found.contains(&(at, *effect));
         if !self.rule.effect.is_empty() && !self.rule.effect.iter().any(done) {
             return None;
         }
         let detail =
             command.words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
         let detail = detail.chars().take(200).collect();
-        Some(Hit { rule: self.rule.clone(), verdict, command: Some(at), detail })
+        Some(MatchedRule { rule: self.rule.clone(), verdict, command: Some(at), detail })
     }
 }
 
 /// The scene in which examples of rules are judged: the workspace is `/workspace`.
-pub fn example_scene() -> Scene {
-    Scene::new().with_root("/workspace")
+pub fn example_context() -> CommandContext {
+    CommandContext::new().with_root("/workspace")
 }
 
 /// Every built-in rule, of all profiles, checked against its examples.
@@ -334,7 +334,7 @@ fn default_rule(verdict: Verdict) -> Arc<Rule> {
         profiles: Vec::new(),
         command: Vec::new(),
         prefix: Vec::new(),
-        arguments: crate::rules::Arguments::default(),
+        arguments: crate::rules::ArgumentPatterns::default(),
         path: Vec::new(),
         writes: false,
         effect: Vec::new(),
@@ -348,7 +348,7 @@ fn default_rule(verdict: Verdict) -> Arc<Rule> {
 }
 
 /// Takes away hits that a rule which allows the same command overrides.
-fn drop_overridden(hits: &mut Vec<Hit>) {
+fn drop_overridden(hits: &mut Vec<MatchedRule>) {
     let overrides: HashSet<(Option<usize>, String)> = hits
         .iter()
         .flat_map(|hit| hit.rule.overrides.iter().map(|id| (hit.command, id.clone())))
@@ -360,11 +360,11 @@ fn drop_overridden(hits: &mut Vec<Hit>) {
 
 /// The programs that a rule is about, when it names them.
 fn programs(rule: &Rule) -> Option<Vec<&str>> {
-    use crate::rules::Choice;
+    use crate::rules::WordChoice;
     let named: Vec<&str> = match (rule.command.as_slice(), rule.prefix.first()) {
         ([], None) => return None,
-        ([], Some(Choice::Word(word))) => vec![word],
-        ([], Some(Choice::Any(words))) => words.iter().map(String::as_str).collect(),
+        ([], Some(WordChoice::Word(word))) => vec![word],
+        ([], Some(WordChoice::Any(words))) => words.iter().map(String::as_str).collect(),
         (commands, _) => commands.iter().map(String::as_str).collect(),
     };
     named.iter().all(|name| !name.contains(['*', '?', '['])).then_some(named)

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use ab_core::{Code, EnforcedControls, Error, Kind, Result, ControlSubject, Verdict};
 
-use crate::analysis::Effect;
+use crate::analysis::CommandEffect;
 use crate::profile::Profile;
 
 pub(crate) use matching::{Fit, Matcher};
@@ -49,9 +49,9 @@ pub struct Rule {
     pub command: Vec<String>,
     /// The first words of the command, each a word or a choice of words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prefix: Vec<Choice>,
+    pub prefix: Vec<WordChoice>,
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
-    pub arguments: Arguments,
+    pub arguments: ArgumentPatterns,
     /// Globs on the places that the words lead to: from the root of the workspace, or absolute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
@@ -60,14 +60,14 @@ pub struct Rule {
     pub writes: bool,
     /// What the command does, whatever it is called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub effect: Vec<Effect>,
+    pub effect: Vec<CommandEffect>,
     /// For `allow`: rules that do not count where this one matches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<String>,
     /// Walls that make the rule unnecessary: in `guarded` it does not count for a command behind all
     /// of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub walls: Vec<Wall>,
+    pub walls: Vec<SandboxControl>,
     /// Why, in plain words, to go behind "refused:".
     pub reason: String,
     /// What to do instead.
@@ -84,7 +84,7 @@ pub struct Rule {
 /// What the kernel may enforce for a command, so that its text need not be judged for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wall {
+pub enum SandboxControl {
     /// Contents of files outside are neither read nor changed.
     Files,
     /// Names, modes and times of files outside are neither seen nor changed.
@@ -93,12 +93,12 @@ pub enum Wall {
     Kernel,
 }
 
-impl Wall {
+impl SandboxControl {
     fn subject(self) -> ControlSubject {
         match self {
-            Wall::Files => ControlSubject::Files,
-            Wall::Attributes => ControlSubject::Attributes,
-            Wall::Kernel => ControlSubject::Kernel,
+            SandboxControl::Files => ControlSubject::Files,
+            SandboxControl::Attributes => ControlSubject::Attributes,
+            SandboxControl::Kernel => ControlSubject::Kernel,
         }
     }
 }
@@ -149,7 +149,7 @@ impl Category {
 /// A word, or one of several.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Choice {
+pub enum WordChoice {
     Word(String),
     Any(Vec<String>),
 }
@@ -157,7 +157,7 @@ pub enum Choice {
 /// Patterns on the words behind the program. `*` stands for any text, `?` for one character.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Arguments {
+pub struct ArgumentPatterns {
     /// At least one of them fits a word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub any: Vec<String>,
@@ -169,7 +169,7 @@ pub struct Arguments {
     pub none: Vec<String>,
 }
 
-impl Arguments {
+impl ArgumentPatterns {
     fn is_empty(&self) -> bool {
         self.any.is_empty() && self.all.is_empty() && self.none.is_empty()
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::Verdict;
-use ab_policy::{Corpus, Policy, Profile, RuleFile, Scene};
+use ab_policy::{Corpus, Policy, Profile, RuleFile, CommandContext};
 
 /// Every file of the corpus, by name.
 pub(crate) fn files() -> Vec<(String, Corpus)> {
@@ -118,7 +118,7 @@ fn the_corpus_is_large_and_has_no_command_twice() {
 fn codes_follow_the_category() {
     use ab_core::Code;
     let policy = Policy::new(Profile::Guarded).unwrap();
-    let scene = Scene::new().with_root("/workspace");
+    let scene = CommandContext::new().with_root("/workspace");
     for (file, expect) in [
         ("destructive", Code::DangerousOperation),
         ("privilege", Code::DangerousOperation),
@@ -132,7 +132,7 @@ fn codes_follow_the_category() {
         for case in &corpus.cases {
             let judged = policy.judge(&case.command, &scene);
             let code = judged.decisive().map(|hit| hit.rule.category.code());
-            assert_eq!(code, Some(expect), "{:?}: {:?}", case.command, judged.hits);
+            assert_eq!(code, Some(expect), "{:?}: {:?}", case.command, judged.matched);
         }
     }
 }

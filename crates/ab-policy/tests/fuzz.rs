@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ab_core::{ScreenContext, Verdict};
-use ab_policy::{Effect, Policy, Profile, analyse, example_scene, screen};
+use ab_policy::{CommandEffect, Policy, Profile, analyse, example_context, screen};
 use ab_testkit::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof};
@@ -134,14 +134,14 @@ fn text() -> impl Strategy<Value = String> {
 fn fuzz_policy() {
     let guarded = Policy::new(Profile::Guarded).unwrap();
     let strict = Policy::new(Profile::Strict).unwrap();
-    let scene = example_scene();
+    let scene = example_context();
     fuzz::run("fuzz_policy", text(), |text| {
         let started = Instant::now();
         let judged = guarded.judge(&text, &scene);
         let verdict = judged.verdict;
         prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
         prop_assert!(strict.judge(&text, &scene).verdict >= verdict, "strict is milder");
-        let unclear = |effect: Effect| matches!(effect, Effect::Unparsable | Effect::OverLimit);
+        let unclear = |effect: CommandEffect| matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit);
         let lost = judged.analysis.findings.iter().any(|found| unclear(found.effect));
         if lost {
             prop_assert_eq!(verdict, Verdict::Deny);
@@ -169,12 +169,12 @@ fn fuzz_screen() {
     let env = std::collections::BTreeMap::new();
     let readable = &["/usr", "/bin"];
     let confines = ScreenContext { roots: &roots, cwd: "", env: &env, input: None, readable };
-    let scene = example_scene();
+    let scene = example_context();
     fuzz::run("fuzz_screen", text(), |text| {
         let started = Instant::now();
         let passes = screen(&text, &confines).is_ok();
         prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
-        let unclear = |effect: Effect| matches!(effect, Effect::Unparsable | Effect::OverLimit);
+        let unclear = |effect: CommandEffect| matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit);
         let lost = analyse(&text, &scene).findings.iter().any(|found| unclear(found.effect));
         prop_assert!(!(lost && passes), "passes though it cannot be understood");
         // Nothing hides what stands before or after it.
@@ -193,7 +193,7 @@ fn fuzz_screen() {
 #[test]
 fn limits_fail_to_deny() {
     let policy = Policy::new(Profile::Guarded).unwrap();
-    let scene = example_scene();
+    let scene = example_context();
     for text in [
         "ls;".repeat(30_000),
         "ls | ".repeat(30_000) + "ls",
@@ -210,7 +210,7 @@ fn limits_fail_to_deny() {
         assert!(
             found
                 .iter()
-                .any(|found| matches!(found.effect, Effect::OverLimit | Effect::Unparsable)),
+                .any(|found| matches!(found.effect, CommandEffect::OverLimit | CommandEffect::Unparsable)),
             "{shown}"
         );
     }

@@ -8,7 +8,7 @@ use ab_core::{
     EffectivePolicy, Error, ExecOptions, Guards, Isolation, Kind, Principal, PrincipalKind,
     ScopeOptions, ControlStrength, ControlSubject, Verb,
 };
-use ab_policy::{CommandGuard, Home, Policy, Profile, RuleFile};
+use ab_policy::{CommandGuard, HomeLocation, Policy, Profile, RuleFile};
 use ab_testkit::Recording;
 use ab_testkit::expect::failure;
 
@@ -107,7 +107,7 @@ async fn a_question_goes_to_the_approver() {
         (Answer::Nobody, Some(Kind::Denied)),
     ] {
         let person = Person::who_says(says.clone());
-        let (backend, _) = guarded(&driver, guard(Profile::Guarded).asking(person.clone()));
+        let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_approver(person.clone()));
         let ran = backend.exec("rm -rf \"$X\"").await;
         match kind {
             None => drop(ran.unwrap()),
@@ -162,7 +162,7 @@ async fn what_was_allowed_once_is_judged_again_elsewhere() {
         failure(backend.exec(command).await, Kind::Denied);
     }
     let person = Person::who_says(Answer::Yes(ada()));
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded).asking(person.clone()));
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_approver(person.clone()));
     for _ in 0..2 {
         backend.exec("rm -rf \"$X\"").await.unwrap();
     }
@@ -174,7 +174,7 @@ async fn home_is_what_the_guard_was_told() {
     let driver = Recording::new();
     let (elsewhere, _) = guarded(&driver, guard(Profile::Guarded));
     failure(elsewhere.exec("cat ~/notes").await, Kind::Denied);
-    let (inside, _) = guarded(&driver, guard(Profile::Guarded).with_home(Home::Start));
+    let (inside, _) = guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::Start));
     inside.exec("cat ~/notes \"$HOME/x\"").await.unwrap();
     inside.exec("cd && ls").await.unwrap();
     failure(inside.exec("rm -rf ~").await, Kind::Denied);
@@ -184,7 +184,7 @@ async fn home_is_what_the_guard_was_told() {
 #[tokio::test]
 async fn the_home_and_path_of_the_caller_are_judged_with() {
     let driver = Recording::new();
-    let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_home(Home::Start));
+    let (backend, _) = guarded(&driver, guard(Profile::Guarded).with_home(HomeLocation::Start));
     let with = |name: &str, value: &str| ExecOptions {
         env: [(name.to_owned(), value.to_owned())].into(),
         ..ExecOptions::default()
@@ -264,7 +264,7 @@ fn walled() -> EffectivePolicy {
 async fn what_walls_enforce_is_left_to_them() {
     let driver = Recording::new();
     driver.tell_in_force(Ok(walled()));
-    let walls = |profile| guard(profile).behind_walls_of(Arc::new(driver.clone()));
+    let walls = |profile| guard(profile).with_sandbox_of(Arc::new(driver.clone()));
     let (backend, _) = guarded(&driver, walls(Profile::Guarded));
     let env = [("PYTHONPATH".to_owned(), "src".to_owned())].into();
     let options = ExecOptions { env, ..ExecOptions::default() };
@@ -285,7 +285,7 @@ async fn walls_that_cannot_be_found_out_about_are_none() {
     let busy = || Error::new(Code::ExecError, Kind::Unavailable, "too many open files");
     driver.tell_in_force(Err(busy()));
     let (backend, _) =
-        guarded(&driver, guard(Profile::Guarded).behind_walls_of(Arc::new(driver.clone())));
+        guarded(&driver, guard(Profile::Guarded).with_sandbox_of(Arc::new(driver.clone())));
     failure(backend.exec("cd ..").await, Kind::Denied);
     // It was trouble of that moment: the next command asks again.
     driver.tell_in_force(Ok(walled()));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::{EnforcedControls, Isolation, Verdict};
-use ab_policy::{Home, Policy, Profile, Scene};
+use ab_policy::{HomeLocation, Policy, Profile, CommandContext};
 
 use crate::corpus::files;
 
@@ -27,9 +27,9 @@ fn lines() -> Vec<(String, String)> {
     lines
 }
 
-fn scene(isolation: Isolation) -> Scene {
-    let scene = Scene::new().with_root("/workspace").with_home(Home::Start);
-    scene.behind(EnforcedControls::expected(isolation))
+fn scene(isolation: Isolation) -> CommandContext {
+    let scene = CommandContext::new().with_root("/workspace").with_home(HomeLocation::Start);
+    scene.with_enforced(EnforcedControls::expected(isolation))
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn walls_change_nothing_about_the_five_categories() {
     let dangerous = ["destructive", "privilege", "injection", "remote", "network"];
     for (name, corpus) in files().into_iter().filter(|(name, _)| dangerous.contains(&&**name)) {
         for isolation in [Isolation::Bwrap, Isolation::Landlock] {
-            let scene = corpus.scene().behind(EnforcedControls::expected(isolation));
+            let scene = corpus.context().with_enforced(EnforcedControls::expected(isolation));
             for case in &corpus.cases {
                 let refused = case.guarded.as_deref() == Some("deny");
                 let verdict = policy.judge(&case.command, &scene).verdict;
@@ -92,8 +92,8 @@ fn walls_change_nothing_about_the_five_categories() {
 fn strict_is_the_same_behind_walls() {
     let policy = Policy::new(Profile::Strict).unwrap();
     for (_, corpus) in files() {
-        let open = corpus.scene();
-        let walled = corpus.scene().behind(EnforcedControls::expected(Isolation::Bwrap));
+        let open = corpus.context();
+        let walled = corpus.context().with_enforced(EnforcedControls::expected(Isolation::Bwrap));
         for case in &corpus.cases {
             let verdicts = [&open, &walled].map(|scene| policy.judge(&case.command, scene).verdict);
             assert_eq!(verdicts[0], verdicts[1], "{}", case.command);

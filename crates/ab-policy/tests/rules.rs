@@ -1,10 +1,10 @@
 //! Built-in rules keep what they promise; a user's rules are read, checked and combined.
 
 use ab_core::Verdict;
-use ab_policy::{Policy, Profile, RuleFile, Scene, built_in_rules, example_scene};
+use ab_policy::{Policy, Profile, RuleFile, CommandContext, built_in_rules, example_context};
 
 fn verdict(policy: &Policy, command: &str) -> Verdict {
-    policy.judge(command, &example_scene()).verdict
+    policy.judge(command, &example_context()).verdict
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn own_rules_combine_by_the_greatest_verdict() {
     ] {
         assert_eq!(verdict(&policy, command), expect, "{command}");
     }
-    let judged = policy.judge("python x.py", &Scene::new());
+    let judged = policy.judge("python x.py", &CommandContext::new());
     assert_eq!(judged.decisive().unwrap().rule.id, "default");
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ab_policy::{Corpus, Effect, Scene, analyse};
+use ab_policy::{Corpus, CommandEffect, CommandContext, analyse};
 use ab_testkit::host;
 
 use crate::corpus::files;
@@ -79,7 +79,7 @@ impl Stage {
     /// What the analysis says would be started.
     fn listed(&self, command: &str) -> Vec<String> {
         let work = self.path("work").canonicalize().unwrap();
-        let scene = Scene::new().with_root(&work.display().to_string());
+        let scene = CommandContext::new().with_root(&work.display().to_string());
         let analysis = analyse(command, &scene);
         let stub = |words: &[ab_policy::analysis::Argument]| {
             STUBS.contains(&words[0].text.as_str()).then(|| {
@@ -135,10 +135,10 @@ fn what_bash_refuses_to_parse_is_refused() {
                 .status()
                 .unwrap()
                 .success();
-            let found = analyse(&case.command, &Scene::new()).findings;
+            let found = analyse(&case.command, &CommandContext::new()).findings;
             let ours = found
                 .iter()
-                .any(|found| matches!(found.effect, Effect::Unparsable | Effect::OverLimit));
+                .any(|found| matches!(found.effect, CommandEffect::Unparsable | CommandEffect::OverLimit));
             if !parsed && !ours {
                 wrong.push(case.command);
             }
@@ -175,8 +175,8 @@ fn another_parser_sees_no_command_that_we_do_not() {
     let mut wrong = Vec::new();
     for (_, corpus) in files() {
         for case in corpus.cases {
-            let analysis = analyse(&case.command, &Scene::new().with_root("/workspace"));
-            let unclear = |effect: Effect| matches!(effect, Effect::Unparsable | Effect::OverLimit);
+            let analysis = analyse(&case.command, &CommandContext::new().with_root("/workspace"));
+            let unclear = |effect: CommandEffect| matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit);
             // The other parser takes a line that goes on for two words.
             let joined = case.command.contains("\\\n");
             if joined || analysis.findings.iter().any(|found| unclear(found.effect)) {

@@ -1,7 +1,7 @@
 //! The work on a line grows with its length, and is bounded: counted in units, not in time.
 
 use ab_core::{ScreenContext, Verdict};
-use ab_policy::{Effect, Policy, Profile, analyse, example_scene, screen};
+use ab_policy::{CommandEffect, Policy, Profile, analyse, example_context, screen};
 
 /// More than the bound of one analysis: what is in flight when it is reached still counts.
 const MOST: usize = 60_000_000;
@@ -73,12 +73,12 @@ const SHAPES: &[(&str, Shape)] = &[
 
 #[test]
 fn work_grows_with_the_text() {
-    let scene = example_scene();
+    let scene = example_context();
     for (name, shape) in SHAPES {
         let measured = |n: usize| {
             let text = shape(n);
             let analysis = analyse(&text, &scene);
-            let over = analysis.findings.iter().any(|found| found.effect == Effect::OverLimit);
+            let over = analysis.findings.iter().any(|found| found.effect == CommandEffect::OverLimit);
             (text.len().max(1), analysis.work, over)
         };
         let (short, little, over) = measured(60);
@@ -95,7 +95,7 @@ fn work_grows_with_the_text() {
 
 #[test]
 fn work_is_bounded_whatever_the_text() {
-    let scene = example_scene();
+    let scene = example_context();
     for (name, shape) in SHAPES {
         let unit = shape(64).len().max(1) as f64 / 64.0;
         let text = shape((LONG_LINE as f64 / unit) as usize);
@@ -116,7 +116,7 @@ fn a_screen_is_bounded_too() {
 #[test]
 fn long_ordinary_scripts_are_looked_at_whole() {
     let policy = Policy::new(Profile::Guarded).unwrap();
-    let scene = example_scene();
+    let scene = example_context();
     let script: String = (0..5_000)
         .map(|at| format!("echo \"step {at}\" >> log.txt && test -f src/file{at}.txt || exit 1\n"))
         .collect();

@@ -56,7 +56,7 @@ impl MatchCollector {
         SearchFlow::Stop
     }
 
-    pub fn name(&mut self, entry: Entry) -> SearchFlow {
+    pub fn add_entry(&mut self, entry: Entry) -> SearchFlow {
         let size = self.size(&entry.path);
         self.add(Match::Name(entry), size, 1)
     }

@@ -98,7 +98,7 @@ impl Walk<'_> {
 
     async fn look(&mut self, entry: &Entry, most: usize) -> SearchFlow {
         let (Some(text), Some(looker)) = (self.text, &mut self.looker) else {
-            return self.answering.name(entry.clone());
+            return self.answering.add_entry(entry.clone());
         };
         let content = match self.driver.read(&entry.path, ReadOptions::default()).await {
             Ok(content) => content,

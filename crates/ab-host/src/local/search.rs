@@ -90,7 +90,7 @@ fn find_names(ways: Ways<'_>, answering: &mut MatchCollector, cancel: &Cancel) -
         if cancel.is_set() {
             return Err(Errno::CANCELED);
         }
-        Ok(answering.name(Entry { path: picked.path, kind: picked.kind, stat: None }))
+        Ok(answering.add_entry(Entry { path: picked.path, kind: picked.kind, stat: None }))
     };
     let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
     let walked = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::place::{Place, Scene};
+use crate::place::{PathLocation, CommandContext};
 
 /// One word as a program would get it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,12 +87,12 @@ impl Arg {
     }
 
     /// Where it leads from `cwd`.
-    pub(super) fn target(&self, scene: &Scene, cwd: &Place) -> Target {
+    pub(super) fn target(&self, scene: &CommandContext, cwd: &PathLocation) -> Target {
         if self.stream {
-            return Target { place: Place::Outside("/dev/fd".to_owned()), whole: false };
+            return Target { place: PathLocation::Outside("/dev/fd".to_owned()), whole: false };
         }
         if self.home {
-            return Target { place: Place::Outside("~".to_owned()), whole: true };
+            return Target { place: PathLocation::Outside("~".to_owned()), whole: true };
         }
         let certain = &self.text[..self.prefix.min(self.text.len())];
         let (certain, whole) = match (self.known, self.glob) {
@@ -105,7 +105,7 @@ impl Arg {
             let place = match (self.known, whole) {
                 (true, true) => cwd.clone(),
                 (true, false) => scene.resolve("*", cwd),
-                (false, _) => Place::Unknown,
+                (false, _) => PathLocation::Unknown,
             };
             return Target { place, whole };
         };
@@ -115,9 +115,9 @@ impl Arg {
             (true, _) => Target { place, whole },
             (false, true) => Target { place: scene.resolve(&format!("{directory}*"), cwd), whole },
             // `build/$X` is below `build`, but `./$X` may be anything here.
-            (false, false) if place == *cwd => Target { place: Place::Unknown, whole },
-            (false, false) if place == Place::Inside(String::new()) => {
-                Target { place: Place::Unknown, whole }
+            (false, false) if place == *cwd => Target { place: PathLocation::Unknown, whole },
+            (false, false) if place == PathLocation::Inside(String::new()) => {
+                Target { place: PathLocation::Unknown, whole }
             }
             (false, false) => Target { place: scene.resolve(&format!("{directory}?"), cwd), whole },
         }
@@ -127,7 +127,7 @@ impl Arg {
 /// Where a word leads.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
-    pub(super) place: Place,
+    pub(super) place: PathLocation,
     /// Whether all that is in the place is meant.
     pub(super) whole: bool,
 }

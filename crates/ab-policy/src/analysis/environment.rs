@@ -3,10 +3,10 @@
 use ab_core::environment::code_variable;
 
 use super::argument::Arg;
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::state::State;
 use super::walk::{Context, Stdin, Walk};
-use crate::place::{Place, is_scratch, is_system};
+use crate::place::{PathLocation, is_scratch, is_system};
 
 /// Variables of the list of [`ab_core::environment`] whose value is a command: where the value is
 /// shell text of the line, that text is judged as well.
@@ -29,16 +29,16 @@ impl Walk<'_> {
         if let Some(previous) = self.scene.env().get("OLDPWD") {
             let previous = Arg::literal(previous);
             self.screen_value("OLDPWD", &previous, state);
-            let inside = |place: &Place| matches!(place, Place::Inside(_));
+            let inside = |place: &PathLocation| matches!(place, PathLocation::Inside(_));
             if !self.places(&previous, state).iter().all(inside) {
-                self.find(Effect::RedirectsEnvironment, "OLDPWD");
+                self.find(CommandEffect::RedirectsEnvironment, "OLDPWD");
             }
         }
         if let Some(path) = self.scene.env().get("PATH") {
             let path = Arg::literal(path);
             self.screen_value("PATH", &path, state);
             if !self.is_plain_path(&path, state) {
-                self.find(Effect::RedirectsEnvironment, "PATH");
+                self.find(CommandEffect::RedirectsEnvironment, "PATH");
             }
         }
     }
@@ -47,23 +47,23 @@ impl Walk<'_> {
     pub(super) fn assigned(&mut self, name: &str, value: Option<&Arg>, state: &State) {
         let text = value.and_then(Arg::exact);
         if code_variable(name, text).is_some() {
-            self.find(Effect::HijacksEnvironment, name);
+            self.find(CommandEffect::HijacksEnvironment, name);
         }
         match name {
             "HOME" | "PWD" | "OLDPWD" => {
-                self.find(Effect::SetsEnvironment, name);
+                self.find(CommandEffect::SetsEnvironment, name);
                 let inside = value.is_some_and(|value| {
                     let places = self.targets(value, state);
-                    places.iter().all(|target| matches!(target.place, Place::Inside(_)))
+                    places.iter().all(|target| matches!(target.place, PathLocation::Inside(_)))
                 });
                 if !inside {
-                    self.find(Effect::RedirectsEnvironment, name);
+                    self.find(CommandEffect::RedirectsEnvironment, name);
                 }
             }
             "PATH" => {
-                self.find(Effect::SetsEnvironment, name);
+                self.find(CommandEffect::SetsEnvironment, name);
                 if !value.is_some_and(|value| self.is_plain_path(value, state)) {
-                    self.find(Effect::RedirectsEnvironment, name);
+                    self.find(CommandEffect::RedirectsEnvironment, name);
                 }
             }
             name if COMMANDS.contains(&name) => match text {
@@ -99,9 +99,9 @@ impl Walk<'_> {
             }
             let places = self.targets(&Arg::literal(directory), state);
             places.iter().all(|target| match &target.place {
-                Place::Inside(_) => true,
-                Place::Outside(path) => is_system(path) && !is_scratch(path),
-                Place::Unknown => false,
+                PathLocation::Inside(_) => true,
+                PathLocation::Outside(path) => is_system(path) && !is_scratch(path),
+                PathLocation::Unknown => false,
             })
         })
     }

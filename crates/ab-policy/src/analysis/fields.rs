@@ -2,10 +2,10 @@
 
 use super::argument::Arg;
 use super::braces;
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::state::State;
 use super::walk::{Context, Stdin, Walk};
-use crate::place::Home;
+use crate::place::HomeLocation;
 use crate::shell::tree::{Body, Part, Script, Word};
 
 /// What looking up a variable costs, beside its value.
@@ -85,7 +85,7 @@ impl Walk<'_> {
                     self.spend(WORD_COST + value.as_ref().map_or(source.len(), String::len));
                     let home = name == "HOME";
                     if home {
-                        self.find(Effect::NamesHome, source);
+                        self.find(CommandEffect::NamesHome, source);
                     }
                     match value {
                         Some(value) if *quoted => out.quoted(&value),
@@ -101,7 +101,7 @@ impl Walk<'_> {
                 }
                 Part::Substitution { script, quoted, source } => {
                     let fetched = self.fetches;
-                    self.find(Effect::Substitutes, source);
+                    self.find(CommandEffect::Substitutes, source);
                     self.substitution(script, context, state);
                     match self.directory_of(script, state) {
                         Some(path) => out.quoted(&path),
@@ -111,7 +111,7 @@ impl Walk<'_> {
                 }
                 Part::Process { script, source } => {
                     let fetched = self.fetches;
-                    self.find(Effect::Substitutes, source);
+                    self.find(CommandEffect::Substitutes, source);
                     // What `>( … )` reads, somebody else writes.
                     let stdin = if source.starts_with('>') {
                         Stdin::Pipe { fetches: self.fetches > 0 }
@@ -141,7 +141,7 @@ impl Walk<'_> {
         if behind.ends_with("@P}") {
             match self.value(name, state) {
                 Some(value) => self.embedded(&value, state),
-                None => self.find(Effect::CodeUnknown, source),
+                None => self.find(CommandEffect::CodeUnknown, source),
             }
         }
     }
@@ -155,7 +155,7 @@ impl Walk<'_> {
 
     fn home(&mut self, user: &str, state: &State, out: &mut Splitter) {
         let source = format!("~{user}");
-        self.find(Effect::NamesHome, &source);
+        self.find(CommandEffect::NamesHome, &source);
         let value = match user {
             "" => self.value("HOME", state),
             "+" => self.value("PWD", state),
@@ -181,8 +181,8 @@ impl Walk<'_> {
                 _ => None,
             },
             "HOME" => match self.scene.home() {
-                Home::Start => self.scene.absolute(&self.scene.start()),
-                Home::Elsewhere => None,
+                HomeLocation::Start => self.scene.absolute(&self.scene.start()),
+                HomeLocation::Elsewhere => None,
             },
             _ => None,
         }

@@ -1,11 +1,11 @@
 //! Where the words of a command lead, and what follows when that is outside.
 
 use super::argument::{Arg, Target, base_name};
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::state::State;
 use super::walk::Walk;
-use super::{Access, PathUse};
-use crate::place::{Place, is_device, is_harmless, is_scratch_directory};
+use super::{PathAccess, PathUse};
+use crate::place::{PathLocation, is_device, is_harmless, is_scratch_directory};
 
 /// Programs whose words are text, not paths.
 const TALKERS: [&str; 10] =
@@ -24,13 +24,13 @@ impl Walk<'_> {
         state.directories().iter().map(|cwd| arg.target(self.scene, &cwd.place)).collect()
     }
 
-    pub(super) fn places(&self, arg: &Arg, state: &State) -> Vec<Place> {
+    pub(super) fn places(&self, arg: &Arg, state: &State) -> Vec<PathLocation> {
         self.targets(arg, state).into_iter().map(|target| target.place).collect()
     }
 
-    fn uses(&mut self, place: Place, access: Access) {
+    fn uses(&mut self, place: PathLocation, access: PathAccess) {
         if let Some(command) = self.current.and_then(|at| self.out.commands.get_mut(at)) {
-            command.paths.push(PathUse { place, access });
+            command.paths.push(PathUse { location: place, access });
         }
     }
 
@@ -102,32 +102,32 @@ impl Walk<'_> {
             return;
         }
         if arg.climbs() {
-            self.find(Effect::NamesParent, &arg.text);
+            self.find(CommandEffect::NamesParent, &arg.text);
         }
         for target in self.targets(arg, state) {
-            if let Place::Outside(path) = &target.place {
+            if let PathLocation::Outside(path) = &target.place {
                 let reaches = arg.home || arg.climbs() || self.scene.is_private(path);
                 if reaches && (arg.climbs() || !self.scene.is_open(path)) {
-                    self.find(Effect::ReachesOutside, &arg.text);
+                    self.find(CommandEffect::ReachesOutside, &arg.text);
                 }
             }
-            self.uses(target.place, Access::Read);
+            self.uses(target.place, PathAccess::Read);
         }
     }
 
     pub(super) fn writes(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
-            if let Place::Outside(path) = &target.place {
+            if let PathLocation::Outside(path) = &target.place {
                 let path = path.clone();
                 if is_device(&path) {
-                    self.find(Effect::WritesDevice, &arg.text);
+                    self.find(CommandEffect::WritesDevice, &arg.text);
                 } else if arg.climbs()
                     || !(self.scene.is_open(&path) || is_scratch_directory(&path))
                 {
-                    self.find(Effect::WritesOutside, &arg.text);
+                    self.find(CommandEffect::WritesOutside, &arg.text);
                 }
             }
-            self.uses(target.place, Access::Write);
+            self.uses(target.place, PathAccess::Write);
         }
     }
 
@@ -135,26 +135,26 @@ impl Walk<'_> {
     pub(super) fn removes(&mut self, arg: &Arg, recursive: bool, whole: bool, state: &State) {
         for target in self.all_targets(arg, state) {
             match &target.place {
-                Place::Outside(path) => {
+                PathLocation::Outside(path) => {
                     let scratch = self.scene.is_open(path) && !is_harmless(path);
                     if (!scratch || arg.climbs()) && !arg.stream {
-                        self.find(Effect::RemovesOutside, &arg.text);
+                        self.find(CommandEffect::RemovesOutside, &arg.text);
                     }
                 }
-                Place::Inside(below) => {
+                PathLocation::Inside(below) => {
                     // `find` with a filter spares most of what it starts from.
                     let spared = recursive && !whole && !target.whole && self.is_search();
                     if below.is_empty() && recursive && !spared {
-                        self.find(Effect::RemovesRoot, &arg.text);
+                        self.find(CommandEffect::RemovesRoot, &arg.text);
                     }
                 }
-                Place::Unknown => {
+                PathLocation::Unknown => {
                     if recursive {
-                        self.find(Effect::RemovesUnknown, &arg.text);
+                        self.find(CommandEffect::RemovesUnknown, &arg.text);
                     }
                 }
             }
-            self.uses(target.place, Access::Write);
+            self.uses(target.place, PathAccess::Write);
         }
     }
 
@@ -166,22 +166,22 @@ impl Walk<'_> {
     /// Times of files outside; walls that control contents only do not keep them.
     pub(super) fn changes_times(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
-            if let Place::Outside(path) = &target.place
+            if let PathLocation::Outside(path) = &target.place
                 && !self.scene.is_open(path)
             {
-                self.find(Effect::TimesOutside, &arg.text);
+                self.find(CommandEffect::TimesOutside, &arg.text);
             }
         }
     }
 
     pub(super) fn changes_permissions(&mut self, arg: &Arg, state: &State) {
         for target in self.targets(arg, state) {
-            if let Place::Outside(path) = &target.place
+            if let PathLocation::Outside(path) = &target.place
                 && (!self.scene.is_open(path) || arg.climbs() || is_harmless(path))
             {
-                self.find(Effect::PermissionsOutside, &arg.text);
+                self.find(CommandEffect::PermissionsOutside, &arg.text);
             }
-            self.uses(target.place, Access::Write);
+            self.uses(target.place, PathAccess::Write);
         }
     }
 }

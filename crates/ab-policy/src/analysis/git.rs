@@ -1,10 +1,10 @@
 //! Git: the settings and options by which it runs other programs.
 
 use super::argument::Arg;
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::Place;
+use crate::place::PathLocation;
 
 /// Settings whose value git runs whenever it likes.
 const RUNS: [&str; 13] = [
@@ -97,16 +97,16 @@ impl Walk<'_> {
                     at += 1;
                 }
                 "--config-env" => {
-                    self.find(Effect::HijacksEnvironment, text);
+                    self.find(CommandEffect::HijacksEnvironment, text);
                     at += 2;
                 }
                 _ if text.starts_with("--config-env=") => {
-                    self.find(Effect::HijacksEnvironment, text);
+                    self.find(CommandEffect::HijacksEnvironment, text);
                     at += 1;
                 }
                 "--git-dir" | "--namespace" | "--exec-path" => at += 2,
                 _ if text.starts_with("--exec-path=") => {
-                    self.find(Effect::HijacksEnvironment, text);
+                    self.find(CommandEffect::HijacksEnvironment, text);
                     at += 1;
                 }
                 _ if text.starts_with('-') => at += 1,
@@ -218,7 +218,7 @@ impl Walk<'_> {
         };
         if let [key, value, ..] = words {
             let (key, value) = (key.text.clone(), (*value).clone());
-            self.configured(&key, &value, Effect::HijacksGit, state);
+            self.configured(&key, &value, CommandEffect::HijacksGit, state);
         }
     }
 
@@ -226,13 +226,13 @@ impl Walk<'_> {
     fn configures(&mut self, pair: &Arg, state: &State) {
         let key = pair.text.split('=').next().unwrap_or_default().to_owned();
         let value = pair.after((key.len() + 1).min(pair.text.len()));
-        self.configured(&key, &value, Effect::HijacksEnvironment, state);
+        self.configured(&key, &value, CommandEffect::HijacksEnvironment, state);
     }
 
     /// A setting gets a value; `effect` is what follows when its value is run unasked.
-    fn configured(&mut self, key: &str, value: &Arg, effect: Effect, state: &State) {
+    fn configured(&mut self, key: &str, value: &Arg, effect: CommandEffect, state: &State) {
         // Hooks of the workspace are the workspace's.
-        let outside = |place: &Place| matches!(place, Place::Outside(_));
+        let outside = |place: &PathLocation| matches!(place, PathLocation::Outside(_));
         if key.eq_ignore_ascii_case("core.hookspath")
             && self.places(value, state).iter().any(outside)
             && !matches!(value.exact(), Some("/dev/null"))
@@ -246,7 +246,7 @@ impl Walk<'_> {
                     let text = text.trim_start_matches('!').to_owned();
                     self.judged_as_code(&text, state);
                 }
-                None => self.find(Effect::CodeUnknown, key),
+                None => self.find(CommandEffect::CodeUnknown, key),
             },
             Setting::Plain => {}
         }

@@ -1,12 +1,12 @@
 //! Programs by name: which of their words are commands, downloads or files.
 
 use super::argument::{Arg, base_name};
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::shells::{is_interpreter, is_shell};
 use super::state::{Flow, State};
 use super::walk::{Context, Walk};
 use super::wrappers::skip;
-use crate::place::Place;
+use crate::place::PathLocation;
 
 const DOWNLOADERS: [&str; 8] =
     ["curl", "wget", "aria2c", "fetch", "http", "https", "wget2", "lynx"];
@@ -178,7 +178,7 @@ impl Walk<'_> {
             }
             self.writes(&file, state);
             let places = self.places(&file, state);
-            self.downloaded(&file, places.into_iter().filter(|place| *place != Place::Unknown));
+            self.downloaded(&file, places.into_iter().filter(|place| *place != PathLocation::Unknown));
         }
     }
 
@@ -347,7 +347,7 @@ impl Walk<'_> {
             _ => {}
         }
         if rest.iter().any(|arg| arg.exact() == Some("-1")) {
-            self.find(Effect::KillsEverything, "kill -1");
+            self.find(CommandEffect::KillsEverything, "kill -1");
         }
     }
 
@@ -387,11 +387,11 @@ impl Walk<'_> {
                 _ => source.clone(),
             };
             for place in self.places(&from, state) {
-                if let Place::Outside(path) = place
+                if let PathLocation::Outside(path) = place
                     && !crate::place::is_system(&path)
                     && !crate::place::is_scratch(&path)
                 {
-                    self.find(Effect::LinksOutside, &source.text);
+                    self.find(CommandEffect::LinksOutside, &source.text);
                 }
             }
         }

@@ -16,10 +16,10 @@ use ab_core::error::printable;
 use ab_core::{Code, ScreenContext, Error, Kind, Result, Verb};
 
 use super::argument::{Arg, base_name};
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::{CommandInput, Home, Place, Scene};
+use crate::place::{CommandInput, HomeLocation, PathLocation, CommandContext};
 use crate::shell::tree::RedirectKind;
 use crate::shell::{self, Dialect, Meter, Problem};
 
@@ -44,13 +44,13 @@ const PART_OF_HOME: &str = "is a part of HOME or PWD, which cannot be followed";
 
 /// Refuses `line` when a word of it leads out of the confines.
 pub fn screen(line: &str, confines: &ScreenContext<'_>) -> Result<()> {
-    let nowhere = Scene::new().with_home(Home::Start);
+    let nowhere = CommandContext::new().with_home(HomeLocation::Start);
     let scene = confines.roots.iter().fold(nowhere, |scene, root| scene.with_root(root));
     let input = match confines.input.map(std::str::from_utf8) {
         None | Some(Err(_)) => CommandInput::Closed,
         Some(Ok(text)) => CommandInput::Text(text.into()),
     };
-    let scene = scene.at(confines.cwd).with_env(confines.env).with_input(input);
+    let scene = scene.in_directory(confines.cwd).with_env(confines.env).with_input(input);
     let meter = Meter::default();
     // Where the two shells read a line in two ways, both readings have to stay inside.
     let dialects: &[Dialect] = if shell::has_two_readings(line) {
@@ -92,8 +92,8 @@ fn settled(walk: Walk<'_>, dialect: Dialect, line: &str) -> std::result::Result<
         return Err(format!("the word '{}{rest}' {reason}", printable(&head)));
     }
     let counts = |effect| match effect {
-        Effect::OverLimit => true,
-        Effect::Unparsable => dialect == Dialect::Bash,
+        CommandEffect::OverLimit => true,
+        CommandEffect::Unparsable => dialect == Dialect::Bash,
         _ => false,
     };
     match walk.out.findings.iter().find(|found| counts(found.effect)) {
@@ -313,9 +313,9 @@ impl Walk<'_> {
         let path = format!("{top}{}", known.join("/"));
         for directory in state.directories() {
             let reason = match self.scene.resolve(&path, &directory.place) {
-                Place::Inside(_) => None,
-                Place::Outside(path) => screening.outside(&path, used),
-                Place::Unknown => climbs.then_some(CLIMBS_FROM_UNKNOWN),
+                PathLocation::Inside(_) => None,
+                PathLocation::Outside(path) => screening.outside(&path, used),
+                PathLocation::Unknown => climbs.then_some(CLIMBS_FROM_UNKNOWN),
             };
             if let Some(reason) = reason {
                 return self.refuse(shown, reason);

@@ -1,10 +1,10 @@
 //! Simple commands: assignments, words, redirects, and then whatever the first word means.
 
 use super::argument::{Arg, base_name};
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::state::{Directory, Flow, State, join};
 use super::walk::{Context, Stdin, Walk};
-use crate::place::Place;
+use crate::place::PathLocation;
 use crate::shell::MAX_DEPTH;
 use crate::shell::tree::{Assignment, Redirect, RedirectKind, Simple};
 
@@ -50,7 +50,7 @@ impl Walk<'_> {
         if args.is_empty() {
             // `$X` alone may be empty, or a command.
             if let Some(word) = simple.words.first() {
-                self.find(Effect::RunsUnknown, &word.source);
+                self.find(CommandEffect::RunsUnknown, &word.source);
             }
             return Flow::same(inner);
         }
@@ -81,10 +81,10 @@ impl Walk<'_> {
             self.shadow -= 1;
             if !target.stream {
                 let places = self.places(&target, state);
-                let inside = |place: &Place| match place {
-                    Place::Inside(_) => true,
-                    Place::Outside(path) => !crate::place::is_harmless(path),
-                    Place::Unknown => false,
+                let inside = |place: &PathLocation| match place {
+                    PathLocation::Inside(_) => true,
+                    PathLocation::Outside(path) => !crate::place::is_harmless(path),
+                    PathLocation::Unknown => false,
                 };
                 self.downloaded(&target, places.into_iter().filter(inside));
             }
@@ -129,15 +129,15 @@ impl Walk<'_> {
         let Some(text) = head.exact() else {
             let own = matches!(head.text.as_str(), "$0" | "${0}" | "$BASH_SOURCE");
             if own && context.forks {
-                self.find(Effect::ForkBomb, &head.text);
+                self.find(CommandEffect::ForkBomb, &head.text);
             }
             let effect = if head.fetches || head.stream {
-                Effect::RunsDownload
+                CommandEffect::RunsDownload
             } else {
-                Effect::RunsUnknown
+                CommandEffect::RunsUnknown
             };
             if head.stream && !head.fetches {
-                self.find(Effect::CodeUnknown, &head.text);
+                self.find(CommandEffect::CodeUnknown, &head.text);
             } else {
                 self.find(effect, &head.text);
             }
@@ -146,7 +146,7 @@ impl Walk<'_> {
         };
         let name = base_name(text).to_owned();
         if name.is_empty() {
-            self.find(Effect::RunsUnknown, text);
+            self.find(CommandEffect::RunsUnknown, text);
             return Flow::same(state);
         }
         self.runs_file(head, &state);
@@ -193,7 +193,7 @@ impl Walk<'_> {
     }
 
     fn change_directory(&mut self, args: &[Arg], state: State) -> Flow {
-        self.find(Effect::ChangesDirectory, "cd");
+        self.find(CommandEffect::ChangesDirectory, "cd");
         let mut operands = args
             .iter()
             .skip_while(|arg| matches!(arg.exact(), Some("-L" | "-P" | "-e" | "-@" | "--")));
@@ -201,11 +201,11 @@ impl Walk<'_> {
             Some(arg) if arg.exact() == Some("-") => state.previous(),
             Some(arg) => self.led(arg, &state),
             None => {
-                self.find(Effect::NamesHome, "cd");
+                self.find(CommandEffect::NamesHome, "cd");
                 let home = match state.variable("HOME") {
                     Some(Some(home)) => Arg::literal(home),
                     Some(None) => Arg::unknown("$HOME"),
-                    None if self.scene.home() == crate::place::Home::Start => {
+                    None if self.scene.home() == crate::place::HomeLocation::Start => {
                         let start = Directory::certain(self.scene.start());
                         return self.entered(state, vec![start]);
                     }
@@ -219,14 +219,14 @@ impl Walk<'_> {
     }
 
     fn stacked_directory(&mut self, name: &str, args: &[Arg], mut state: State) -> Flow {
-        self.find(Effect::ChangesDirectory, name);
+        self.find(CommandEffect::ChangesDirectory, name);
         let places = match (name, args.first()) {
             ("pushd", Some(arg)) => {
                 let places = self.led(arg, &state);
                 state.push_directory();
                 places
             }
-            ("pushd", None) => vec![Directory::certain(Place::Unknown)],
+            ("pushd", None) => vec![Directory::certain(PathLocation::Unknown)],
             _ => state.pop_directory(),
         };
         self.entered(state, places)
@@ -244,14 +244,14 @@ impl Walk<'_> {
     fn entered(&mut self, state: State, mut places: Vec<Directory>) -> Flow {
         // `cd src; make; cd ..`: had the first failed, nobody would call the last an escape.
         if places.iter().any(|each| !each.doubtful) {
-            places.retain(|each| !each.doubtful || !matches!(each.place, Place::Outside(_)));
+            places.retain(|each| !each.doubtful || !matches!(each.place, PathLocation::Outside(_)));
         }
         for directory in &places {
             match &directory.place {
-                Place::Inside(_) => {}
-                Place::Outside(path) => self.find(Effect::LeavesWorkspace, path),
-                Place::Unknown => {
-                    self.find(Effect::DirectoryUnknown, "a directory that is not known");
+                PathLocation::Inside(_) => {}
+                PathLocation::Outside(path) => self.find(CommandEffect::LeavesWorkspace, path),
+                PathLocation::Unknown => {
+                    self.find(CommandEffect::DirectoryUnknown, "a directory that is not known");
                 }
             }
         }
@@ -271,7 +271,7 @@ impl Walk<'_> {
                     self.assigned(&name, Some(&value), &state);
                     self.set(&mut state, &name, value.exact());
                 }
-                None if !arg.known => self.find(Effect::CodeUnknown, &arg.text),
+                None if !arg.known => self.find(CommandEffect::CodeUnknown, &arg.text),
                 None => {}
             }
         }
@@ -333,7 +333,7 @@ impl Walk<'_> {
                     let text = text.to_owned();
                     self.judged_as_code(&text, state);
                 }
-                Some((code, None)) => self.find(Effect::CodeUnknown, &code.text),
+                Some((code, None)) => self.find(CommandEffect::CodeUnknown, &code.text),
                 None => {}
             }
         }
@@ -367,7 +367,7 @@ impl Walk<'_> {
                 .map(|(_, value)| value.to_owned());
             match &value {
                 Some(value) => self.judged_as_code(value, state),
-                None => self.find(Effect::CodeUnknown, &arg.text),
+                None => self.find(CommandEffect::CodeUnknown, &arg.text),
             }
             self.aliases.insert(name.to_owned(), value);
         }
@@ -383,7 +383,7 @@ impl Walk<'_> {
         let mut line = value.clone();
         for arg in &args[1..] {
             let Some(text) = arg.exact() else {
-                return self.find(Effect::CodeUnknown, &arg.text);
+                return self.find(CommandEffect::CodeUnknown, &arg.text);
             };
             line.push_str(&format!(" '{}'", text.replace('\'', r"'\''")));
         }
@@ -403,12 +403,12 @@ impl Walk<'_> {
             state.variable("PATH").is_some() && self.downloaded_names.contains(&arg.text)
         };
         if found {
-            self.find(Effect::RunsDownload, &arg.text);
+            self.find(CommandEffect::RunsDownload, &arg.text);
         }
     }
 
     /// Remembers files that this line downloads.
-    pub(super) fn downloaded(&mut self, file: &Arg, places: impl Iterator<Item = Place>) {
+    pub(super) fn downloaded(&mut self, file: &Arg, places: impl Iterator<Item = PathLocation>) {
         let before = self.downloads.len();
         self.downloads.extend(places);
         if self.downloads.len() > before {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::place::Place;
+use crate::place::PathLocation;
 use crate::shell::Meter;
 
 /// Variables that are told apart; a line with more is not looked at.
@@ -28,18 +28,18 @@ pub(super) struct State {
 /// Where the shell may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Directory {
-    pub(super) place: Place,
+    pub(super) place: PathLocation,
     /// Only if a change of directory failed.
     pub(super) doubtful: bool,
 }
 
 impl Directory {
-    pub(super) fn certain(place: Place) -> Self {
+    pub(super) fn certain(place: PathLocation) -> Self {
         Self { place, doubtful: false }
     }
 }
 
-const NOWHERE: Directory = Directory { place: Place::Unknown, doubtful: false };
+const NOWHERE: Directory = Directory { place: PathLocation::Unknown, doubtful: false };
 
 /// How a command leaves things when it succeeds and when it fails. Nothing: it does not come back.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub(super) fn join(one: Option<State>, other: Option<State>, meter: &Meter) -> O
 }
 
 impl State {
-    pub(super) fn new(start: Place) -> Self {
+    pub(super) fn new(start: PathLocation) -> Self {
         Self {
             directories: Rc::new(vec![Directory::certain(start)]),
             variables: Rc::default(),
@@ -82,7 +82,7 @@ impl State {
     }
 
     /// Where the shell is unless a change of directory failed.
-    pub(super) fn likely(&self) -> impl Iterator<Item = &Place> {
+    pub(super) fn likely(&self) -> impl Iterator<Item = &PathLocation> {
         let all = self.directories.iter().all(|directory| directory.doubtful);
         let likely = self.directories.iter().filter(move |directory| all || !directory.doubtful);
         likely.map(|directory| &directory.place)

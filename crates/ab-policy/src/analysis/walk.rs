@@ -8,12 +8,12 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::argument::Arg;
-use super::effect::Effect;
+use super::effect::CommandEffect;
 use super::functions::Functions;
 use super::screen::Screening;
 use super::state::{Flow, MAX_VARIABLES, State, join};
-use super::{Analysis, Argument, Executed, Finding, MAX_COMMANDS};
-use crate::place::{CommandInput, Place, Scene};
+use super::{Analysis, Argument, AnalysedCommand, Finding, MAX_COMMANDS};
+use crate::place::{CommandInput, PathLocation, CommandContext};
 use crate::shell::tree::*;
 use crate::shell::{self, Dialect, MAX_DEPTH, Meter, Problem, Unparsable};
 
@@ -25,14 +25,14 @@ const WORD_COST: usize = 64;
 const OF_THE_SHELL: [&str; 5] = ["PWD", "OLDPWD", "IFS", "_", "SHLVL"];
 
 pub(super) struct Walk<'a> {
-    pub(super) scene: &'a Scene,
+    pub(super) scene: &'a CommandContext,
     pub(super) out: Analysis,
     pub(super) functions: Functions,
     pub(super) aliases: HashMap<String, Option<String>>,
     /// Aliases whose text is being looked at.
     pub(super) in_alias: Vec<String>,
     /// Places that this line downloaded something to, and the names of those files.
-    pub(super) downloads: HashSet<Place>,
+    pub(super) downloads: HashSet<PathLocation>,
     pub(super) downloaded_names: HashSet<String>,
     /// How many downloads were seen.
     pub(super) fetches: usize,
@@ -49,7 +49,7 @@ pub(super) struct Walk<'a> {
     pub(super) screening: Option<Screening<'a>>,
     pub(super) meter: &'a Meter,
     /// What was found already, and for which command.
-    known: HashSet<(Effect, Option<usize>)>,
+    known: HashSet<(CommandEffect, Option<usize>)>,
     pub(super) over: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Stdin {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(scene: &'a Scene, dialect: Dialect, meter: &'a Meter) -> Self {
+    pub(super) fn new(scene: &'a CommandContext, dialect: Dialect, meter: &'a Meter) -> Self {
         Self {
             scene,
             out: Analysis::default(),
@@ -120,12 +120,12 @@ impl<'a> Walk<'a> {
         self.script(script, &context, state);
         self.current = None;
         if let Some(name) = self.functions.bomb() {
-            self.find(Effect::ForkBomb, &name);
+            self.find(CommandEffect::ForkBomb, &name);
         }
     }
 
     /// What a shell knows that starts in `place`: the variables that it is given.
-    fn state_at(&self, place: Place) -> State {
+    fn state_at(&self, place: PathLocation) -> State {
         let mut state = State::new(place);
         for (name, value) in self.scene.env() {
             if !OF_THE_SHELL.contains(&name.as_str()) {
@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
         state
     }
 
-    pub(super) fn find(&mut self, effect: Effect, detail: &str) {
+    pub(super) fn find(&mut self, effect: CommandEffect, detail: &str) {
         if self.shadow > 0 && effect.is_doubt() {
             return;
         }
@@ -168,13 +168,13 @@ impl<'a> Walk<'a> {
     pub(super) fn exhausted(&mut self) {
         self.over = true;
         self.current = None;
-        self.find(Effect::OverLimit, "more than what is looked at");
+        self.find(CommandEffect::OverLimit, "more than what is looked at");
     }
 
     pub(super) fn unparsable(&mut self, error: &Unparsable) {
         let effect = match error.problem {
-            Problem::Syntax(_) => Effect::Unparsable,
-            Problem::Limit(_) => Effect::OverLimit,
+            Problem::Syntax(_) => CommandEffect::Unparsable,
+            Problem::Limit(_) => CommandEffect::OverLimit,
         };
         self.find(effect, &error.to_string());
     }
@@ -188,7 +188,7 @@ impl<'a> Walk<'a> {
         let bytes: usize = args.iter().map(|arg| arg.text.len() + 1).sum();
         self.spend(4 * bytes);
         let shown = |arg: &Arg| Argument { text: arg.text.clone(), known: arg.exact().is_some() };
-        self.out.commands.push(Executed {
+        self.out.commands.push(AnalysedCommand {
             words: args.iter().map(shown).collect(),
             via: context.via,
             hidden: self.shadow > 0,
@@ -207,12 +207,12 @@ impl<'a> Walk<'a> {
             // What follows an `exit` does not run, but is judged all the same.
             let state = match flow.clone().joined(self.meter) {
                 Some(state) => state,
-                None => self.state_at(Place::Unknown),
+                None => self.state_at(PathLocation::Unknown),
             };
             self.spend(WORD_COST);
             if item.end == End::Background || (item.end == End::Separator && at < last) {
                 self.current = None;
-                self.find(Effect::Separates, "several commands");
+                self.find(CommandEffect::Separates, "several commands");
             }
             flow = match item.end {
                 End::Background => {
@@ -230,7 +230,7 @@ impl<'a> Walk<'a> {
         let mut flow = self.pipeline(&item.first, context, state.clone());
         for (link, next) in &item.rest {
             self.current = None;
-            self.find(Effect::Chains, "commands that depend on each other");
+            self.find(CommandEffect::Chains, "commands that depend on each other");
             let taken = match link {
                 Link::And => flow.ok.clone(),
                 Link::Or => flow.fail.clone(),
@@ -380,9 +380,9 @@ impl<'a> Walk<'a> {
         let after = after.joined(self.meter).unwrap_or_else(|| state.clone());
         self.current = None;
         if endless {
-            self.find(Effect::LoopsForever, "a loop without an end");
+            self.find(CommandEffect::LoopsForever, "a loop without an end");
             if self.backgrounds > backgrounds && self.pauses == pauses {
-                self.find(Effect::ForkLoop, "a loop that starts programs without an end");
+                self.find(CommandEffect::ForkLoop, "a loop that starts programs without an end");
             }
         }
         if after == state {
@@ -480,7 +480,7 @@ impl<'a> Walk<'a> {
             LOOPBACK.iter().any(|own| host.strip_prefix(own).is_some_and(|it| it.starts_with('/')))
         };
         if host.is_some_and(|host| !own(host)) {
-            self.find(Effect::NetworkShell, &target.text);
+            self.find(CommandEffect::NetworkShell, &target.text);
         }
     }
 }

@@ -3,9 +3,9 @@
 use ab_core::Result;
 use ab_core::search::glob::{DotfileMatching, Glob};
 
-use super::{Choice, Rule, invalid};
-use crate::analysis::{Access, Argument, Executed};
-use crate::place::Place;
+use super::{WordChoice, Rule, invalid};
+use crate::analysis::{PathAccess, Argument, AnalysedCommand};
+use crate::place::PathLocation;
 
 /// How well a rule fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ impl Matcher {
     }
 
     /// How well `rule` fits `command`, effects aside.
-    pub(crate) fn fits(&self, rule: &Rule, command: &Executed) -> Fit {
+    pub(crate) fn fits(&self, rule: &Rule, command: &AnalysedCommand) -> Fit {
         if !rule.command.is_empty() {
             let Some(program) = command.program() else { return Fit::No };
             if !rule.command.iter().any(|pattern| like(pattern, program)) {
@@ -54,17 +54,17 @@ impl Matcher {
         prefix
     }
 
-    fn paths_fit(&self, rule: &Rule, command: &Executed) -> bool {
+    fn paths_fit(&self, rule: &Rule, command: &AnalysedCommand) -> bool {
         if rule.path.is_empty() {
             return true;
         }
-        let wanted = |access: Access| !rule.writes || access == Access::Write;
-        command.paths.iter().filter(|used| wanted(used.access)).any(|used| match &used.place {
-            Place::Inside(path) => self.inside.iter().any(|glob| covers(glob, path)),
-            Place::Outside(path) => {
+        let wanted = |access: PathAccess| !rule.writes || access == PathAccess::Write;
+        command.paths.iter().filter(|used| wanted(used.access)).any(|used| match &used.location {
+            PathLocation::Inside(path) => self.inside.iter().any(|glob| covers(glob, path)),
+            PathLocation::Outside(path) => {
                 self.outside.iter().any(|glob| covers(glob, path.trim_start_matches('/')))
             }
-            Place::Unknown => false,
+            PathLocation::Unknown => false,
         })
     }
 }
@@ -79,14 +79,14 @@ fn covers(glob: &Glob, path: &str) -> bool {
     })
 }
 
-fn prefix_fit(prefix: &[Choice], command: &Executed) -> Fit {
+fn prefix_fit(prefix: &[WordChoice], command: &AnalysedCommand) -> Fit {
     let mut fit = Fit::Yes;
     for (at, choice) in prefix.iter().enumerate() {
         let Some(word) = command.words.get(at) else { return Fit::No };
         let text = if at == 0 { command.program().unwrap_or_default() } else { &word.text };
         let same = match choice {
-            Choice::Word(expect) => expect == text,
-            Choice::Any(words) => words.iter().any(|expect| expect == text),
+            WordChoice::Word(expect) => expect == text,
+            WordChoice::Any(words) => words.iter().any(|expect| expect == text),
         };
         match (word.known, same) {
             (true, true) => {}
@@ -99,7 +99,7 @@ fn prefix_fit(prefix: &[Choice], command: &Executed) -> Fit {
     fit
 }
 
-fn arguments_fit(rule: &Rule, command: &Executed) -> bool {
+fn arguments_fit(rule: &Rule, command: &AnalysedCommand) -> bool {
     let words = command.words.get(1..).unwrap_or_default();
     let some = |pattern: &String| words.iter().any(|word| word_fits(pattern, word));
     let arguments = &rule.arguments;

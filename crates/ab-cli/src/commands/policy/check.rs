@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ab_core::environment::{self, CodeVariablePolicy};
 use ab_core::{Backend, ScreenContext, EnforcedControls, Error, Isolation, ControlSubject, Verdict};
 use ab_host::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT};
-use agent_backend::policy::{CommandInput, Home, Judgement, Profile, Scene};
+use agent_backend::policy::{CommandInput, HomeLocation, Judgement, Profile, CommandContext};
 use agent_backend::{LocalConfig, LocalOptions};
 use clap::Args;
 use serde_json::{Value, json};
@@ -77,10 +77,10 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     for (name, value) in &env {
         environment::check(name, value, code)?;
     }
-    let named = |scene: Scene, root: &String| scene.with_root(root);
-    let scene = surroundings.roots.iter().fold(Scene::new(), named).with_home(Home::Start);
-    let scene = scene.at(&check.cwd).with_env(&env).with_input(CommandInput::Unseen);
-    let judgement = policy.judge(&check.command, &scene.behind(surroundings.enforced));
+    let named = |scene: CommandContext, root: &String| scene.with_root(root);
+    let scene = surroundings.roots.iter().fold(CommandContext::new(), named).with_home(HomeLocation::Start);
+    let scene = scene.in_directory(&check.cwd).with_env(&env).with_input(CommandInput::Unseen);
+    let judgement = policy.judge(&check.command, &scene.with_enforced(surroundings.enforced));
     let screened = match (surroundings.isolation, judgement.verdict) {
         (Isolation::Software, Verdict::Allow) => screened(check, &env, &surroundings).err(),
         _ => None,
@@ -174,7 +174,7 @@ fn print(judgement: &Judgement, terminal: &mut Terminal) -> Result<(), Failure> 
         let line = words.join(" ");
         let line = terminal.shown(&line).into_owned();
         let rules: Vec<&str> = judgement
-            .hits
+            .matched
             .iter()
             .filter(|hit| hit.command == Some(at) && hit.verdict > Verdict::Allow)
             .map(|hit| hit.rule.id.as_str())
@@ -218,7 +218,7 @@ fn value(
         })
         .collect();
     let hits: Vec<Value> = judgement
-        .hits
+        .matched
         .iter()
         .map(|hit| {
             json!({

@@ -27,7 +27,7 @@ pub(super) struct Examples {
 
 pub(super) fn run(examples: &Examples, terminal: &mut Terminal) -> Result<(), Failure> {
     let text = text_of(&examples.file)?;
-    if !Corpus::is_one(&text) {
+    if !Corpus::looks_like_corpus(&text) {
         let file = rules_in(&examples.file, &text)?;
         return rules(&examples.file, &file, terminal);
     }
