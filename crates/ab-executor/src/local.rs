@@ -243,7 +243,7 @@ impl LocalExecutor {
             builder = builder.read_only_dir(directory);
         }
         let own = &self.settings.own_executable;
-        if !ab_host::READABLE_SYSTEM.iter().any(|directory| own.starts_with(directory)) {
+        if !ab_host::READABLE_SYSTEM_DIRS.iter().any(|directory| own.starts_with(directory)) {
             builder = builder.read_only_file(own, own);
         }
         builder.open().await

@@ -48,7 +48,7 @@ pub async fn remove_directory(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// `name` is not a regular file (a link to one is refused), or it has more than `most` bytes.
-pub async fn take_file(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
+pub async fn copy_file(directory: &Path, name: &str, to: &Path, most: u64) -> Result<u64> {
     let (directory, name, to) = (directory.to_owned(), name.to_owned(), to.to_owned());
     blocking::run(move |_| take(&directory, &name, &to, most)).await
 }
@@ -121,7 +121,7 @@ mod tests {
         fs::create_dir(&from).unwrap();
         fs::write(from.join("file"), "0123456789").unwrap();
         symlink("file", from.join("link")).unwrap();
-        assert_eq!(take_file(&from, "file", &to, 10).await.unwrap(), 10);
+        assert_eq!(copy_file(&from, "file", &to, 10).await.unwrap(), 10);
         assert_eq!(fs::read(&to).unwrap(), b"0123456789");
         let second = place.path().join("second");
         for (name, most, kind) in [
@@ -131,11 +131,11 @@ mod tests {
             (".", 10, Kind::SpecialFile),
             ("file", 9, Kind::TooLarge),
         ] {
-            let error = take_file(&from, name, &second, most).await.unwrap_err();
+            let error = copy_file(&from, name, &second, most).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{name}: {error}");
         }
         symlink(&from, place.path().join("alias")).unwrap();
-        assert!(take_file(&place.path().join("alias"), "file", &second, 10).await.is_err());
+        assert!(copy_file(&place.path().join("alias"), "file", &second, 10).await.is_err());
     }
 
     #[tokio::test]

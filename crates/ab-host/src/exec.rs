@@ -48,7 +48,7 @@ pub use mounts::SandboxMount;
 pub(crate) use mounts::check as check_mounts;
 pub use requirements::{Requirement, check_restrictions};
 pub use settings::{
-    ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT, SYSTEM_PATH, Shell, Spooling, Toolchain,
+    ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_ROOT, SYSTEM_PATH, Shell, SpoolLimits, Toolchain,
 };
 
 /// Bytes of a command line.
@@ -275,7 +275,7 @@ impl Runner {
         let (process, feed) = Process::with_feed(id.clone(), request.stdin);
         let ProcessFeed { stdin, control, ending, .. } = feed;
         let bounds =
-            Bounds { memory: self.settings.spooling.memory, disk: self.settings.spooling.disk };
+            Bounds { memory: self.settings.spool.memory, disk: self.settings.spool.disk };
         let spool = Arc::new(Spool::new(bounds, self.settings.temporary.clone()));
         self.table.add(
             &place,

@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What a caller knows about the surroundings that are to be probed.
 #[derive(Clone, Debug)]
-pub struct Probe {
+pub struct ProbeSettings {
     /// Directories to look for programs in.
     pub path: Vec<PathBuf>,
     /// The directory whose file system is tried.
@@ -32,7 +32,7 @@ pub struct Probe {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Name {
+pub enum FacilityName {
     Kernel,
     Openat2,
     Pidfd,
@@ -45,50 +45,50 @@ pub enum Name {
     Reflink,
 }
 
-impl Name {
-    pub const ALL: [Name; 10] = [
-        Name::Kernel,
-        Name::Openat2,
-        Name::Pidfd,
-        Name::Landlock,
-        Name::Seccomp,
-        Name::UserNamespaces,
-        Name::Bubblewrap,
-        Name::Overlay,
-        Name::Cgroups,
-        Name::Reflink,
+impl FacilityName {
+    pub const ALL: [FacilityName; 10] = [
+        FacilityName::Kernel,
+        FacilityName::Openat2,
+        FacilityName::Pidfd,
+        FacilityName::Landlock,
+        FacilityName::Seccomp,
+        FacilityName::UserNamespaces,
+        FacilityName::Bubblewrap,
+        FacilityName::Overlay,
+        FacilityName::Cgroups,
+        FacilityName::Reflink,
     ];
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Name::Kernel => "kernel",
-            Name::Openat2 => "openat2",
-            Name::Pidfd => "pidfd",
-            Name::Landlock => "landlock",
-            Name::Seccomp => "seccomp",
-            Name::UserNamespaces => "user-namespaces",
-            Name::Bubblewrap => "bwrap",
-            Name::Overlay => "overlayfs",
-            Name::Cgroups => "cgroups",
-            Name::Reflink => "reflink",
+            FacilityName::Kernel => "kernel",
+            FacilityName::Openat2 => "openat2",
+            FacilityName::Pidfd => "pidfd",
+            FacilityName::Landlock => "landlock",
+            FacilityName::Seccomp => "seccomp",
+            FacilityName::UserNamespaces => "user-namespaces",
+            FacilityName::Bubblewrap => "bwrap",
+            FacilityName::Overlay => "overlayfs",
+            FacilityName::Cgroups => "cgroups",
+            FacilityName::Reflink => "reflink",
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FacilityState {
     Working,
     /// Some of it works, see the cause.
     Partial,
     Missing,
 }
 
-impl State {
+impl FacilityState {
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Working => "working",
-            State::Partial => "partial",
-            State::Missing => "missing",
+            FacilityState::Working => "working",
+            FacilityState::Partial => "partial",
+            FacilityState::Missing => "missing",
         }
     }
 }
@@ -96,8 +96,8 @@ impl State {
 /// One thing that a host may offer. Whatever does not work in full has a cause and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facility {
-    pub name: Name,
-    pub state: State,
+    pub name: FacilityName,
+    pub state: FacilityState,
     /// What was seen to work, or what its absence means.
     pub detail: String,
     pub cause: Option<String>,
@@ -105,18 +105,18 @@ pub struct Facility {
 }
 
 impl Facility {
-    fn working(name: Name, detail: impl Into<String>) -> Facility {
-        Facility { name, state: State::Working, detail: detail.into(), cause: None, remedy: None }
+    fn working(name: FacilityName, detail: impl Into<String>) -> Facility {
+        Facility { name, state: FacilityState::Working, detail: detail.into(), cause: None, remedy: None }
     }
 
-    fn partial(name: Name, detail: impl Into<String>, lack: Lack) -> Facility {
-        Facility { state: State::Partial, ..Facility::missing(name, detail, lack) }
+    fn partial(name: FacilityName, detail: impl Into<String>, lack: Lack) -> Facility {
+        Facility { state: FacilityState::Partial, ..Facility::missing(name, detail, lack) }
     }
 
-    fn missing(name: Name, detail: impl Into<String>, lack: Lack) -> Facility {
+    fn missing(name: FacilityName, detail: impl Into<String>, lack: Lack) -> Facility {
         Facility {
             name,
-            state: State::Missing,
+            state: FacilityState::Missing,
             detail: detail.into(),
             cause: Some(lack.cause),
             remedy: Some(lack.remedy),
@@ -138,9 +138,9 @@ impl Lack {
 }
 
 /// Tries everything. The answers come in the order of [`Name::ALL`].
-pub fn probe(surroundings: &Probe) -> Vec<Facility> {
+pub fn probe(surroundings: &ProbeSettings) -> Vec<Facility> {
     let deadline = Instant::now() + PROBE_TIME;
-    let waiting: Vec<_> = Name::ALL
+    let waiting: Vec<_> = FacilityName::ALL
         .into_iter()
         .map(|name| {
             let (sender, receiver) = mpsc::sync_channel(1);
@@ -171,23 +171,23 @@ pub fn probe(surroundings: &Probe) -> Vec<Facility> {
     answers.collect()
 }
 
-fn try_one(name: Name, surroundings: &Probe, deadline: Instant) -> Facility {
+fn try_one(name: FacilityName, surroundings: &ProbeSettings, deadline: Instant) -> Facility {
     let programs = Programs::new(&surroundings.path, deadline);
     match name {
-        Name::Kernel => kernel::version(),
-        Name::Openat2 => kernel::openat2(),
-        Name::Pidfd => kernel::pidfd(),
-        Name::Landlock => kernel::landlock(),
-        Name::Seccomp => kernel::seccomp(),
-        Name::UserNamespaces => namespaces::user(&programs),
-        Name::Bubblewrap => bubblewrap::start(&programs),
-        Name::Overlay => namespaces::overlay(&programs),
-        Name::Cgroups => cgroups::groups(),
-        Name::Reflink => kernel::reflink(&surroundings.directory),
+        FacilityName::Kernel => kernel::version(),
+        FacilityName::Openat2 => kernel::openat2(),
+        FacilityName::Pidfd => kernel::pidfd(),
+        FacilityName::Landlock => kernel::landlock(),
+        FacilityName::Seccomp => kernel::seccomp(),
+        FacilityName::UserNamespaces => namespaces::user(&programs),
+        FacilityName::Bubblewrap => bubblewrap::start(&programs),
+        FacilityName::Overlay => namespaces::overlay(&programs),
+        FacilityName::Cgroups => cgroups::groups(),
+        FacilityName::Reflink => kernel::reflink(&surroundings.directory),
     }
 }
 
-fn silent(name: Name) -> Facility {
+fn silent(name: FacilityName) -> Facility {
     let lack = Lack::new(
         format!("the probe gave no answer within {} s", PROBE_TIME.as_secs()),
         "run it again on a host that is less busy",
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn every_name_is_probed_and_every_lack_is_explained() {
-        let surroundings = Probe {
+        let surroundings = ProbeSettings {
             path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
                 .map(PathBuf::from)
                 .to_vec(),
@@ -210,26 +210,26 @@ mod tests {
         let started = Instant::now();
         let facilities = probe(&surroundings);
         assert!(started.elapsed() < PROBE_TIME + LAST_WORDS + Duration::from_secs(1));
-        let names: Vec<Name> = facilities.iter().map(|each| each.name).collect();
-        assert_eq!(names, Name::ALL);
+        let names: Vec<FacilityName> = facilities.iter().map(|each| each.name).collect();
+        assert_eq!(names, FacilityName::ALL);
         for facility in facilities {
             let explained = facility.cause.is_some() && facility.remedy.is_some();
-            assert_eq!(explained, facility.state != State::Working, "{facility:?}");
+            assert_eq!(explained, facility.state != FacilityState::Working, "{facility:?}");
             assert!(!facility.detail.is_empty(), "{facility:?}");
         }
     }
 
     #[test]
     fn without_programs_the_lack_of_them_is_the_cause() {
-        let nowhere = Probe { path: Vec::new(), directory: PathBuf::from("/no/such/directory") };
+        let nowhere = ProbeSettings { path: Vec::new(), directory: PathBuf::from("/no/such/directory") };
         for facility in probe(&nowhere) {
             let program = match facility.name {
-                Name::UserNamespaces | Name::Overlay => "unshare",
-                Name::Bubblewrap => "bwrap",
-                Name::Reflink => "No such file",
+                FacilityName::UserNamespaces | FacilityName::Overlay => "unshare",
+                FacilityName::Bubblewrap => "bwrap",
+                FacilityName::Reflink => "No such file",
                 _ => continue,
             };
-            assert_eq!(facility.state, State::Missing, "{facility:?}");
+            assert_eq!(facility.state, FacilityState::Missing, "{facility:?}");
             assert!(facility.cause.as_ref().unwrap().contains(program), "{facility:?}");
         }
     }

@@ -4,7 +4,7 @@
 //! that directory, see `jail`. Nothing here reads the environment.
 
 mod blocking;
-pub mod companion;
+pub mod child_program;
 pub mod directory;
 mod exec;
 pub mod facilities;
@@ -18,8 +18,8 @@ mod stripes;
 pub mod tool;
 
 pub use exec::{
-    ExecSettings, READABLE_SYSTEM, Requirement, SANDBOX_ROOT, SYSTEM_PATH, SandboxMount, Shell,
-    Spooling, Toolchain, check_restrictions,
+    ExecSettings, READABLE_SYSTEM_DIRS, Requirement, SANDBOX_ROOT, SYSTEM_PATH, SandboxMount, Shell,
+    SpoolLimits, Toolchain, check_restrictions,
 };
 pub use limits::cgroup::{ControlGroup, TotalLimits};
-pub use local::{Local, LocalOptions, MissingRoot, Resolution};
+pub use local::{Local, LocalOptions, MissingRoot, PathResolution};

@@ -58,7 +58,7 @@ pub enum MissingRoot {
 
 /// How paths are kept beneath the root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Resolution {
+pub enum PathResolution {
     /// By the kernel in one call where it can, else by walking.
     #[default]
     Auto,
@@ -69,7 +69,7 @@ pub enum Resolution {
 #[derive(Clone, Debug, Default)]
 pub struct LocalOptions {
     pub missing_root: MissingRoot,
-    pub resolution: Resolution,
+    pub resolution: PathResolution,
     /// More absolute paths that mean the root, such as where a sandbox mounts it.
     pub aliases: Vec<PathBuf>,
     /// How commands run.
@@ -122,8 +122,8 @@ impl Local {
         aliases.push(PathBuf::from(SANDBOX_ROOT));
         aliases.dedup();
         let jail = match options.resolution {
-            Resolution::Auto => Jail::new(handle, &aliases),
-            Resolution::Walk => Jail::new(handle, &aliases).walking(),
+            PathResolution::Auto => Jail::new(handle, &aliases),
+            PathResolution::Walk => Jail::new(handle, &aliases).walking(),
         };
         let aliases = aliases.iter().filter_map(|path| path.to_str()).map(str::to_owned).collect();
         Ok(Self {

@@ -13,7 +13,7 @@ use ab_core::options::{
     WriteOptions,
 };
 use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind};
-use ab_host::{Local, LocalOptions, MissingRoot, Resolution};
+use ab_host::{Local, LocalOptions, MissingRoot, PathResolution};
 use ab_testkit::host;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -362,7 +362,7 @@ async fn the_root_has_several_absolute_names() {
     std::os::unix::fs::symlink(&real, keep.path().join("link")).unwrap();
     let options = LocalOptions {
         aliases: vec![PathBuf::from("/tmp/agentbe-workspace")],
-        resolution: Resolution::Auto,
+        resolution: PathResolution::Auto,
         ..LocalOptions::default()
     };
     let backend = Backend::new(Local::open(keep.path().join("link"), options).unwrap());

@@ -13,7 +13,7 @@ use ab_core::options::{
 };
 use ab_core::search::Query;
 use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind, ScopeOptions};
-use ab_host::{Local, LocalOptions, Resolution};
+use ab_host::{Local, LocalOptions, PathResolution};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const SECRET: &str = "the secret outside";
@@ -28,10 +28,10 @@ struct Yard {
 
 /// The same yard twice: with the kernel's help, and without.
 fn yards() -> [Yard; 2] {
-    [yard(Resolution::Auto), yard(Resolution::Walk)]
+    [yard(PathResolution::Auto), yard(PathResolution::Walk)]
 }
 
-fn yard(resolution: Resolution) -> Yard {
+fn yard(resolution: PathResolution) -> Yard {
     let keep = tempfile::tempdir().unwrap();
     let (root, outside) = (keep.path().join("ws"), keep.path().join("ws-evil"));
     fs::create_dir(&root).unwrap();
@@ -41,7 +41,7 @@ fn yard(resolution: Resolution) -> Yard {
     Yard { _keep: keep, root, outside, backend }
 }
 
-fn local(root: &Path, resolution: Resolution) -> Local {
+fn local(root: &Path, resolution: PathResolution) -> Local {
     Local::open(root, LocalOptions { resolution, ..LocalOptions::default() }).unwrap()
 }
 

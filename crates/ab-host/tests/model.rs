@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ab_core::{Backend, Memory, ScopeOptions};
-use ab_host::{Local, LocalOptions, Resolution};
+use ab_host::{Local, LocalOptions, PathResolution};
 use ab_testkit::model::{Given, Layout};
 use ab_testkit::{World, model_tests};
 use tempfile::TempDir;
@@ -19,12 +19,12 @@ fn quick() -> TempDir {
     }
 }
 
-fn whole(keep: &TempDir, resolution: Resolution) -> Backend {
+fn whole(keep: &TempDir, resolution: PathResolution) -> Backend {
     let options = LocalOptions { resolution, ..LocalOptions::default() };
     Backend::new(Local::open(keep.path(), options).unwrap())
 }
 
-fn scope(resolution: Resolution) -> World {
+fn scope(resolution: PathResolution) -> World {
     let keep = quick();
     let whole = whole(&keep, resolution);
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
@@ -33,38 +33,38 @@ fn scope(resolution: Resolution) -> World {
 
 async fn plain() -> World {
     let keep = quick();
-    World::keeping(whole(&keep, Resolution::Auto), keep)
+    World::keeping(whole(&keep, PathResolution::Auto), keep)
 }
 
 async fn on_disk() -> World {
     let keep = tempfile::tempdir().unwrap();
-    World::keeping(whole(&keep, Resolution::Auto), keep)
+    World::keeping(whole(&keep, PathResolution::Auto), keep)
 }
 
 async fn walking() -> World {
     let keep = quick();
-    World::keeping(whole(&keep, Resolution::Walk), keep)
+    World::keeping(whole(&keep, PathResolution::Walk), keep)
 }
 
 async fn scoped() -> World {
-    scope(Resolution::Auto)
+    scope(PathResolution::Auto)
 }
 
 async fn walking_scoped() -> World {
-    scope(Resolution::Walk)
+    scope(PathResolution::Walk)
 }
 
 async fn mounted() -> World {
     let (base, other) = (quick(), quick());
-    let whole = whole(&base, Resolution::Auto);
-    let mounted = whole.mount("b", &self::whole(&other, Resolution::Auto)).unwrap();
+    let whole = whole(&base, PathResolution::Auto);
+    let mounted = whole.mount("b", &self::whole(&other, PathResolution::Auto)).unwrap();
     World::keeping(mounted, (whole, base, other))
 }
 
 /// Lays a workspace over files on the host.
 async fn laid_over_files(upper: Backend, keep: TempDir) -> World {
     let below = quick();
-    let lower = whole(&below, Resolution::Auto);
+    let lower = whole(&below, PathResolution::Auto);
     for (path, text) in [("a/a", "ab\n"), ("a/b/a", "b"), ("a.b/b", ""), ("b", "aab")] {
         lower.write(path, text).await.unwrap();
     }
@@ -75,7 +75,7 @@ async fn laid_over_files(upper: Backend, keep: TempDir) -> World {
 
 async fn local_over_local() -> World {
     let above = quick();
-    laid_over_files(whole(&above, Resolution::Auto), above).await
+    laid_over_files(whole(&above, PathResolution::Auto), above).await
 }
 
 async fn memory_over_local() -> World {

@@ -13,7 +13,7 @@ use ab_core::options::{
 use ab_core::process::Restrictions;
 use ab_core::search::{IgnoreFiles, Visibility};
 use ab_core::{Backend, Kind, ScopeOptions};
-use ab_host::{Local, LocalOptions, Resolution};
+use ab_host::{Local, LocalOptions, PathResolution};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const SECRET: &str = "hidden words";
@@ -26,7 +26,7 @@ struct Yard {
 }
 
 fn yards() -> [Yard; 2] {
-    [Resolution::Auto, Resolution::Walk].map(|resolution| {
+    [PathResolution::Auto, PathResolution::Walk].map(|resolution| {
         let keep = tempfile::tempdir().unwrap();
         let root = keep.path().join("ws");
         for directory in ["secret", "kept", "swap"] {

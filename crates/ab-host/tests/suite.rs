@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ab_core::journal::{Journal, MemoryWriter, JournalMode};
 use ab_core::{BackendOptions, Backend, Guards, Isolation, ScopeOptions};
-use ab_host::{ExecSettings, Local, LocalOptions, Resolution};
+use ab_host::{ExecSettings, Local, LocalOptions, PathResolution};
 use ab_testkit::World;
 use ab_testkit::behaviour_suite;
 
-fn open(resolution: Resolution) -> (tempfile::TempDir, Local) {
+fn open(resolution: PathResolution) -> (tempfile::TempDir, Local) {
     let keep = tempfile::tempdir().unwrap();
     let options = LocalOptions { resolution, ..LocalOptions::default() };
     let local = Local::open(keep.path(), options).unwrap();
@@ -17,31 +17,31 @@ fn open(resolution: Resolution) -> (tempfile::TempDir, Local) {
 }
 
 async fn plain() -> World {
-    let (keep, local) = open(Resolution::Auto);
+    let (keep, local) = open(PathResolution::Auto);
     World::keeping(Backend::new(local), keep)
 }
 
 async fn walking() -> World {
-    let (keep, local) = open(Resolution::Walk);
+    let (keep, local) = open(PathResolution::Walk);
     World::keeping(Backend::new(local), keep)
 }
 
 async fn in_scope() -> World {
-    let (keep, local) = open(Resolution::Auto);
+    let (keep, local) = open(PathResolution::Auto);
     let whole = Backend::new(local);
     let scope = whole.scope("tenants/ada", ScopeOptions::default()).unwrap();
     World::keeping(scope, (keep, whole))
 }
 
 async fn in_walking_scope() -> World {
-    scoped_twice(Resolution::Walk)
+    scoped_twice(PathResolution::Walk)
 }
 
 async fn in_two_scopes() -> World {
-    scoped_twice(Resolution::Auto)
+    scoped_twice(PathResolution::Auto)
 }
 
-fn scoped_twice(resolution: Resolution) -> World {
+fn scoped_twice(resolution: PathResolution) -> World {
     let (keep, local) = open(resolution);
     let whole = Backend::new(local);
     let outer = whole.scope("tenants", ScopeOptions::default()).unwrap();
@@ -50,7 +50,7 @@ fn scoped_twice(resolution: Resolution) -> World {
 }
 
 async fn with_guards() -> World {
-    let (keep, local) = open(Resolution::Auto);
+    let (keep, local) = open(PathResolution::Auto);
     let journal = Journal::new(Arc::new(MemoryWriter::default()), JournalMode::Verbose);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
     let backend = Backend::assemble(Arc::new(local), BackendOptions { guards, ..BackendOptions::default() });
@@ -58,7 +58,7 @@ async fn with_guards() -> World {
 }
 
 async fn overlaid() -> World {
-    let ((below, lower), (above, upper)) = (open(Resolution::Auto), open(Resolution::Auto));
+    let ((below, lower), (above, upper)) = (open(PathResolution::Auto), open(PathResolution::Auto));
     let (lower, upper) = (Backend::new(lower), Backend::new(upper));
     let overlaid = lower.overlay(&upper).unwrap();
     World::keeping(overlaid.backend().clone(), (overlaid, upper, below, above))
@@ -71,14 +71,14 @@ async fn overlaid_scoped() -> World {
 }
 
 async fn mounted() -> World {
-    let ((below, base), (above, other)) = (open(Resolution::Auto), open(Resolution::Auto));
+    let ((below, base), (above, other)) = (open(PathResolution::Auto), open(PathResolution::Auto));
     let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
     let scope = whole.scope("mnt/data", ScopeOptions::default()).unwrap();
     World::keeping(scope, (whole, below, above))
 }
 
 async fn beside_a_mount() -> World {
-    let ((below, base), (above, other)) = (open(Resolution::Auto), open(Resolution::Auto));
+    let ((below, base), (above, other)) = (open(PathResolution::Auto), open(PathResolution::Auto));
     let whole = Backend::new(base).mount("mnt/data", &Backend::new(other)).unwrap();
     let scope = whole.scope("mnt/beside", ScopeOptions::default()).unwrap();
     World::keeping(scope, (whole, below, above))

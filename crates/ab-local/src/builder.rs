@@ -158,5 +158,5 @@ impl WorkspaceBuilder {
 
 /// Whether every command sees the path anyway.
 fn is_in_system(path: &Path) -> bool {
-    ab_host::READABLE_SYSTEM.iter().any(|directory| path.starts_with(directory))
+    ab_host::READABLE_SYSTEM_DIRS.iter().any(|directory| path.starts_with(directory))
 }

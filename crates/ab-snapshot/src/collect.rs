@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::Kind;
-use ab_host::directory::{remove_directory, take_file};
+use ab_host::directory::{remove_directory, copy_file};
 use async_trait::async_trait;
 
 use crate::area;
@@ -132,7 +132,7 @@ impl Workspaces {
         let (repository, bundle) = (root.join("import.git"), root.join("import.bundle"));
         remove_directory(&repository).await?;
         remove_directory(&bundle).await?;
-        take_file(&workspace.outbox, BUNDLE, &bundle, MAX_BUNDLE).await?;
+        copy_file(&workspace.outbox, BUNDLE, &bundle, MAX_BUNDLE).await?;
         let init = self.git.at(&root, Authority::Clean);
         let format = format!("--object-format={}", base.object_format());
         let init = init.args(["init", "--quiet", "--bare", "--template=", format.as_str()]);

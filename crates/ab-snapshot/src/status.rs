@@ -47,13 +47,13 @@ pub(crate) async fn count(git: &Git, source: &Path, probe: &Path) -> Result<Unco
     init.args([probe.as_os_str()]).stdout().await?;
     let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Some(parent) = index.parent() {
-        ab_host::directory::take_file(parent, &file(&index), &probe.join("index"), MAX_INDEX)
+        ab_host::directory::copy_file(parent, &file(&index), &probe.join("index"), MAX_INDEX)
             .await?;
     }
     area::make_dir(&probe.join("info"))?;
     // Most repositories have one; without it nothing more is ignored.
     let exclude = probe.join("info/exclude");
-    let _ = ab_host::directory::take_file(&info, "exclude", &exclude, MAX_LIST as u64).await;
+    let _ = ab_host::directory::copy_file(&info, "exclude", &exclude, MAX_LIST as u64).await;
     let alternates = probe.join("objects/info");
     if !area::exists(&alternates) {
         area::make_dir(&alternates)?;

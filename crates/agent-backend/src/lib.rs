@@ -57,8 +57,8 @@ pub use ab_core::{
     edit, effective, error, guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    ExecSettings, LocalOptions, MissingRoot, Requirement, Resolution, SANDBOX_ROOT, Shell,
-    Spooling, Toolchain,
+    ExecSettings, LocalOptions, MissingRoot, Requirement, PathResolution, SANDBOX_ROOT, Shell,
+    SpoolLimits, Toolchain,
 };
 pub use ab_local::{CommandPolicy, LocalConfig};
 pub use policy::{Policy, Profile, RuleFile};

@@ -33,7 +33,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ab_core::{Backend, Closeable, WorkspaceOpener, WorkspaceRecipe, Result, ScopeOptions, TrackId};
-use ab_host::companion::{Companion, Pipes};
+use ab_host::child_program::{ChildProgram, ChildPipes};
 use ab_remote::client::Stream;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -92,7 +92,7 @@ impl McpExt for Backend {
                 if !scope.is_root() {
                     arguments.extend(["--scopePath", scope.as_str()].map(OsString::from));
                 }
-                let (companion, pipes) = Companion::start(&options.program, &arguments)?;
+                let (companion, pipes) = ChildProgram::start(&options.program, &arguments)?;
                 let server = Server { companion: Some(companion), serving: None };
                 (server, joined(pipes))
             }
@@ -120,13 +120,13 @@ impl McpExt for Backend {
 }
 
 /// Both pipes of the program as one stream.
-fn joined(pipes: Pipes) -> Box<dyn Stream> {
+fn joined(pipes: ChildPipes) -> Box<dyn Stream> {
     Box::new(tokio::io::join(pipes.output, pipes.input))
 }
 
 /// The program, if there is one, and what serves the live handle to it or carries messages away.
 struct Server {
-    companion: Option<Companion>,
+    companion: Option<ChildProgram>,
     serving: Option<JoinHandle<()>>,
 }
 

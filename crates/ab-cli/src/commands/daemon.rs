@@ -199,8 +199,8 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let asked = daemon.limits.of_workspace();
     let settings = ExecSettings {
         limits: defaults::completed(asked),
-        unasked: defaults::unasked(asked),
-        spooling: daemon.limits.spooling(),
+        optional_limits: defaults::unasked(asked),
+        spool: daemon.limits.spooling(),
         ..daemon.walls.settings()?
     };
     let Opened { root, handle: backend } = daemon.open(settings, daemon.commands.safety.into())?;

@@ -7,7 +7,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use ab_core::effective::{EffectivePolicy, Isolation, ControlStrength};
-use ab_host::facilities::{self, Facility, Name, Probe, State};
+use ab_host::facilities::{self, Facility, FacilityName, ProbeSettings, FacilityState};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), 
     }
     let directory = command.root.unwrap_or_else(|| PathBuf::from("."));
     let policy = in_force(&directory).await;
-    let surroundings = Probe {
+    let surroundings = ProbeSettings {
         path: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
         directory: std::path::absolute(&directory).unwrap_or(directory),
     };
@@ -180,7 +180,7 @@ fn value(facility: &Facility) -> Value {
 
 /// One row for each facility, and what lacks below it. A person gets a heading and colours.
 fn print(facilities: &[Facility], terminal: &mut Terminal) -> Result<(), Failure> {
-    let width = Name::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or(0);
+    let width = FacilityName::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or(0);
     if terminal.is_watched() {
         let heading = format!("{:<6}  {:<width$}  {}", "WORKS", "FACILITY", "DETAIL");
         let heading = terminal.painted(HEADING, &heading);
@@ -201,10 +201,10 @@ fn print(facilities: &[Facility], terminal: &mut Terminal) -> Result<(), Failure
     Ok(())
 }
 
-fn verdict(state: State) -> (&'static str, Style) {
+fn verdict(state: FacilityState) -> (&'static str, Style) {
     match state {
-        State::Working => ("yes", GOOD),
-        State::Partial => ("partly", FAIR),
-        State::Missing => ("no", POOR),
+        FacilityState::Working => ("yes", GOOD),
+        FacilityState::Partial => ("partly", FAIR),
+        FacilityState::Missing => ("no", POOR),
     }
 }

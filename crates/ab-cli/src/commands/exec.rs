@@ -16,7 +16,7 @@ use ab_core::process::{
     ProcessId, Restrictions, Stdin,
 };
 use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange, WsPath};
-use ab_host::{ExecSettings, Requirement, Shell, Spooling, check_restrictions};
+use ab_host::{ExecSettings, Requirement, Shell, SpoolLimits, check_restrictions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -199,11 +199,11 @@ impl Limits {
     }
 
     /// How much is kept of what a command without a reader says.
-    pub(crate) fn spooling(&self) -> Spooling {
-        let usual = Spooling::default();
+    pub(crate) fn spooling(&self) -> SpoolLimits {
+        let usual = SpoolLimits::default();
         let Some(bytes) = self.max_output else { return usual };
         let memory = usize::try_from(bytes).unwrap_or(usize::MAX).min(usual.memory);
-        Spooling { memory, disk: (bytes - memory as u64).min(usual.disk) }
+        SpoolLimits { memory, disk: (bytes - memory as u64).min(usual.disk) }
     }
 
     fn of_command(&self) -> ExecLimits {

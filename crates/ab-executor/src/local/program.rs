@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ab_acp::catalog::{AgentEntry, SELF};
 use ab_api::RuntimeType;
-use ab_host::{READABLE_SYSTEM, SYSTEM_PATH, Toolchain};
+use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PATH, Toolchain};
 
 /// A directory of an agent's entry. Its `bin` is on the path if there is one, else the directory itself.
 pub(super) fn toolchain(directory: &Path) -> Toolchain {
@@ -66,7 +66,7 @@ pub(super) fn check(
 fn is_visible(path: &Path, toolchains: &[Toolchain]) -> bool {
     let real = |directory: &PathBuf| directory.canonicalize().unwrap_or_else(|_| directory.clone());
     let shown = toolchains.iter().flat_map(|toolchain| &toolchain.readable);
-    READABLE_SYSTEM.iter().any(|directory| path.starts_with(directory)) || { shown }
+    READABLE_SYSTEM_DIRS.iter().any(|directory| path.starts_with(directory)) || { shown }
         .any(|shown| path.starts_with(shown) || path.starts_with(real(shown)))
 }
 

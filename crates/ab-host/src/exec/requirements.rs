@@ -108,7 +108,7 @@ pub(super) fn accepted(settings: &ExecSettings, own: &ExecLimits) -> BTreeSet<Re
         Requirement::Processes => own.processes.is_some(),
         Requirement::Network | Requirement::Hide | Requirement::ReadOnly => true,
     };
-    let unasked = settings.unasked.iter().filter(|requirement| !asks(requirement));
+    let unasked = settings.optional_limits.iter().filter(|requirement| !asks(requirement));
     settings.accept_unenforced.iter().chain(unasked).copied().collect()
 }
 
@@ -158,7 +158,7 @@ mod tests {
     fn a_default_limit_may_be_missing_unless_a_command_asks_for_it() {
         let settings = ExecSettings {
             accept_unenforced: [Requirement::Network].into(),
-            unasked: [Requirement::Memory, Requirement::Processes].into(),
+            optional_limits: [Requirement::Memory, Requirement::Processes].into(),
             ..ExecSettings::default()
         };
         let check = |own: ExecLimits, expect: &[Requirement]| {

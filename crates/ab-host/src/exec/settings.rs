@@ -41,13 +41,13 @@ impl Shell {
 
 /// How much output of a detached process is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spooling {
+pub struct SpoolLimits {
     pub memory: usize,
     /// Zero for none.
     pub disk: u64,
 }
 
-impl Default for Spooling {
+impl Default for SpoolLimits {
     fn default() -> Self {
         Self { memory: spool::MEMORY, disk: spool::DISK }
     }
@@ -86,7 +86,7 @@ pub struct ExecSettings {
     pub limits: ExecLimits,
     /// The control group that every command enters: limits of all together, and a freezer.
     pub group: Option<ControlGroup>,
-    pub spooling: Spooling,
+    pub spool: SpoolLimits,
     /// Compilers and the like of the host that every command may use.
     pub toolchains: Vec<Toolchain>,
     /// The bwrap to use, unless it is the system's.
@@ -105,7 +105,7 @@ pub struct ExecSettings {
     pub accept_unenforced: BTreeSet<Requirement>,
     /// Limits among [`limits`](Self::limits) that nobody asked for, such as the defaults of a
     /// daemon: they may be missing too, unless a command asks for the same.
-    pub unasked: BTreeSet<Requirement>,
+    pub optional_limits: BTreeSet<Requirement>,
     /// A directory in which caches of programs stay after the driver, one directory inside it for
     /// each workspace and scope. Without one they are made in `temporary` and go with the driver.
     pub caches: Option<PathBuf>,
@@ -115,7 +115,7 @@ pub struct ExecSettings {
 }
 
 /// Directories of the system that a command may name where its words are looked at.
-pub const READABLE_SYSTEM: &[&str] = crate::sandbox::bwrap::SYSTEM;
+pub const READABLE_SYSTEM_DIRS: &[&str] = crate::sandbox::bwrap::SYSTEM;
 
 impl ExecSettings {
     /// Whether every command has a limit for which a control group is made.
@@ -139,14 +139,14 @@ impl Default for ExecSettings {
             shell: Shell::Auto,
             limits: ExecLimits::default(),
             group: None,
-            spooling: Spooling::default(),
+            spool: SpoolLimits::default(),
             toolchains: Vec::new(),
             bwrap: None,
             temporary: PathBuf::from(TEMPORARY),
             home: None,
             mounts: Vec::new(),
             accept_unenforced: BTreeSet::new(),
-            unasked: BTreeSet::new(),
+            optional_limits: BTreeSet::new(),
             caches: None,
             screen: None,
         }

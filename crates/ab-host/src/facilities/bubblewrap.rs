@@ -2,7 +2,7 @@
 
 use super::namespaces::refusal;
 use super::program::Programs;
-use super::{Facility, Lack, Name};
+use super::{Facility, Lack, FacilityName};
 
 const ABSENCE: &str = "commands cannot be isolated by namespaces";
 
@@ -43,11 +43,11 @@ const WAYS: &[Way] = &[
 pub(super) fn start(programs: &Programs) -> Facility {
     let Some(bwrap) = programs.find("bwrap") else {
         let lack = Lack::new("no program 'bwrap' on the path", "install bubblewrap");
-        return Facility::missing(Name::Bubblewrap, ABSENCE, lack);
+        return Facility::missing(FacilityName::Bubblewrap, ABSENCE, lack);
     };
     let Some(program) = programs.find("true") else {
         let lack = Lack::new("no program 'true' on the path to start", "install coreutils");
-        return Facility::missing(Name::Bubblewrap, ABSENCE, lack);
+        return Facility::missing(FacilityName::Bubblewrap, ABSENCE, lack);
     };
     tried(&program.to_string_lossy(), |arguments| {
         programs.run(&bwrap, arguments).map_err(|complaint| complaint.text)
@@ -60,7 +60,7 @@ fn tried(program: &str, bwrap: impl Fn(&[&str]) -> Result<String, String>) -> Fa
         Ok(version) => version.trim().to_owned(),
         Err(complaint) => {
             let lack = Lack::new(format!("it does not run: {complaint}"), "install it again");
-            return Facility::missing(Name::Bubblewrap, ABSENCE, lack);
+            return Facility::missing(FacilityName::Bubblewrap, ABSENCE, lack);
         }
     };
     let mut first_complaint = None;
@@ -70,17 +70,17 @@ fn tried(program: &str, bwrap: impl Fn(&[&str]) -> Result<String, String>) -> Fa
         match (bwrap(&arguments), first_complaint.take()) {
             (Ok(_), None) => {
                 let detail = format!("{version}, starts programs in namespaces of their own");
-                return Facility::working(Name::Bubblewrap, detail);
+                return Facility::working(FacilityName::Bubblewrap, detail);
             }
             (Ok(_), Some(complaint)) => {
                 let detail = format!("{version}, starts programs without {}", way.lacks);
-                return Facility::partial(Name::Bubblewrap, detail, weakened(complaint));
+                return Facility::partial(FacilityName::Bubblewrap, detail, weakened(complaint));
             }
             (Err(complaint), earlier) => first_complaint = Some(earlier.unwrap_or(complaint)),
         }
     }
     let complaint = first_complaint.unwrap_or_default();
-    Facility::missing(Name::Bubblewrap, ABSENCE, refusal(&complaint))
+    Facility::missing(FacilityName::Bubblewrap, ABSENCE, refusal(&complaint))
 }
 
 fn weakened(complaint: String) -> Lack {
@@ -95,7 +95,7 @@ fn weakened(complaint: String) -> Lack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facilities::State;
+    use crate::facilities::FacilityState;
 
     /// A bwrap that refuses every attempt with one of the arguments in `refuses`.
     fn hindered(refuses: &[&str]) -> Facility {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn what_a_host_hinders_is_named() {
         let free = hindered(&[]);
-        assert_eq!(free.state, State::Working);
+        assert_eq!(free.state, FacilityState::Working);
         assert_eq!(free.detail, "bubblewrap 0.9, starts programs in namespaces of their own");
         for (refuses, lacks, cause, remedy) in [
             (&["net"][..], "without a network of its own", "cannot do net", "AppArmor"),
@@ -127,20 +127,20 @@ mod tests {
             (&["net", "--proc"], "a network and a /proc of its own", "cannot do net", "AppArmor"),
         ] {
             let facility = hindered(refuses);
-            assert_eq!(facility.state, State::Partial);
+            assert_eq!(facility.state, FacilityState::Partial);
             assert!(facility.detail.ends_with(lacks), "{facility:?}");
             assert_eq!(facility.cause.as_deref(), Some(cause));
             assert!(facility.remedy.unwrap().contains(remedy));
         }
         let barred = hindered(&["--unshare-all"]);
-        assert_eq!(barred.state, State::Missing);
+        assert_eq!(barred.state, FacilityState::Missing);
         assert!(barred.cause.unwrap().contains("cannot do --unshare-all"));
     }
 
     #[test]
     fn a_broken_bwrap_is_told_from_a_hindered_one() {
         let broken = tried("/bin/true", |_| Err("no loader".to_owned()));
-        assert_eq!(broken.state, State::Missing);
+        assert_eq!(broken.state, FacilityState::Missing);
         assert_eq!(broken.cause.as_deref(), Some("it does not run: no loader"));
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Facility, Lack, Name};
+use super::{Facility, Lack, FacilityName};
 use crate::limits::cgroup::Groups;
 use crate::limits::cgroup::delegation::{Facts, Way, way};
 use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, refused, unseen};
@@ -29,7 +29,7 @@ pub(super) fn groups() -> Facility {
     if groups.own().next().is_none() {
         let cause = "no cgroup file system is mounted";
         let lack = Lack::new(cause, "mount cgroup2 at /sys/fs/cgroup");
-        return Facility::missing(Name::Cgroups, absence, lack);
+        return Facility::missing(FacilityName::Cgroups, absence, lack);
     }
     for (hierarchy, own) in groups.own() {
         found.try_hierarchy(hierarchy, own);
@@ -100,7 +100,7 @@ impl Found {
         }
         let detail = format!("{versions}: {}", abilities.join("; "));
         if lacking.is_empty() {
-            return Facility::working(Name::Cgroups, detail);
+            return Facility::working(FacilityName::Cgroups, detail);
         }
         let lack = self.first_refusal.unwrap_or_else(|| {
             Lack::new(
@@ -110,9 +110,9 @@ impl Found {
             )
         });
         if abilities.is_empty() {
-            return Facility::missing(Name::Cgroups, absence, lack);
+            return Facility::missing(FacilityName::Cgroups, absence, lack);
         }
-        Facility::partial(Name::Cgroups, detail, lack)
+        Facility::partial(FacilityName::Cgroups, detail, lack)
     }
 }
 
@@ -142,7 +142,7 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facilities::State;
+    use crate::facilities::FacilityState;
 
     #[test]
     fn what_was_found_is_judged() {
@@ -153,13 +153,13 @@ mod tests {
             first_refusal: None,
         };
         let all = found(&["cpu", "io", "memory", "pids"], true).judged("nothing");
-        assert_eq!(all.state, State::Working);
+        assert_eq!(all.state, FacilityState::Working);
         assert_eq!(all.detail, "v2: limits for cpu, memory, pids; freeze and kill as one");
         let some = found(&["memory"], false).judged("nothing");
-        assert_eq!(some.state, State::Partial);
+        assert_eq!(some.state, FacilityState::Partial);
         assert_eq!(some.cause.as_deref(), Some("new groups have no controller for cpu, pids"));
         let none = found(&["hugetlb"], false).judged("nothing");
-        assert_eq!((none.state, none.detail.as_str()), (State::Missing, "nothing"));
+        assert_eq!((none.state, none.detail.as_str()), (FacilityState::Missing, "nothing"));
     }
 
     #[test]

@@ -10,16 +10,16 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use rustix::thread::{SecureComputingMode, secure_computing_mode, set_secure_computing_mode};
 
-use super::{Facility, Lack, Name};
+use super::{Facility, Lack, FacilityName};
 
 const NEWER_KERNEL: &str = "run a newer kernel";
 
 pub(super) fn version() -> Facility {
     match fs::read_to_string("/proc/sys/kernel/osrelease") {
-        Ok(release) => Facility::working(Name::Kernel, format!("Linux {}", release.trim())),
+        Ok(release) => Facility::working(FacilityName::Kernel, format!("Linux {}", release.trim())),
         Err(error) => {
             let lack = Lack::new(format!("/proc does not tell: {error}"), "mount /proc");
-            Facility::missing(Name::Kernel, "version not known", lack)
+            Facility::missing(FacilityName::Kernel, "version not known", lack)
         }
     }
 }
@@ -35,21 +35,21 @@ pub(super) fn openat2() -> Facility {
     };
     match (beneath("."), beneath("..")) {
         (Ok(_), Err(Errno::XDEV)) => {
-            Facility::working(Name::Openat2, "the kernel keeps paths beneath a directory")
+            Facility::working(FacilityName::Openat2, "the kernel keeps paths beneath a directory")
         }
         (Err(Errno::NOSYS), _) => {
             let cause = format!("the kernel, or a seccomp filter, does not know it{}", filtered());
             let remedy = format!("{NEWER_KERNEL} (5.6), or a newer container runtime");
-            Facility::missing(Name::Openat2, absence, Lack::new(cause, remedy))
+            Facility::missing(FacilityName::Openat2, absence, Lack::new(cause, remedy))
         }
         (Err(Errno::PERM), _) => {
             let cause = format!("a seccomp filter forbids it{}", filtered());
             let remedy = "use a container runtime whose profile knows openat2";
-            Facility::missing(Name::Openat2, absence, Lack::new(cause, remedy))
+            Facility::missing(FacilityName::Openat2, absence, Lack::new(cause, remedy))
         }
         (Err(errno), _) => {
             let lack = Lack::new(format!("the kernel answers: {errno}"), NEWER_KERNEL);
-            Facility::missing(Name::Openat2, absence, lack)
+            Facility::missing(FacilityName::Openat2, absence, lack)
         }
         (Ok(_), climbed) => {
             let cause = match climbed {
@@ -57,19 +57,19 @@ pub(super) fn openat2() -> Facility {
                 Err(errno) => format!("'..' was answered by: {errno}"),
             };
             let lack = Lack::new(cause, "run a kernel that implements RESOLVE_BENEATH");
-            Facility::missing(Name::Openat2, absence, lack)
+            Facility::missing(FacilityName::Openat2, absence, lack)
         }
     }
 }
 
 pub(super) fn pidfd() -> Facility {
     match pidfd_open(getpid(), PidfdFlags::empty()) {
-        Ok(_) => Facility::working(Name::Pidfd, "processes can be held by handle"),
+        Ok(_) => Facility::working(FacilityName::Pidfd, "processes can be held by handle"),
         Err(errno) => {
             let cause = format!("the kernel answers: {errno}{}", filtered());
             let remedy = format!("{NEWER_KERNEL} (5.3), or a newer container runtime");
             let absence = "processes are signalled by number, which may have passed on";
-            Facility::missing(Name::Pidfd, absence, Lack::new(cause, remedy))
+            Facility::missing(FacilityName::Pidfd, absence, Lack::new(cause, remedy))
         }
     }
 }
@@ -86,31 +86,31 @@ pub(super) fn landlock() -> Facility {
         Ok(LandlockStatus::NotEnabled) => {
             let cause = "built into the kernel, but not switched on at boot";
             let remedy = "add 'landlock' to the lsm= list on the kernel command line";
-            return Facility::missing(Name::Landlock, absence, Lack::new(cause, remedy));
+            return Facility::missing(FacilityName::Landlock, absence, Lack::new(cause, remedy));
         }
         Ok(LandlockStatus::NotImplemented) => {
             let cause = format!("the kernel, or a seccomp filter, does not know it{}", filtered());
             let remedy = format!("{NEWER_KERNEL} (5.13), built with CONFIG_SECURITY_LANDLOCK");
-            return Facility::missing(Name::Landlock, absence, Lack::new(cause, remedy));
+            return Facility::missing(FacilityName::Landlock, absence, Lack::new(cause, remedy));
         }
         Err(error) => {
             let lack = Lack::new(format!("cannot restrict a thread: {error}"), NEWER_KERNEL);
-            return Facility::missing(Name::Landlock, absence, lack);
+            return Facility::missing(FacilityName::Landlock, absence, lack);
         }
     };
     if !locked_out() {
         let cause = "rules were accepted, but a forbidden directory could be read";
         let lack = Lack::new(cause, "do not rely on it here");
-        return Facility::missing(Name::Landlock, absence, lack);
+        return Facility::missing(FacilityName::Landlock, absence, lack);
     }
     let number = kernel_abi.unwrap_or(abi as i32);
     if abi < ABI::V4 {
         let detail = format!("ABI {number}: rules for files only");
         let lack = Lack::new("the kernel has no rules for the network", "run a kernel from 6.7 on");
-        return Facility::partial(Name::Landlock, detail, lack);
+        return Facility::partial(FacilityName::Landlock, detail, lack);
     }
     let reach = if abi < ABI::V6 { "files and TCP" } else { "files, TCP, signals, sockets" };
-    Facility::working(Name::Landlock, format!("ABI {number}: rules for {reach}; seen to hold"))
+    Facility::working(FacilityName::Landlock, format!("ABI {number}: rules for {reach}; seen to hold"))
 }
 
 /// Whether the root directory cannot be read, because every access was forbidden.
@@ -123,16 +123,16 @@ pub(super) fn seccomp() -> Facility {
     let absence = "system calls cannot be filtered";
     match set_secure_computing_mode(SecureComputingMode::Filter) {
         Err(Errno::FAULT) => {
-            Facility::working(Name::Seccomp, format!("filters are taken{}", filtered()))
+            Facility::working(FacilityName::Seccomp, format!("filters are taken{}", filtered()))
         }
         Err(errno) => {
             let cause = format!("the kernel answers: {errno}{}", filtered());
             let remedy = "run a kernel built with CONFIG_SECCOMP_FILTER";
-            Facility::missing(Name::Seccomp, absence, Lack::new(cause, remedy))
+            Facility::missing(FacilityName::Seccomp, absence, Lack::new(cause, remedy))
         }
         Ok(()) => {
             let cause = "the kernel took a filter that is none";
-            Facility::missing(Name::Seccomp, absence, Lack::new(cause, "do not rely on it here"))
+            Facility::missing(FacilityName::Seccomp, absence, Lack::new(cause, "do not rely on it here"))
         }
     }
 }
@@ -150,18 +150,18 @@ pub(super) fn reflink(directory: &Path) -> Facility {
         (Err(errno), _) | (_, Err(errno)) => {
             let cause = format!("no unnamed file can be made in {place} to try it: {errno}");
             let remedy = "name a directory that may be written, on btrfs or xfs";
-            return Facility::missing(Name::Reflink, absence, Lack::new(cause, remedy));
+            return Facility::missing(FacilityName::Reflink, absence, Lack::new(cause, remedy));
         }
     };
     let filled = rustix::io::write(&source, &[1; 4096]);
     match filled.and_then(|_| sys::ioctl_ficlone(&copy, &source)) {
         Ok(()) => {
-            Facility::working(Name::Reflink, format!("files in {place} can share their data"))
+            Facility::working(FacilityName::Reflink, format!("files in {place} can share their data"))
         }
         Err(errno) => {
             let cause = format!("the file system of {place} answers: {errno}");
             let remedy = "keep workspaces on btrfs or xfs";
-            Facility::missing(Name::Reflink, absence, Lack::new(cause, remedy))
+            Facility::missing(FacilityName::Reflink, absence, Lack::new(cause, remedy))
         }
     }
 }
@@ -177,13 +177,13 @@ pub(super) fn filtered() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facilities::State;
+    use crate::facilities::FacilityState;
 
     #[test]
     fn the_probe_of_landlock_binds_only_its_thread() {
         let facility = std::thread::spawn(landlock).join().unwrap();
         assert!(fs::read_dir("/").is_ok());
-        if facility.state == State::Working {
+        if facility.state == FacilityState::Working {
             assert!(facility.detail.starts_with("ABI "), "{facility:?}");
         }
     }

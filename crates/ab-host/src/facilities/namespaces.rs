@@ -7,7 +7,7 @@ use rustix::process::geteuid;
 use rustix::thread::{SecureComputingMode, secure_computing_mode};
 
 use super::program::{Complaint, Programs};
-use super::{Facility, Lack, Name};
+use super::{Facility, Lack, FacilityName};
 
 const OVERLAY_ABSENCE: &str = "isolated copies need another way";
 
@@ -35,8 +35,8 @@ const HIDEABLE: &[&str] = &["/tmp", "/var/tmp", "/mnt", "/run", "/usr"];
 pub(super) fn user(programs: &Programs) -> Facility {
     let absence = "isolation by namespaces needs root";
     match start(programs, &["--user", "--map-root-user", "--mount"]) {
-        Ok(()) => Facility::working(Name::UserNamespaces, "made, mapped and mounted in"),
-        Err(lack) => Facility::missing(Name::UserNamespaces, absence, lack),
+        Ok(()) => Facility::working(FacilityName::UserNamespaces, "made, mapped and mounted in"),
+        Err(lack) => Facility::missing(FacilityName::UserNamespaces, absence, lack),
     }
 }
 
@@ -44,19 +44,19 @@ pub(super) fn overlay(programs: &Programs) -> Facility {
     let mapped = mount_overlay(programs, &["--user", "--map-root-user", "--mount"], ",userxattr");
     if !geteuid().is_root() {
         return match mapped {
-            Ok(()) => Facility::working(Name::Overlay, "mounted in a user namespace"),
-            Err(lack) => Facility::missing(Name::Overlay, OVERLAY_ABSENCE, lack),
+            Ok(()) => Facility::working(FacilityName::Overlay, "mounted in a user namespace"),
+            Err(lack) => Facility::missing(FacilityName::Overlay, OVERLAY_ABSENCE, lack),
         };
     }
     match (mount_overlay(programs, &["--mount"], ""), mapped) {
         (Ok(()), Ok(())) => {
-            Facility::working(Name::Overlay, "mounted as root and in a user namespace")
+            Facility::working(FacilityName::Overlay, "mounted as root and in a user namespace")
         }
-        (Ok(()), Err(lack)) => Facility::partial(Name::Overlay, "mounted as root only", lack),
+        (Ok(()), Err(lack)) => Facility::partial(FacilityName::Overlay, "mounted as root only", lack),
         (Err(lack), Ok(())) => {
-            Facility::partial(Name::Overlay, "mounted in a user namespace only", lack)
+            Facility::partial(FacilityName::Overlay, "mounted in a user namespace only", lack)
         }
-        (Err(lack), Err(_)) => Facility::missing(Name::Overlay, OVERLAY_ABSENCE, lack),
+        (Err(lack), Err(_)) => Facility::missing(FacilityName::Overlay, OVERLAY_ABSENCE, lack),
     }
 }
 

@@ -6,14 +6,14 @@
 use std::ffi::OsString;
 
 use ab_core::{Backend, Code, Error, Kind, Result};
-use ab_host::companion::{Companion, Pipes};
+use ab_host::child_program::{ChildProgram, ChildPipes};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::{McpOptions, Server};
 
 /// `options` are those of the transport; its scope is in `backend` already.
-pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, Pipes)> {
+pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, ChildPipes)> {
     let McpOptions { program, patience, temporary, .. } = options;
     let fails = |act: &str, error: std::io::Error| {
         Error::new(Code::ExecError, Kind::Io, format!("{act}: {error}")).with_source(error)
@@ -23,7 +23,7 @@ pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Ser
     let path = directory.path().join("mcp");
     let listener = UnixListener::bind(&path).map_err(|error| fails("make a socket", error))?;
     let arguments = [OsString::from("mcp"), OsString::from("--connect"), path.into_os_string()];
-    let (mut companion, pipes) = Companion::start(program, &arguments)?;
+    let (mut companion, pipes) = ChildProgram::start(program, &arguments)?;
     let id = companion.id();
     let connected = tokio::select! {
         connected = timeout(*patience, connection(&listener, id)) => connected,

@@ -53,7 +53,7 @@ impl ServedRoot {
         let mut config = LocalConfig::new(&root);
         config.options.exec = ExecSettings {
             limits: defaults::completed(asked),
-            unasked: defaults::unasked(asked),
+            optional_limits: defaults::unasked(asked),
             toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
             ..ExecSettings::default()
         };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ab_core::environment::{self, CodeVariablePolicy};
 use ab_core::{Backend, ScreenContext, EnforcedControls, Error, Isolation, ControlSubject, Verdict};
-use ab_host::{ExecSettings, READABLE_SYSTEM, SANDBOX_ROOT};
+use ab_host::{ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_ROOT};
 use agent_backend::policy::{CommandInput, HomeLocation, Judgement, Profile, CommandContext};
 use agent_backend::{LocalConfig, LocalOptions};
 use clap::Args;
@@ -147,7 +147,7 @@ fn screened(
     let own = |root: &&String| !root.starts_with(SANDBOX_ROOT);
     let roots: Vec<String> = surroundings.roots.iter().filter(own).cloned().collect();
     let cwd = check.cwd.trim_matches('/');
-    let confines = ScreenContext { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM };
+    let confines = ScreenContext { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM_DIRS };
     agent_backend::policy::screen(&check.command, &confines)
 }
 

@@ -17,20 +17,20 @@ use tokio::time::timeout;
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub struct Companion {
+pub struct ChildProgram {
     child: Child,
 }
 
 /// What a companion is spoken to by.
 #[derive(Debug)]
-pub struct Pipes {
+pub struct ChildPipes {
     pub input: ChildStdin,
     pub output: ChildStdout,
 }
 
-impl Companion {
+impl ChildProgram {
     /// Starts `program`; what it says on standard error goes where ours goes.
-    pub fn start(program: &Path, arguments: &[OsString]) -> Result<(Companion, Pipes)> {
+    pub fn start(program: &Path, arguments: &[OsString]) -> Result<(ChildProgram, ChildPipes)> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         // An interrupt at a terminal is ours to deal with.
@@ -39,7 +39,7 @@ impl Companion {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::new(Code::ExecError, Kind::Io, "the program has no pipes"));
         };
-        Ok((Companion { child }, Pipes { input, output }))
+        Ok((ChildProgram { child }, ChildPipes { input, output }))
     }
 
     /// Nothing once it has ended.
