@@ -17,7 +17,7 @@ pub enum SshAccess {
     /// Everybody, by whatever name and method: something in front has checked who it is.
     Any,
     /// Those that are named, by password or key.
-    Users(Users),
+    Users(SshUsers),
     /// Nobody.
     #[default]
     Nobody,
@@ -25,7 +25,7 @@ pub enum SshAccess {
 
 /// Names, and what they are known by.
 #[derive(Clone, Default)]
-pub struct Users(BTreeMap<String, Credentials>);
+pub struct SshUsers(BTreeMap<String, Credentials>);
 
 #[derive(Clone, Default)]
 struct Credentials {
@@ -35,19 +35,19 @@ struct Credentials {
 
 /// A line that is not a key, or a password that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unusable {
+pub struct InvalidCredential {
     pub what: String,
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for InvalidCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
 }
 
-impl std::error::Error for Unusable {}
+impl std::error::Error for InvalidCredential {}
 
-impl Users {
+impl SshUsers {
     pub fn new() -> Self {
         Self::default()
     }
@@ -57,13 +57,13 @@ impl Users {
     }
 
     /// Lets `name` in by a password.
-    pub fn password(&mut self, name: &str, password: &str) -> Result<(), Unusable> {
+    pub fn add_password(&mut self, name: &str, password: &str) -> Result<(), InvalidCredential> {
         let length = password.len();
         if password.is_empty() || length > LONGEST_PASSWORD {
             let what = format!(
                 "a password has 1 to {LONGEST_PASSWORD} bytes, that of '{name}' has {length}"
             );
-            return Err(Unusable { what });
+            return Err(InvalidCredential { what });
         }
         self.0.entry(name.to_owned()).or_default().password = Some(password.to_owned());
         Ok(())
@@ -71,7 +71,7 @@ impl Users {
 
     /// Lets `name` in by the keys of an `authorized_keys` file: how many there are. A line with
     /// options is refused, since what it allows less of would be allowed here.
-    pub fn authorized_keys(&mut self, name: &str, text: &str) -> Result<usize, Unusable> {
+    pub fn add_authorized_keys(&mut self, name: &str, text: &str) -> Result<usize, InvalidCredential> {
         let mut keys = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -80,7 +80,7 @@ impl Users {
             }
             let key = PublicKey::from_openssh(line).map_err(|error| {
                 let what = format!("line {} is not a public key: {error}", number + 1);
-                Unusable { what }
+                InvalidCredential { what }
             })?;
             keys.push(key);
         }
@@ -106,7 +106,7 @@ impl Users {
     }
 }
 
-impl fmt::Debug for Users {
+impl fmt::Debug for SshUsers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.keys()).finish()
     }
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn passwords_are_of_one_user() {
-        let mut users = Users::new();
-        users.password("ada", "secret").unwrap();
-        users.authorized_keys("bob", "").unwrap();
+        let mut users = SshUsers::new();
+        users.add_password("ada", "secret").unwrap();
+        users.add_authorized_keys("bob", "").unwrap();
         let access = SshAccess::Users(users);
         assert!(access.by_password("ada", "secret"));
         for (name, password) in [
@@ -190,17 +190,17 @@ mod tests {
             assert!(!access.by_password(name, password), "{name} {password:?}");
         }
         assert!(!access.without_credentials());
-        assert!(Users::new().password("ada", "").is_err());
-        assert!(Users::new().password("ada", &"x".repeat(257)).is_err());
+        assert!(SshUsers::new().add_password("ada", "").is_err());
+        assert!(SshUsers::new().add_password("ada", &"x".repeat(257)).is_err());
     }
 
     #[test]
     fn keys_are_of_one_user() {
-        let mut users = Users::new();
+        let mut users = SshUsers::new();
         let text = format!("# mine\n\n{KEY}\n");
-        assert_eq!(users.authorized_keys("ada", &text), Ok(1));
+        assert_eq!(users.add_authorized_keys("ada", &text), Ok(1));
         let restricted = format!("command=\"true\" {KEY}");
-        assert!(users.authorized_keys("ada", &restricted).unwrap_err().what.contains("line 1"));
+        assert!(users.add_authorized_keys("ada", &restricted).unwrap_err().what.contains("line 1"));
         let access = SshAccess::Users(users);
         let (key, other) =
             (PublicKey::from_openssh(KEY).unwrap(), PublicKey::from_openssh(OTHER).unwrap());
@@ -215,19 +215,19 @@ mod tests {
 
     #[test]
     fn passwords_are_asked_for_where_there_are_any() {
-        let mut users = Users::new();
-        users.authorized_keys("ada", KEY).unwrap();
+        let mut users = SshUsers::new();
+        users.add_authorized_keys("ada", KEY).unwrap();
         let by_key = MethodSet::from(&[MethodKind::PublicKey][..]);
         assert_eq!(SshAccess::Users(users.clone()).methods(), by_key);
-        users.password("bob", "secret").unwrap();
+        users.add_password("bob", "secret").unwrap();
         let by_both = MethodSet::from(&[MethodKind::PublicKey, MethodKind::Password][..]);
         assert_eq!(SshAccess::Users(users).methods(), by_both);
     }
 
     #[test]
     fn secrets_are_not_shown() {
-        let mut users = Users::new();
-        users.password("ada", "secret").unwrap();
+        let mut users = SshUsers::new();
+        users.add_password("ada", "secret").unwrap();
         assert_eq!(format!("{users:?}"), "[\"ada\"]");
     }
 }

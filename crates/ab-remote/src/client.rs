@@ -30,7 +30,7 @@ mod steps;
 pub use address::{Address, Host};
 pub use dial::{DialError, open_stream, open_websocket, probe};
 pub use endpoint::{
-    Connector, Credential, Endpoint, Headers, Proxy, Roots, Ssh, Stream, TokenInClear, WebSocket,
+    Connector, Credential, Endpoint, Headers, Proxy, TrustRoots, Ssh, ByteStream, TokenInClear, WebSocket,
 };
 pub use host_key::{Fingerprint, HostKeyCheck};
 pub use known_hosts::KnownHosts;

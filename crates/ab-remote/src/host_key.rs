@@ -26,7 +26,7 @@ pub enum KeyOrigin {
     /// It was in the file.
     Loaded,
     /// It was made, and is in the file now.
-    Made,
+    Created,
     /// It was made and is lost with this process: clients that remember keys will complain.
     Ephemeral { why: String },
 }
@@ -35,13 +35,13 @@ impl HostKey {
     /// The key in a file, which is made if it is not there. That it cannot be written is told by
     /// [`origin`](Self::origin) and not fatal. A file that is there and cannot be used is: with
     /// another key in its place, clients would take this server for somebody else.
-    pub fn load_or_make(path: &Path) -> io::Result<Self> {
+    pub fn load_or_create(path: &Path) -> io::Result<Self> {
         if let Some(key) = read(path)? {
             return Ok(Self { key, origin: KeyOrigin::Loaded });
         }
         let key = make()?;
         let Err(error) = store(path, &key) else {
-            return Ok(Self { key, origin: KeyOrigin::Made });
+            return Ok(Self { key, origin: KeyOrigin::Created });
         };
         // Another process may have been faster.
         if error.kind() == io::ErrorKind::AlreadyExists
@@ -162,10 +162,10 @@ mod tests {
     fn is_made_once_and_then_loaded() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys/host");
-        let made = HostKey::load_or_make(&path).unwrap();
-        assert_eq!(made.origin(), &KeyOrigin::Made);
+        let made = HostKey::load_or_create(&path).unwrap();
+        assert_eq!(made.origin(), &KeyOrigin::Created);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let loaded = HostKey::load_or_make(&path).unwrap();
+        let loaded = HostKey::load_or_create(&path).unwrap();
         assert_eq!(loaded.origin(), &KeyOrigin::Loaded);
         assert_eq!(loaded.fingerprint(), made.fingerprint());
         assert!(made.fingerprint().starts_with("SHA256:"));
@@ -178,7 +178,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        let key = HostKey::load_or_make(&file.join("host")).unwrap();
+        let key = HostKey::load_or_create(&file.join("host")).unwrap();
         assert!(matches!(key.origin(), KeyOrigin::Ephemeral { why } if why.contains("write")));
     }
 
@@ -188,16 +188,16 @@ mod tests {
         let garbage = directory.path().join("garbage");
         fs::write(&garbage, "no key").unwrap();
         fs::set_permissions(&garbage, fs::Permissions::from_mode(0o600)).unwrap();
-        HostKey::load_or_make(&garbage).unwrap_err();
+        HostKey::load_or_create(&garbage).unwrap_err();
         assert_eq!(fs::read_to_string(&garbage).unwrap(), "no key");
 
         let open = directory.path().join("open");
-        HostKey::load_or_make(&open).unwrap();
+        HostKey::load_or_create(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
-        let error = HostKey::load_or_make(&open).unwrap_err();
+        let error = HostKey::load_or_create(&open).unwrap_err();
         assert!(error.to_string().contains("600"), "{error}");
 
-        let error = HostKey::load_or_make(directory.path()).unwrap_err();
+        let error = HostKey::load_or_create(directory.path()).unwrap_err();
         assert!(error.to_string().contains("no regular file"), "{error}");
     }
 
@@ -206,8 +206,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let left = directory.path().join(format!("host.{}", std::process::id()));
         fs::write(&left, "half a key").unwrap();
-        let key = HostKey::load_or_make(&directory.path().join("host")).unwrap();
-        assert_eq!(key.origin(), &KeyOrigin::Made);
+        let key = HostKey::load_or_create(&directory.path().join("host")).unwrap();
+        assert_eq!(key.origin(), &KeyOrigin::Created);
         assert_eq!(fs::read_to_string(&left).unwrap(), "half a key");
     }
 }

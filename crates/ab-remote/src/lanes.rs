@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 /// Cheap to clone. They end with the last, or when they are told to, and with them whatever still
 /// runs there: also processes that were to outlive their connection.
 #[derive(Clone, Debug)]
-pub struct Lanes {
+pub struct ConnectionThreads {
     lanes: Arc<[Lane]>,
 }
 
@@ -35,11 +35,11 @@ struct Lane {
     ended: Mutex<Receiver<Infallible>>,
 }
 
-impl Lanes {
+impl ConnectionThreads {
     /// That many threads, at least one.
-    pub fn open(count: usize) -> io::Result<Lanes> {
+    pub fn open(count: usize) -> io::Result<ConnectionThreads> {
         let lanes = (0..count.max(1)).map(|_| Lane::open()).collect::<io::Result<Arc<_>>>()?;
-        Ok(Lanes { lanes })
+        Ok(ConnectionThreads { lanes })
     }
 
     /// Runs a future on the thread that has the fewest. Once they have ended it is dropped instead.
@@ -58,7 +58,7 @@ impl Lanes {
 
     /// Drops whatever runs there, and waits for that as long as `patience` lasts. Blocks, and must
     /// not be called on a lane.
-    pub fn end(&self, patience: Duration) {
+    pub fn stop(&self, patience: Duration) {
         let last = Instant::now().checked_add(patience);
         for lane in &*self.lanes {
             lane.closed.send_replace(true);
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_goes_where_the_fewest_are_and_stays_there() {
-        let lanes = Lanes::open(3).unwrap();
+        let lanes = ConnectionThreads::open(3).unwrap();
         let (open, closed) = tokio::sync::watch::channel(());
         let run = |_| {
             let mut closed = closed.clone();
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_runs_ends_with_the_lanes() {
-        let lanes = Lanes::open(0).unwrap();
+        let lanes = ConnectionThreads::open(0).unwrap();
         let (held, dropped) = oneshot::channel::<()>();
         let running = lanes.spawn(async move {
             let _held = held;
@@ -161,14 +161,14 @@ mod tests {
 
     #[tokio::test]
     async fn they_end_when_told_to_whoever_still_has_them() {
-        let lanes = Lanes::open(2).unwrap();
+        let lanes = ConnectionThreads::open(2).unwrap();
         let (held, mut dropped) = oneshot::channel::<()>();
         let other = lanes.clone();
         let running = lanes.spawn(async move {
             let _both = (other, held);
             std::future::pending::<()>().await;
         });
-        lanes.end(Duration::from_secs(30));
+        lanes.stop(Duration::from_secs(30));
         // All of it is gone by then.
         assert!(matches!(dropped.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         assert!(running.await.unwrap_err().is_cancelled());

@@ -29,8 +29,8 @@ mod valve;
 pub mod websocket;
 pub mod wire;
 
-pub use auth::{SshAccess, Users};
+pub use auth::{SshAccess, SshUsers};
 pub use host_key::{HostKey, KeyOrigin};
-pub use lanes::Lanes;
-pub use listener::{Listening, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, Observer, listen};
-pub use server::{Ended, Server, ServerSettings};
+pub use lanes::ConnectionThreads;
+pub use listener::{ListenerOptions, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, ConnectionObserver, listen};
+pub use server::{ConnectionEnd, Server, ServerSettings};

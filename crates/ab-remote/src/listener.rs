@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::server::{Ended, Server, closed};
+use crate::server::{ConnectionEnd, Server, closed};
 
 /// Connections of one listener.
 pub const MAX_CONNECTIONS: usize = 1024;
@@ -22,18 +22,18 @@ pub const MAX_UNAUTHENTICATED: usize = 64;
 const RESPITE: Duration = Duration::from_millis(100);
 
 /// Hears how a connection ended.
-pub type Observer = Arc<dyn Fn(SocketAddr, &Ended) + Send + Sync>;
+pub type ConnectionObserver = Arc<dyn Fn(SocketAddr, &ConnectionEnd) + Send + Sync>;
 
 /// What a listener may have at a time, and who hears of its connections.
 #[derive(Clone)]
-pub struct Listening {
+pub struct ListenerOptions {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     /// Told of each connection that ended.
-    pub ended: Observer,
+    pub ended: ConnectionObserver,
 }
 
-impl Default for Listening {
+impl Default for ListenerOptions {
     fn default() -> Self {
         Self {
             max_connections: MAX_CONNECTIONS,
@@ -43,7 +43,7 @@ impl Default for Listening {
     }
 }
 
-impl std::fmt::Debug for Listening {
+impl std::fmt::Debug for ListenerOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listening")
             .field("max_connections", &self.max_connections)
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Listening {
 
 /// Serves every connection that a socket gets, until the server is shut down. All of them have
 /// ended when this returns. Beyond the bound of all connections, clients wait to be accepted.
-pub async fn listen(listener: TcpListener, server: Server, listening: Listening) -> io::Result<()> {
+pub async fn listen(listener: TcpListener, server: Server, listening: ListenerOptions) -> io::Result<()> {
     let mut open = server.is_open();
     let all = Arc::new(Semaphore::new(listening.max_connections));
     let strangers = Arc::new(Strangers::new(listening.max_unauthenticated));
@@ -87,7 +87,7 @@ pub async fn listen(listener: TcpListener, server: Server, listening: Listening)
         let serving = async move {
             let ended = tokio::select! {
                 ended = serve_one(&server, socket, || drop(stranger)) => ended,
-                () = sent_away => Ended::NotLoggedIn("it made room for another".to_owned()),
+                () = sent_away => ConnectionEnd::NotLoggedIn("it made room for another".to_owned()),
             };
             told(peer, &ended);
             drop(place);
@@ -111,15 +111,15 @@ async fn serve_one(
     server: &Server,
     socket: io::Result<std::net::TcpStream>,
     logged_in: impl FnOnce() + Send,
-) -> Ended {
+) -> ConnectionEnd {
     let stream = socket.and_then(TcpStream::from_std).and_then(|stream| {
         // Small packets in both directions wait for nothing.
         stream.set_nodelay(true)?;
         Ok(stream)
     });
     match stream {
-        Ok(stream) => server.serve_told(stream, logged_in).await,
-        Err(error) => Ended::NotLoggedIn(error.to_string()),
+        Ok(stream) => server.serve_with_login_hook(stream, logged_in).await,
+        Err(error) => ConnectionEnd::NotLoggedIn(error.to_string()),
     }
 }
 

@@ -18,13 +18,13 @@ use crate::input::{InputQueue, Step};
 use crate::ledger::{Caller, Seat, effect_of_failure};
 use crate::outlet::{Gone, Outlet};
 use crate::wire;
-use crate::wire::frame::{FromProcess, INPUT_ROOM, MAX_FRAME, ToProcess, framed};
+use crate::wire::frame::{ServerFrame, INPUT_WINDOW, MAX_FRAME, ClientFrame, encode_frame};
 
 /// Output of one frame, at most.
 const PIECE: usize = 64 * 1024;
 /// Input that a client may send before it hears that some was taken. One that sends more than it
 /// may ends its process.
-const MAX_INPUT: usize = 4 * INPUT_ROOM as usize;
+const MAX_INPUT: usize = 4 * INPUT_WINDOW as usize;
 
 /// How long a process may take to read what was said before its client let go of it.
 const PARTING: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
     // A client that is gone needs no answer.
     let _: Result<(), Gone> = match begin(&backend, &caller, &slots, &inbox).await {
         Ok(begun) => attend(begun, &inbox, &outlet).await,
-        Err(error) => outlet.stdout(framed(&FromProcess::Refused(error))).await,
+        Err(error) => outlet.stdout(encode_frame(&ServerFrame::Refused(error))).await,
     };
     // The client closes the channel: russh never forgets one that this side closed.
     let _ = timeout(PARTING, async { while inbox.bytes(usize::MAX).await.is_some() {} }).await;
@@ -65,7 +65,7 @@ async fn begin(
     inbox: &Inbox,
 ) -> Result<Begun, Error> {
     match frame(inbox).await? {
-        Some(ToProcess::Exec { call, room, request }) => {
+        Some(ClientFrame::Exec { call, room, request }) => {
             let Some(seat) = caller.seat(call.connection) else {
                 return Err(misplaced("the call has the number of another connection"));
             };
@@ -85,7 +85,7 @@ async fn begin(
             });
             Ok(Begun { process: process?, room, seat: Some(seat), _slot: slot })
         }
-        Some(ToProcess::Attach { id, from, room }) => {
+        Some(ClientFrame::Attach { id, from, room }) => {
             let process = backend.attach(&id, from).await?;
             Ok(Begun { process, room, seat: None, _slot: None })
         }
@@ -102,7 +102,7 @@ fn no_binds(request: &ExecRequest) -> Error {
 }
 
 /// The next frame; nothing at the end.
-async fn frame(inbox: &Inbox) -> Result<Option<ToProcess>, Error> {
+async fn frame(inbox: &Inbox) -> Result<Option<ClientFrame>, Error> {
     let packet = inbox.packet(MAX_FRAME).await;
     let Some(packet) = packet.map_err(|_| misplaced("a frame is longer than any may be"))? else {
         return Ok(None);
@@ -128,12 +128,12 @@ impl<'a> Speech<'a> {
         Self { outlet, turn: Mutex::new(()), halfway: AtomicBool::new(false) }
     }
 
-    async fn say(&self, frame: &FromProcess) -> Result<(), Gone> {
+    async fn say(&self, frame: &ServerFrame) -> Result<(), Gone> {
         let _turn = self.turn.lock().await;
         if self.halfway.swap(true, Ordering::AcqRel) {
             return Err(Gone);
         }
-        self.outlet.stdout(framed(frame)).await?;
+        self.outlet.stdout(encode_frame(frame)).await?;
         self.halfway.store(false, Ordering::Release);
         Ok(())
     }
@@ -152,7 +152,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
     let speech = &Speech::new(outlet);
     let Begun { mut process, room, seat, _slot } = begun;
     let stdin = process.stdin.take();
-    let began = FromProcess::Began { id: process.id.clone(), input: stdin.is_some() };
+    let began = ServerFrame::Started { id: process.id.clone(), input: stdin.is_some() };
     speech.say(&began).await?;
     let space = &Semaphore::new(0);
     give(space, room);
@@ -170,7 +170,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 return;
             }
             input.taken(length);
-            if speech.say(&FromProcess::Room(length as u64)).await.is_err() {
+            if speech.say(&ServerFrame::Window(length as u64)).await.is_err() {
                 return;
             }
         }
@@ -179,19 +179,19 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
         // What makes no sense is taken for the end.
         while let Ok(Some(frame)) = frame(inbox).await {
             match frame {
-                ToProcess::Input(bytes) => {
+                ClientFrame::Input(bytes) => {
                     let Ok(()) = input.push(&bytes) else { break };
                 }
-                ToProcess::InputDropped => input.close(),
-                ToProcess::Control(ProcessControl::EndInput) => {
+                ClientFrame::InputDropped => input.close(),
+                ClientFrame::Control(ProcessControl::EndInput) => {
                     let Ok(()) = input.end() else { break };
                 }
-                ToProcess::Control(wish) => {
+                ClientFrame::Control(wish) => {
                     let _ = control.send(wish).await;
                 }
-                ToProcess::Room(bytes) => give(space, bytes),
-                ToProcess::LetGo => return LetGo::Asked,
-                ToProcess::Exec { .. } | ToProcess::Attach { .. } => break,
+                ClientFrame::Window(bytes) => give(space, bytes),
+                ClientFrame::Release => return LetGo::Asked,
+                ClientFrame::Exec { .. } | ClientFrame::Attach { .. } => break,
             }
         }
         LetGo::Lost
@@ -221,7 +221,7 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
     let mut end = process.ending().clone();
     let telling = async {
         let exit = end.wait().await;
-        speech.say(&FromProcess::Ended(exit)).await
+        speech.say(&ServerFrame::Ended(exit)).await
     };
     let talking = async {
         while let Some(output) = process.output.recv().await {
@@ -230,18 +230,18 @@ async fn attend(begun: Begun, inbox: &Inbox, outlet: &Outlet) -> Result<(), Gone
                 // Nobody closes it.
                 let Ok(permit) = space.acquire_many(length).await else { return Err(Gone) };
                 permit.forget();
-                speech.say(&FromProcess::Output(piece)).await?;
+                speech.say(&ServerFrame::Output(piece)).await?;
             }
         }
         Ok(())
     };
     let speaking = async {
         tokio::try_join!(telling, talking)?;
-        speech.say(&FromProcess::Over).await
+        speech.say(&ServerFrame::OutputEnd).await
     };
     tokio::select! {
         told = speaking => told,
-        () = hearing => speech.say(&FromProcess::Over).await,
+        () = hearing => speech.say(&ServerFrame::OutputEnd).await,
         () = retired => Err(Gone),
     }
 }

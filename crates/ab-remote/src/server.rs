@@ -22,7 +22,7 @@ use crate::backlog::Backlog;
 use crate::client::deadline::later;
 use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
-use crate::lanes::Lanes;
+use crate::lanes::ConnectionThreads;
 use crate::ledger::Ledger;
 use crate::sftp::{Staging, Turn};
 use connection::{Connection, Failure};
@@ -100,7 +100,7 @@ struct Shared {
     /// How many connections there are.
     connections: watch::Sender<usize>,
     commons: Commons,
-    lanes: Option<Lanes>,
+    lanes: Option<ConnectionThreads>,
 }
 
 /// What all connections share beside the workspace.
@@ -113,9 +113,9 @@ struct Commons {
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ConnectionEnd {
     /// The client left, politely or not, after it had logged in.
-    Left,
+    Closed,
     /// It never got as far as logging in; why, as far as is known.
     NotLoggedIn(String),
     /// The server was shut down.
@@ -124,13 +124,13 @@ pub enum Ended {
     Failed(String),
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Left => f.write_str("the client left"),
-            Ended::NotLoggedIn(why) => write!(f, "the client did not log in: {why}"),
-            Ended::ShutDown => f.write_str("the server was shut down"),
-            Ended::Failed(why) => write!(f, "the connection failed: {why}"),
+            ConnectionEnd::Closed => f.write_str("the client left"),
+            ConnectionEnd::NotLoggedIn(why) => write!(f, "the client did not log in: {why}"),
+            ConnectionEnd::ShutDown => f.write_str("the server was shut down"),
+            ConnectionEnd::Failed(why) => write!(f, "the connection failed: {why}"),
         }
     }
 }
@@ -163,11 +163,11 @@ impl Server {
 
     /// A server whose connections by [`listen`](crate::listen) are served on threads of their own.
     /// What else is served there is up to whoever calls [`serve`](Self::serve).
-    pub fn on_lanes(backend: Backend, settings: ServerSettings, lanes: Lanes) -> Self {
+    pub fn with_threads(backend: Backend, settings: ServerSettings, lanes: ConnectionThreads) -> Self {
         Self::made(backend, settings, Some(lanes))
     }
 
-    fn made(backend: Backend, settings: ServerSettings, lanes: Option<Lanes>) -> Self {
+    fn made(backend: Backend, settings: ServerSettings, threads: Option<ConnectionThreads>) -> Self {
         let config = Arc::new(preferences::config(&settings));
         let shared = Shared {
             backend,
@@ -180,7 +180,7 @@ impl Server {
                 staging: Staging::default(),
                 making: Arc::default(),
             },
-            lanes,
+            lanes: threads,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -195,7 +195,7 @@ impl Server {
     }
 
     /// The threads for its connections, if it has any.
-    pub fn lanes(&self) -> Option<&Lanes> {
+    pub fn lanes(&self) -> Option<&ConnectionThreads> {
         self.shared.lanes.as_ref()
     }
 
@@ -206,16 +206,16 @@ impl Server {
 
     /// Serves one connection to its end. All that it started has ended when this returns;
     /// dropping the future ends it too.
-    pub async fn serve<S>(&self, stream: S) -> Ended
+    pub async fn serve<S>(&self, stream: S) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_told(stream, || {}).await
+        self.serve_with_login_hook(stream, || {}).await
     }
 
     /// Like [`serve`](Self::serve), for a client that is to see only `view`, such as a scope of the
     /// workspace.
-    pub async fn serve_view<S>(&self, view: Backend, stream: S) -> Ended
+    pub async fn serve_view<S>(&self, view: Backend, stream: S) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -223,7 +223,7 @@ impl Server {
     }
 
     /// Like [`serve`](Self::serve); `logged_in` is called once the client is known.
-    pub async fn serve_told<S>(&self, stream: S, logged_in: impl FnOnce() + Send) -> Ended
+    pub async fn serve_with_login_hook<S>(&self, stream: S, logged_in: impl FnOnce() + Send) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -235,13 +235,13 @@ impl Server {
         backend: Backend,
         stream: S,
         logged_in: impl FnOnce() + Send,
-    ) -> Ended
+    ) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut open = self.shared.open.subscribe();
         if !*open.borrow_and_update() {
-            return Ended::ShutDown;
+            return ConnectionEnd::ShutDown;
         }
         let _counted = Counted::new(&self.shared.connections);
         let (stream, scissors) = Cuttable::new(Backlog::new(Patient::new(stream)));
@@ -267,13 +267,13 @@ impl Server {
                 leash.scissors.part(goodbye::in_the_clear(SHUTTING_DOWN));
                 // It ends at the end that it finds; a client that does not listen is not waited for.
                 let _ = timeout(PARTING, greeting).await;
-                return Ended::ShutDown;
+                return ConnectionEnd::ShutDown;
             }
         };
         let mut session = match greeted {
             Ok(Ok(session)) => session,
-            Ok(Err(error)) => return Ended::NotLoggedIn(error.to_string()),
-            Err(_) => return Ended::NotLoggedIn("it took too long".to_owned()),
+            Ok(Err(error)) => return ConnectionEnd::NotLoggedIn(error.to_string()),
+            Err(_) => return ConnectionEnd::NotLoggedIn("it took too long".to_owned()),
         };
         let handle = session.handle();
         let mut told = Some(logged_in);
@@ -286,22 +286,22 @@ impl Server {
             match (event, told.take()) {
                 (Event::LoggedIn, Some(told)) => told(),
                 (Event::LoggedIn, None) => {}
-                (Event::TooLate, _) => break Ended::NotLoggedIn("it took too long".to_owned()),
+                (Event::TooLate, _) => break ConnectionEnd::NotLoggedIn("it took too long".to_owned()),
                 (Event::ShutDown, _) => {
                     part(&handle, &mut session, SHUTTING_DOWN).await;
-                    break Ended::ShutDown;
+                    break ConnectionEnd::ShutDown;
                 }
                 (Event::Ended(Ok(())), None) => {
                     let why = sent_away.get().map(Failure::to_string);
-                    break why.map_or(Ended::Left, Ended::Failed);
+                    break why.map_or(ConnectionEnd::Closed, ConnectionEnd::Failed);
                 }
-                (Event::Ended(Err(error)), None) if error.is_departure() => break Ended::Left,
-                (Event::Ended(Err(error)), None) => break Ended::Failed(error.to_string()),
+                (Event::Ended(Err(error)), None) if error.is_departure() => break ConnectionEnd::Closed,
+                (Event::Ended(Err(error)), None) => break ConnectionEnd::Failed(error.to_string()),
                 (Event::Ended(Ok(())), Some(_)) => {
-                    break Ended::NotLoggedIn("it left".to_owned());
+                    break ConnectionEnd::NotLoggedIn("it left".to_owned());
                 }
                 (Event::Ended(Err(error)), Some(_)) => {
-                    break Ended::NotLoggedIn(error.to_string());
+                    break ConnectionEnd::NotLoggedIn(error.to_string());
                 }
             }
         };

@@ -40,7 +40,7 @@ use budget::{Budget, Taken};
 pub(crate) use handles::Allowance;
 use handles::{Handle, Handles};
 use order::Flights;
-use packet::{Id, Incoming, MAX_PACKET, Malformed, SftpReply};
+use packet::{Id, Incoming, MAX_PACKET, InvalidPacket, SftpReply};
 pub(crate) use paths::LinkOrder;
 use perform::Job;
 pub use staging::MAX_CONTENT;
@@ -275,10 +275,10 @@ async fn work(session: &Arc<Session>, inbox: &Inbox, replies: &Replies) -> SftpE
                 break SftpEnded::Garbage("a session begins with its version");
             }
             Ok(Incoming::Request { id, request }) => (id, Job::new(session, request)),
-            Err(Malformed { id: Some(id), what }) => {
+            Err(InvalidPacket { id: Some(id), what }) => {
                 (id, Job::refuse(Refusal::new(BAD_MESSAGE, what)))
             }
-            Err(Malformed { id: None, what }) => break SftpEnded::Garbage(what),
+            Err(InvalidPacket { id: None, what }) => break SftpEnded::Garbage(what),
         };
         let cost = (job.cost() + length + OVERHEAD).min(BUDGET);
         let permit = budget.take(cost);

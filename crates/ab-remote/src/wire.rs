@@ -20,7 +20,7 @@ use ab_core::path::RuleSet;
 use ab_core::{MAX_RESTRICTIONS, PathRules, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::sftp::packet::{Fields, Short};
+use crate::sftp::packet::{PacketReader, TruncatedField};
 use numbers::Numbered;
 
 /// Fences of one path; scopes are not nested deeper.
@@ -33,25 +33,25 @@ const MAX_COUNT: u32 = HAS_RULES - 1;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misread {
+pub enum DecodeError {
     /// A field is not there as a whole.
-    Short,
+    Truncated,
     /// A field has a value that means nothing.
-    Senseless,
+    Invalid,
 }
 
-impl From<Short> for Misread {
-    fn from(Short: Short) -> Self {
-        Misread::Short
+impl From<TruncatedField> for DecodeError {
+    fn from(TruncatedField: TruncatedField) -> Self {
+        DecodeError::Truncated
     }
 }
 
-type Read<T> = Result<T, Misread>;
+type Read<T> = Result<T, DecodeError>;
 
 /// Something that can be written to the wire and read from it.
 pub trait Wire: Sized {
     fn put(&self, out: &mut BytesMut);
-    fn read(fields: &mut Fields) -> Read<Self>;
+    fn read(fields: &mut PacketReader) -> Read<Self>;
 }
 
 /// A value as bytes of its own.
@@ -63,9 +63,9 @@ pub fn encode(value: &impl Wire) -> Bytes {
 
 /// Reads a value that is all there is.
 pub fn decode<T: Wire>(bytes: Bytes) -> Read<T> {
-    let mut fields = Fields::new(bytes);
+    let mut fields = PacketReader::new(bytes);
     let value = T::read(&mut fields)?;
-    if fields.is_empty() { Ok(value) } else { Err(Misread::Senseless) }
+    if fields.is_empty() { Ok(value) } else { Err(DecodeError::Invalid) }
 }
 
 /// Writes the number of a value of a closed list.
@@ -73,14 +73,14 @@ pub(crate) fn put_number<T: Numbered>(out: &mut BytesMut, value: T) {
     out.put_u8(value.number());
 }
 
-pub(crate) fn take_number<T: Numbered>(fields: &mut Fields) -> Read<T> {
-    T::by_number(fields.u8()?).ok_or(Misread::Senseless)
+pub(crate) fn take_number<T: Numbered>(fields: &mut PacketReader) -> Read<T> {
+    T::by_number(fields.u8()?).ok_or(DecodeError::Invalid)
 }
 
 impl Wire for () {
     fn put(&self, _: &mut BytesMut) {}
 
-    fn read(_: &mut Fields) -> Read<Self> {
+    fn read(_: &mut PacketReader) -> Read<Self> {
         Ok(())
     }
 }
@@ -90,11 +90,11 @@ impl Wire for bool {
         out.put_u8((*self).into());
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         match fields.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Misread::Senseless),
+            _ => Err(DecodeError::Invalid),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Wire for u32 {
         out.put_u32(*self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.u32()?)
     }
 }
@@ -114,7 +114,7 @@ impl Wire for u64 {
         out.put_u64(*self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.u64()?)
     }
 }
@@ -124,7 +124,7 @@ impl Wire for u128 {
         out.put_u128(*self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok((u128::from(fields.u64()?) << 64) | u128::from(fields.u64()?))
     }
 }
@@ -134,7 +134,7 @@ impl Wire for i32 {
         out.put_i32(*self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.u32()?.cast_signed())
     }
 }
@@ -144,8 +144,8 @@ impl Wire for u16 {
         out.put_u32((*self).into());
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
-        u16::try_from(fields.u32()?).map_err(|_| Misread::Senseless)
+    fn read(fields: &mut PacketReader) -> Read<Self> {
+        u16::try_from(fields.u32()?).map_err(|_| DecodeError::Invalid)
     }
 }
 
@@ -154,7 +154,7 @@ impl Wire for usize {
         out.put_u64(*self as u64);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         // What does not fit here is more than there can be.
         Ok(usize::try_from(fields.u64()?).unwrap_or(usize::MAX))
     }
@@ -165,7 +165,7 @@ impl Wire for Bytes {
         put_string(out, self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(fields.string()?)
     }
 }
@@ -175,8 +175,8 @@ impl Wire for String {
         put_string(out, self.as_bytes());
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
-        String::from_utf8(fields.string()?.into()).map_err(|_| Misread::Senseless)
+    fn read(fields: &mut PacketReader) -> Read<Self> {
+        String::from_utf8(fields.string()?.into()).map_err(|_| DecodeError::Invalid)
     }
 }
 
@@ -188,7 +188,7 @@ impl<T: Wire> Wire for Option<T> {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         if bool::read(fields)? { Ok(Some(T::read(fields)?)) } else { Ok(None) }
     }
 }
@@ -199,11 +199,11 @@ impl<T: Wire> Wire for Vec<T> {
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let count = fields.u32()? as usize;
         // No item is shorter than a byte.
-        if count > fields.room_for(1) {
-            return Err(Misread::Short);
+        if count > fields.capacity_for(1) {
+            return Err(DecodeError::Truncated);
         }
         // A count is not believed, so memory is taken as items are read.
         let mut items = Vec::with_capacity(count.min(1024));
@@ -220,7 +220,7 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
         self.1.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok((A::read(fields)?, B::read(fields)?))
     }
 }
@@ -231,12 +231,12 @@ impl Wire for Duration {
         out.put_u32(self.subsec_nanos());
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (seconds, nanos) = (fields.u64()?, fields.u32()?);
         if nanos < 1_000_000_000 {
             Ok(Duration::new(seconds, nanos))
         } else {
-            Err(Misread::Senseless)
+            Err(DecodeError::Invalid)
         }
     }
 }
@@ -250,14 +250,14 @@ impl Wire for SystemTime {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (before, distance) = <(bool, Duration)>::read(fields)?;
         let time = if before {
             SystemTime::UNIX_EPOCH.checked_sub(distance)
         } else {
             SystemTime::UNIX_EPOCH.checked_add(distance)
         };
-        time.ok_or(Misread::Senseless)
+        time.ok_or(DecodeError::Invalid)
     }
 }
 
@@ -275,11 +275,11 @@ impl Wire for WsPath {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let head = fields.u32()?;
         let count = (head & MAX_COUNT) as usize;
         if count > MAX_FENCES {
-            return Err(Misread::Senseless);
+            return Err(DecodeError::Invalid);
         }
         let mut path = WsPath::root();
         for _ in 0..count {
@@ -291,9 +291,9 @@ impl Wire for WsPath {
         }
         let sets: Vec<RuleSet> = Vec::read(fields)?;
         if sets.is_empty() || sets.len() > MAX_RULE_SETS || sets.iter().any(RuleSet::is_empty) {
-            return Err(Misread::Senseless);
+            return Err(DecodeError::Invalid);
         }
-        path.with_rule_sets(sets).ok_or(Misread::Senseless)
+        path.with_rule_sets(sets).ok_or(DecodeError::Invalid)
     }
 }
 
@@ -304,7 +304,7 @@ impl Wire for RuleSet {
         self.read_only.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let anchor = usize::read(fields)?;
         let (hidden, read_only) = (paths(fields)?, paths(fields)?);
         Ok(Self { anchor, hidden, read_only })
@@ -312,15 +312,15 @@ impl Wire for RuleSet {
 }
 
 /// Paths from the root of a handle; empty for that root.
-fn paths(fields: &mut Fields) -> Read<Vec<String>> {
+fn paths(fields: &mut PacketReader) -> Read<Vec<String>> {
     let count = fields.u32()? as usize;
     if count > MAX_RESTRICTIONS {
-        return Err(Misread::Senseless);
+        return Err(DecodeError::Invalid);
     }
     (0..count).map(|_| Ok(part(fields)?.as_str().to_owned())).collect()
 }
 
-fn part(fields: &mut Fields) -> Read<WsPath> {
+fn part(fields: &mut PacketReader) -> Read<WsPath> {
     let text = fields.string()?;
     if text.is_empty() {
         Ok(WsPath::root())
@@ -328,7 +328,7 @@ fn part(fields: &mut Fields) -> Read<WsPath> {
         PathRules::lenient()
             .with_reserved_names()
             .parse_bytes(&text)
-            .map_err(|_| Misread::Senseless)
+            .map_err(|_| DecodeError::Invalid)
     }
 }
 

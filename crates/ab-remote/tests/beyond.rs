@@ -10,9 +10,9 @@ use ab_core::options::{ListOptions, StatOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest};
 use ab_core::{BackendOptions, Backend, CallEffect, Guard, Guards, Kind, PathRules, Verb, WsPath};
 use ab_remote::sftp::extended::{Extended, NAMES};
-use ab_remote::sftp::packet::Fields;
-use ab_remote::wire::call::{CallNumber, Part, Welcome, WireBody, WireCall};
-use ab_remote::wire::frame::{FromProcess, SUBSYSTEM, ToProcess, framed};
+use ab_remote::sftp::packet::PacketReader;
+use ab_remote::wire::call::{CallNumber, AnswerPart, HelloReply, WireBody, WireCall};
+use ab_remote::wire::frame::{ServerFrame, SUBSYSTEM, ClientFrame, encode_frame};
 use ab_remote::wire::{self, Wire};
 use agent_backend::MemoryOptions;
 use bytes::{Bytes, BytesMut};
@@ -43,7 +43,7 @@ pub(crate) async fn answer<T: Wire>(sftp: &mut Sftp, call: WireCall) -> Result<T
     Err(wire::decode(fields.string().unwrap()).unwrap())
 }
 
-fn text(fields: &mut Fields) -> String {
+fn text(fields: &mut PacketReader) -> String {
     String::from_utf8(fields.string().unwrap().to_vec()).unwrap()
 }
 
@@ -88,7 +88,7 @@ async fn a_tree_is_one_round_trip() {
     ] {
         let options = ListOptions { depth, limit, ..ListOptions::default() };
         let call = WireCall::List { path: WsPath::root(), options };
-        let part: Part = answer(&mut sftp, call).await.unwrap();
+        let part: AnswerPart = answer(&mut sftp, call).await.unwrap();
         assert_eq!(part.more, None);
         let listing: Listing = wire::decode(part.bytes).unwrap();
         let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
@@ -109,7 +109,7 @@ async fn a_long_answer_comes_in_parts() {
     let mut sftp = Sftp::new(&handle).await;
     let options = ListOptions { depth: usize::MAX, ..ListOptions::default() };
     let call = WireCall::List { path: WsPath::root(), options };
-    let mut part: Part = answer(&mut sftp, call).await.unwrap();
+    let mut part: AnswerPart = answer(&mut sftp, call).await.unwrap();
     let mut whole = part.bytes.to_vec();
     let mut parts = 1;
     while let Some(handle) = part.more {
@@ -137,7 +137,7 @@ async fn failures_are_exact_after_a_hello() {
     text(&mut fields);
     text(&mut fields);
     assert!(fields.is_empty());
-    let welcome: Welcome = answer(&mut sftp, WireCall::Hello { connection: 7 }).await.unwrap();
+    let welcome: HelloReply = answer(&mut sftp, WireCall::Hello { connection: 7 }).await.unwrap();
     assert_eq!(welcome.info.kind, ab_core::BackendKind::Memory);
     for (name, kind, code) in
         [("none", Kind::NotFound, "KEY_NOT_FOUND"), ("a/below", Kind::NotADirectory, "READ_FAILED")]
@@ -167,7 +167,7 @@ async fn fences_hold_on_this_side() {
     let server = open_server(agent_backend::local(directory.path()).unwrap());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
+    answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
     let free = path("inner/link");
     let fenced = path("inner").fenced().join(&path("link"));
     let stat = |path| WireCall::Stat { path, options: StatOptions::default() };
@@ -181,17 +181,17 @@ async fn what_became_of_a_call_is_told_on_another_connection() {
     let server = open_server(filled().await);
     let (handle, _serving) = connect(&server).await;
     let mut first = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
+    answer::<HelloReply>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
     let write = |name: &str| WireCall::Write {
         path: path(name),
-        body: WireBody::Here(Bytes::from_static(b"x")),
+        body: WireBody::Inline(Bytes::from_static(b"x")),
         options: WriteOptions::default(),
     };
     let done = ask(&mut first, write("new")).await;
     let failed = ask(&mut first, write("a/below")).await;
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
-    answer::<Welcome>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
+    answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
     for (connection, request, expect) in [
         (1, done.id, CallEffect::Applied),
         (1, failed.id, CallEffect::NotApplied),
@@ -211,7 +211,7 @@ async fn a_content_is_staged_and_written_as_a_whole() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut sftp = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
+    answer::<HelloReply>(&mut sftp, WireCall::Hello { connection: 1 }).await.unwrap();
     let too_much = WireCall::Stage { size: ab_remote::sftp::MAX_CONTENT + 1 };
     assert_eq!(answer::<u32>(&mut sftp, too_much).await.unwrap_err().kind(), Kind::TooLarge);
     let number: u32 = answer(&mut sftp, WireCall::Stage { size: 6 }).await.unwrap();
@@ -232,13 +232,13 @@ async fn a_content_is_staged_and_written_as_a_whole() {
 }
 
 /// The first answer on a channel of its own to a command in the name of a connection.
-async fn run(handle: &Handle<Trusting>, connection: u128) -> FromProcess {
+async fn run(handle: &Handle<Trusting>, connection: u128) -> ServerFrame {
     let mut channel = within(handle.channel_open_session()).await.unwrap();
     channel.request_subsystem(true, SUBSYSTEM).await.unwrap();
     let request = ExecRequest::new(Command::Shell("echo it ran >> ran".to_owned()));
     let call = CallNumber { connection, request: 1 };
-    let frame = ToProcess::Exec { call, room: 1000, request: Box::new(request) };
-    channel.data_bytes(framed(&frame)).await.unwrap();
+    let frame = ClientFrame::Exec { call, room: 1000, request: Box::new(request) };
+    channel.data_bytes(encode_frame(&frame)).await.unwrap();
     let mut said = BytesMut::new();
     loop {
         match within(channel.wait()).await.expect("the channel was closed") {
@@ -259,8 +259,8 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
     let server = open_server(agent_backend::local(directory.path()).unwrap());
     let (handle, _serving) = connect(&server).await;
     let (other, _served) = connect(&server).await;
-    let refused = |answer: FromProcess| match answer {
-        FromProcess::Refused(error) => {
+    let refused = |answer: ServerFrame| match answer {
+        ServerFrame::Refused(error) => {
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.message().contains("another connection"), "{error}");
         }
@@ -269,14 +269,14 @@ async fn a_command_is_run_in_no_other_connection_s_name() {
     // Nobody has said hello.
     refused(run(&handle, 1).await);
     let (mut first, mut second) = (Sftp::new(&handle).await, Sftp::new(&other).await);
-    answer::<Welcome>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
+    answer::<HelloReply>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
     assert_eq!(ask(&mut second, WireCall::Hello { connection: 1 }).await.status(), 4);
-    answer::<Welcome>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
+    answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
     refused(run(&handle, 2).await);
     refused(run(&other, 1).await);
     refused(run(&other, 3).await);
     assert!(!directory.path().join("ran").exists());
-    assert!(matches!(run(&handle, 1).await, FromProcess::Began { .. }));
+    assert!(matches!(run(&handle, 1).await, ServerFrame::Started { .. }));
 }
 
 /// Lets no write pass before it is given a permit for it.
@@ -319,12 +319,12 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     let server = open_server(backend.clone());
     let (handle, _serving) = connect(&server).await;
     let mut first = Sftp::new(&handle).await;
-    answer::<Welcome>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
+    answer::<HelloReply>(&mut first, WireCall::Hello { connection: 1 }).await.unwrap();
     let mut sent = Vec::new();
     for number in 0..TOGETHER + 2 {
         let call = WireCall::Write {
             path: path(&number.to_string()),
-            body: WireBody::Here(Bytes::from_static(b"x")),
+            body: WireBody::Inline(Bytes::from_static(b"x")),
             options: WriteOptions::default(),
         };
         let (name, body) = Extended::Call(Box::new(call)).encode();
@@ -332,7 +332,7 @@ async fn what_waits_its_turn_does_not_begin_once_its_connection_is_given_up() {
     }
     let (other, _served) = connect(&server).await;
     let mut second = Sftp::new(&other).await;
-    answer::<Welcome>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
+    answer::<HelloReply>(&mut second, WireCall::Hello { connection: 2 }).await.unwrap();
     let outcome = |request| WireCall::Outcome(CallNumber { connection: 1, request });
     // Nothing is over, and whoever asks is not kept waiting for that.
     for request in [sent[0], sent[64]] {

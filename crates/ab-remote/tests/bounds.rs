@@ -5,8 +5,8 @@ use std::time::Duration;
 use ab_core::Kind;
 use ab_core::process::{Command, ExecRequest, ProcessControl, Stdin};
 use ab_remote::wire;
-use ab_remote::wire::call::{CallNumber, Welcome, WireCall};
-use ab_remote::wire::frame::{FromProcess, SUBSYSTEM, ToProcess, framed};
+use ab_remote::wire::call::{CallNumber, HelloReply, WireCall};
+use ab_remote::wire::frame::{ServerFrame, SUBSYSTEM, ClientFrame, encode_frame};
 use ab_remote::{HostKey, Server, ServerSettings, SshAccess};
 use bytes::{Bytes, BytesMut};
 use russh::client::{Handle, Msg};
@@ -41,17 +41,17 @@ impl Spoken {
         channel.request_subsystem(true, SUBSYSTEM).await.unwrap();
         let call = CallNumber { connection: CONNECTION, request: 1 };
         let spoken = Spoken { channel, unread: BytesMut::new() };
-        let exec = ToProcess::Exec { call, room: 1_000_000, request: Box::new(request) };
+        let exec = ClientFrame::Exec { call, room: 1_000_000, request: Box::new(request) };
         spoken.say(&exec).await;
         spoken
     }
 
-    async fn say(&self, frame: &ToProcess) {
-        self.channel.data_bytes(framed(frame)).await.unwrap();
+    async fn say(&self, frame: &ClientFrame) {
+        self.channel.data_bytes(encode_frame(frame)).await.unwrap();
     }
 
     /// The next frame; nothing once the channel is closed.
-    async fn hear(&mut self) -> Option<FromProcess> {
+    async fn hear(&mut self) -> Option<ServerFrame> {
         loop {
             if let Some(header) = self.unread.first_chunk::<4>() {
                 let whole = 4 + u32::from_be_bytes(*header) as usize;
@@ -76,7 +76,7 @@ fn shell(line: &str) -> ExecRequest {
 async fn introduced(handle: &Handle<Trusting>) -> Sftp {
     let mut sftp = Sftp::new(handle).await;
     let hello = WireCall::Hello { connection: CONNECTION };
-    answer::<Welcome>(&mut sftp, hello).await.unwrap();
+    answer::<HelloReply>(&mut sftp, hello).await.unwrap();
     sftp
 }
 
@@ -88,18 +88,18 @@ async fn ends_of_input_that_nobody_takes_end_the_process() {
     // It reads nothing, so that the first pieces of input fill what is between.
     let request = ExecRequest { stdin: Stdin::Piped, ..shell("exec sleep 1000") };
     let mut process = Spoken::start(&handle, request).await;
-    assert!(matches!(process.hear().await, Some(FromProcess::Began { .. })));
+    assert!(matches!(process.hear().await, Some(ServerFrame::Started { .. })));
     // Input without a byte is nothing, however much of it comes.
     for _ in 0..10_000 {
-        process.say(&ToProcess::Input(Bytes::new())).await;
+        process.say(&ClientFrame::Input(Bytes::new())).await;
     }
     for _ in 0..12 {
-        process.say(&ToProcess::Input(vec![7; 64 * 1024].into())).await;
+        process.say(&ClientFrame::Input(vec![7; 64 * 1024].into())).await;
     }
     for _ in 0..10_000 {
         if process
             .channel
-            .data_bytes(framed(&ToProcess::Control(ProcessControl::EndInput)))
+            .data_bytes(encode_frame(&ClientFrame::Control(ProcessControl::EndInput)))
             .await
             .is_err()
         {
@@ -121,7 +121,7 @@ async fn a_connection_runs_no_more_commands_than_it_may() {
     while !matches!(within(first.wait()).await, Some(ChannelMsg::Data { .. })) {}
     let request = ExecRequest { stdin: Stdin::Piped, ..shell("cat") };
     let mut second = Spoken::start(&handle, request).await;
-    assert!(matches!(second.hear().await, Some(FromProcess::Began { .. })));
+    assert!(matches!(second.hear().await, Some(ServerFrame::Started { .. })));
 
     let why = "2 commands of this connection run already";
     let mut refused = within(handle.channel_open_session()).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_connection_runs_no_more_commands_than_it_may() {
     let said = String::from_utf8(said).unwrap();
     assert!(said.contains(why) && status == Some(126), "{status:?} {said}");
     match Spoken::start(&handle, shell("echo no")).await.hear().await {
-        Some(FromProcess::Refused(error)) => {
+        Some(ServerFrame::Refused(error)) => {
             assert_eq!(error.kind(), Kind::Unavailable);
             assert!(error.message().contains(why), "{error}");
         }
@@ -162,15 +162,15 @@ async fn times_that_nobody_can_count_are_no_limit() {
     let mut said = BytesMut::new();
     let exit = loop {
         match process.hear().await.expect("the process was lost") {
-            FromProcess::Output(output) => said.extend_from_slice(&output.bytes),
-            FromProcess::Ended(exit) => break exit.expect("nobody knows how it ended"),
+            ServerFrame::Output(output) => said.extend_from_slice(&output.bytes),
+            ServerFrame::Ended(exit) => break exit.expect("nobody knows how it ended"),
             _ => {}
         }
     };
     while let Some(frame) = process.hear().await {
         match frame {
-            FromProcess::Output(output) => said.extend_from_slice(&output.bytes),
-            FromProcess::Over => break,
+            ServerFrame::Output(output) => said.extend_from_slice(&output.bytes),
+            ServerFrame::OutputEnd => break,
             _ => {}
         }
     }

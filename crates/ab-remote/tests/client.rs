@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::sftp::packet::Fields;
-use ab_remote::{Ended, HostKey, Server, ServerSettings, SshAccess};
+use ab_remote::sftp::packet::PacketReader;
+use ab_remote::{ConnectionEnd, HostKey, Server, ServerSettings, SshAccess};
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::client::{self, Config, Handle, Handler, Msg, connect_stream};
 use russh::keys::PublicKeyOrCertificate;
@@ -31,7 +31,7 @@ pub(crate) fn open_server(backend: Backend) -> Server {
 }
 
 /// A connection by memory, and how it ends on the server's side.
-pub(crate) async fn connect(server: &Server) -> (Handle<Trusting>, JoinHandle<Ended>) {
+pub(crate) async fn connect(server: &Server) -> (Handle<Trusting>, JoinHandle<ConnectionEnd>) {
     let (mine, theirs) = tokio::io::duplex(256 * 1024);
     let server = server.clone();
     let serving = tokio::spawn(async move { server.serve(theirs).await });
@@ -120,7 +120,7 @@ impl Sftp {
                 let length = u32::from_be_bytes(*header) as usize;
                 if self.unread.len() >= 4 + length {
                     let _ = self.unread.split_to(4);
-                    let mut fields = Fields::new(self.unread.split_to(length).freeze());
+                    let mut fields = PacketReader::new(self.unread.split_to(length).freeze());
                     let (kind, id) = (fields.u8().unwrap(), fields.u32().unwrap());
                     return Some(Packet { kind, id, body: fields.rest() });
                 }
@@ -151,7 +151,7 @@ impl Sftp {
         let body = [string(path.as_bytes()), flags.to_be_bytes().to_vec(), vec![0; 4]].concat();
         let answer = self.ask(3, &body).await;
         assert_eq!(answer.kind, HANDLE, "{answer:?}");
-        Fields::new(answer.body).string().unwrap()
+        PacketReader::new(answer.body).string().unwrap()
     }
 
     pub(crate) async fn write(&mut self, handle: &[u8], offset: u64, data: &[u8]) -> u32 {
@@ -182,16 +182,16 @@ impl Sftp {
 impl Packet {
     pub(crate) fn status(&self) -> u32 {
         assert_eq!(self.kind, STATUS, "{self:?}");
-        Fields::new(self.body.clone()).u32().unwrap()
+        PacketReader::new(self.body.clone()).u32().unwrap()
     }
 
     pub(crate) fn data(&self) -> Bytes {
         assert_eq!(self.kind, DATA, "{self:?}");
-        Fields::new(self.body.clone()).string().unwrap()
+        PacketReader::new(self.body.clone()).string().unwrap()
     }
 
-    pub(crate) fn fields(&self) -> Fields {
-        Fields::new(self.body.clone())
+    pub(crate) fn fields(&self) -> PacketReader {
+        PacketReader::new(self.body.clone())
     }
 }
 

@@ -5,8 +5,8 @@ use ab_core::search::SearchResults;
 use ab_core::{EffectivePolicy, Error};
 use ab_remote::sftp::extended::Extended;
 use ab_remote::sftp::packet::{Incoming, Request, decode};
-use ab_remote::wire::call::{Part, Welcome, WireCall};
-use ab_remote::wire::frame::{FromProcess, ToProcess};
+use ab_remote::wire::call::{AnswerPart, HelloReply, WireCall};
+use ab_remote::wire::frame::{ServerFrame, ClientFrame};
 use ab_remote::wire::{self, Wire};
 use ab_testkit::fuzz;
 use bytes::Bytes;
@@ -131,10 +131,10 @@ fn fuzz_sftp_extended() {
             for end in (0..=bytes.len()).rev().take(4) {
                 let bytes = &bytes[..end];
                 reads_back::<WireCall>(bytes)?;
-                reads_back::<Welcome>(bytes)?;
-                reads_back::<Part>(bytes)?;
-                reads_back::<ToProcess>(bytes)?;
-                reads_back::<FromProcess>(bytes)?;
+                reads_back::<HelloReply>(bytes)?;
+                reads_back::<AnswerPart>(bytes)?;
+                reads_back::<ClientFrame>(bytes)?;
+                reads_back::<ServerFrame>(bytes)?;
                 reads_back::<Listing>(bytes)?;
                 reads_back::<SearchResults>(bytes)?;
                 reads_back::<Error>(bytes)?;

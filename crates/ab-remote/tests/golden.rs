@@ -4,7 +4,7 @@ use ab_core::options::{ListOptions, RemoveOptions, RenameOptions, StatOptions};
 use ab_core::process::{OutputChannel, OutputChunk, ProcessControl, ProcessId, TerminalSize};
 use ab_core::{PathRules, WsPath};
 use ab_remote::wire::call::{CallNumber, WireBody, WireCall};
-use ab_remote::wire::frame::{FromProcess, ToProcess};
+use ab_remote::wire::frame::{ServerFrame, ClientFrame};
 use ab_remote::wire::{Wire, encode};
 use bytes::Bytes;
 
@@ -41,34 +41,34 @@ fn calls_have_their_bytes() {
     let options = RenameOptions::default();
     let rename = WireCall::Rename { from: a(), to: WsPath::root(), options };
     check(&rename, &format!("10 {A} 00000000 00000000 00"));
-    check(&WireCall::Space, "11");
+    check(&WireCall::DiskSpace, "11");
     check(&WireCall::Processes, "12");
     check(&WireCall::Policy, "13");
     check(&WireCall::Cancel { request: 258 }, "14 00000102");
     let number = CallNumber { connection: 1, request: 2 };
     check(&WireCall::Outcome(number), "15 00000000000000000000000000000001 00000002");
-    check(&WireBody::Here(Bytes::from_static(b"x")), "00 00000001 78");
+    check(&WireBody::Inline(Bytes::from_static(b"x")), "00 00000001 78");
 }
 
 #[test]
 fn frames_of_processes_have_their_bytes() {
     let id = || ProcessId::new("1-a".to_owned());
-    let attach = ToProcess::Attach { id: id(), from: 1, room: 2 };
+    let attach = ClientFrame::Attach { id: id(), from: 1, room: 2 };
     check(&attach, "01 00000003 312d61 0000000000000001 0000000000000002");
-    check(&ToProcess::Input(Bytes::from_static(b"x")), "02 00000001 78");
-    check(&ToProcess::InputDropped, "03");
-    check(&ToProcess::Control(ProcessControl::Signal(2)), "04 00 00000002");
+    check(&ClientFrame::Input(Bytes::from_static(b"x")), "02 00000001 78");
+    check(&ClientFrame::InputDropped, "03");
+    check(&ClientFrame::Control(ProcessControl::Signal(2)), "04 00 00000002");
     let size = TerminalSize { columns: 80, rows: 24 };
-    check(&ToProcess::Control(ProcessControl::Resize(size)), "04 01 00000050 00000018");
-    check(&ToProcess::Control(ProcessControl::EndInput), "04 02");
-    check(&ToProcess::Room(1), "05 0000000000000001");
-    check(&ToProcess::LetGo, "06");
-    let began = FromProcess::Began { id: id(), input: true };
+    check(&ClientFrame::Control(ProcessControl::Resize(size)), "04 01 00000050 00000018");
+    check(&ClientFrame::Control(ProcessControl::EndInput), "04 02");
+    check(&ClientFrame::Window(1), "05 0000000000000001");
+    check(&ClientFrame::Release, "06");
+    let began = ServerFrame::Started { id: id(), input: true };
     check(&began, "00 00000003 312d61 01");
     let (channel, bytes) = (OutputChannel::Stderr, Bytes::from_static(b"x"));
     let output = OutputChunk { sequence: 1, channel, bytes, lost: 2 };
-    check(&FromProcess::Output(output), "01 0000000000000001 0000000000000002 01 00000001 78");
-    check(&FromProcess::Ended(None), "02 00");
-    check(&FromProcess::Room(1), "04 0000000000000001");
-    check(&FromProcess::Over, "05");
+    check(&ServerFrame::Output(output), "01 0000000000000001 0000000000000002 01 00000001 78");
+    check(&ServerFrame::Ended(None), "02 00");
+    check(&ServerFrame::Window(1), "04 0000000000000001");
+    check(&ServerFrame::OutputEnd, "05");
 }

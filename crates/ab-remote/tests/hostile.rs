@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ab_core::ExecOptions;
 use ab_remote::sftp::packet::flags;
-use ab_remote::{Ended, HostKey, Server, ServerSettings, SshAccess};
+use ab_remote::{ConnectionEnd, HostKey, Server, ServerSettings, SshAccess};
 use russh::client::{Config, connect_stream};
 use russh::{ChannelMsg, Sig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -68,7 +68,7 @@ async fn garbage_ends_the_connection_and_nothing_else() {
     let ended = stage.ended.clone();
     stage.end().await;
     let ended = ended.lock().unwrap();
-    let strangers = ended.iter().filter(|how| matches!(how, Ended::NotLoggedIn(_))).count();
+    let strangers = ended.iter().filter(|how| matches!(how, ConnectionEnd::NotLoggedIn(_))).count();
     assert_eq!(strangers, garbage.len(), "{ended:?}");
 }
 
@@ -213,7 +213,7 @@ async fn a_connection_that_had_its_channels_is_ended() {
     // A session of SFTP begins anew elsewhere, and keeps nobody here.
     assert!(within(handle.channel_open_session()).await.is_err());
     let ended = within(serving).await.unwrap();
-    assert!(matches!(&ended, Ended::Failed(why) if why.contains("connect again")), "{ended}");
+    assert!(matches!(&ended, ConnectionEnd::Failed(why) if why.contains("connect again")), "{ended}");
     assert_eq!(exec(&connect(&server).await.0, "echo anew").await.0, "anew\n");
     backend.destroy().await.unwrap();
 }
@@ -247,7 +247,7 @@ async fn silent_clients_keep_nobody_out() {
     })
     .await;
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told.contains(&Ended::NotLoggedIn("it made room for another".to_owned())), "{told:?}");
+    assert!(told.contains(&ConnectionEnd::NotLoggedIn("it made room for another".to_owned())), "{told:?}");
     stage.end().await;
 }
 
@@ -267,7 +267,7 @@ async fn a_client_that_has_not_greeted_hears_goodbye() {
     assert_eq!((packet.len(), packet[5]), (4 + length, 1), "{packet:?}");
     let text = String::from_utf8_lossy(&packet);
     assert!(text.contains("Server shutting down"), "{text:?}");
-    assert_eq!(*ended.lock().unwrap(), [Ended::ShutDown]);
+    assert_eq!(*ended.lock().unwrap(), [ConnectionEnd::ShutDown]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::Backend;
-use ab_remote::{Ended, HostKey, Listening, Server, ServerSettings, SshAccess, Users, listen};
+use ab_remote::{ConnectionEnd, HostKey, ListenerOptions, Server, ServerSettings, SshAccess, SshUsers, listen};
 use agent_backend::LocalConfig;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -25,7 +25,7 @@ pub(crate) struct Stage {
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
     /// How connections ended, in that order.
-    pub(crate) ended: Arc<Mutex<Vec<Ended>>>,
+    pub(crate) ended: Arc<Mutex<Vec<ConnectionEnd>>>,
     listening: JoinHandle<std::io::Result<()>>,
 }
 
@@ -59,11 +59,11 @@ impl Stage {
             .arg(keys.join("client"))
             .status();
         assert!(made.unwrap().success());
-        let mut users = Users::new();
+        let mut users = SshUsers::new();
         let public = fs::read_to_string(keys.join("client.pub")).unwrap();
-        assert_eq!(users.authorized_keys("agent", &public), Ok(1));
-        users.password("agent", "correct horse").unwrap();
-        let host_key = HostKey::load_or_make(&keys.join("host")).unwrap();
+        assert_eq!(users.add_authorized_keys("agent", &public), Ok(1));
+        users.add_password("agent", "correct horse").unwrap();
+        let host_key = HostKey::load_or_create(&keys.join("host")).unwrap();
         let mut settings = ServerSettings::new(host_key, SshAccess::Users(users));
         adjust(&mut settings);
         let public = settings.host_key.public();
@@ -72,11 +72,11 @@ impl Stage {
         let address = listener.local_addr().unwrap();
         let known = format!("[127.0.0.1]:{} {public}\n", address.port());
         fs::write(keys.join("known"), known).unwrap();
-        let ended = Arc::<Mutex<Vec<Ended>>>::default();
+        let ended = Arc::<Mutex<Vec<ConnectionEnd>>>::default();
         let heard = ended.clone();
-        let options = Listening {
+        let options = ListenerOptions {
             ended: Arc::new(move |_, how| heard.lock().unwrap().push(how.clone())),
-            ..Listening::default()
+            ..ListenerOptions::default()
         };
         let listening = tokio::spawn(listen(listener, server.clone(), options));
         Self { directory, backend, server, address, ended, listening }

@@ -64,7 +64,7 @@ async fn ssh_speaks_over_messages() {
         let (zeros, status) = exec(&handle, "head -c 3000000 /dev/zero").await;
         assert_eq!((zeros.len(), status), (3_000_000, Some(0)));
         drop(handle);
-        assert_eq!(within(serving).await.unwrap(), ab_remote::Ended::Left);
+        assert_eq!(within(serving).await.unwrap(), ab_remote::ConnectionEnd::Closed);
         assert_eq!(server.connections(), 0);
         backend.destroy().await.unwrap();
     }
@@ -99,7 +99,7 @@ async fn messages_are_small_and_what_was_written_is_sent_before_reading() {
         let goodbye = CloseFrame { code: CloseCode::Normal, reason: "bye".into() };
         theirs.send(Message::Close(Some(goodbye))).await.unwrap();
         assert_eq!(stream.read(&mut buffer).await.unwrap(), 0);
-        let farewell = stream.farewell().unwrap();
+        let farewell = stream.close_frame().unwrap();
         assert_eq!((farewell.code, farewell.reason.as_str()), (Some(1000), "bye"));
         let answer = within(theirs.next()).await.unwrap().unwrap();
         assert!(matches!(answer, Message::Close(Some(frame)) if frame.code == CloseCode::Normal));
@@ -112,8 +112,8 @@ async fn an_end_says_why_it_leaves() {
     for theirs in [Role::Client, Role::Server] {
         let (mut stream, mut theirs) = beside_tungstenite(theirs, WIDE).await;
         stream.write_all(b"before").await.unwrap();
-        stream.part(4001, "Unauthorized");
-        stream.part(1000, "only the first counts");
+        stream.start_close(4001, "Unauthorized");
+        stream.start_close(1000, "only the first counts");
         stream.shutdown().await.unwrap();
         assert_eq!(within(theirs.next()).await.unwrap().unwrap(), binary(b"before"));
         let Message::Close(Some(frame)) = within(theirs.next()).await.unwrap().unwrap() else {
@@ -123,7 +123,7 @@ async fn an_end_says_why_it_leaves() {
         // The answer is sent by then, or not at all.
         let _ = within(theirs.flush()).await;
         assert_eq!(within(stream.read(&mut [0; 4])).await.unwrap(), 0);
-        assert_eq!(stream.farewell().unwrap().code, Some(4001));
+        assert_eq!(stream.close_frame().unwrap().code, Some(4001));
     }
 }
 
@@ -132,7 +132,7 @@ async fn a_peer_that_is_gone_is_the_end() {
     let (mut stream, theirs) = pair(WIDE);
     drop(theirs);
     assert_eq!(stream.read(&mut [0; 4]).await.unwrap(), 0);
-    assert_eq!(stream.farewell(), None);
+    assert_eq!(stream.close_frame(), None);
     assert_eq!(stream.write_all(b"lost").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     stream.shutdown().await.unwrap();
     // In the middle of a message, too.
@@ -253,10 +253,10 @@ async fn shutting_down_says_goodbye_in_both_languages() {
     };
     let handle = log_in(mine, russh::client::Config::default()).await;
     within(server.shut_down()).await;
-    assert_eq!(within(serving).await.unwrap(), ab_remote::Ended::ShutDown);
+    assert_eq!(within(serving).await.unwrap(), ab_remote::ConnectionEnd::ShutDown);
     let heard = within(handle).await;
     assert!(heard.is_ok() || matches!(heard, Err(russh::Error::Disconnect)), "{heard:?}");
-    assert_eq!(server.serve(pair(WIDE).1).await, ab_remote::Ended::ShutDown);
+    assert_eq!(server.serve(pair(WIDE).1).await, ab_remote::ConnectionEnd::ShutDown);
 }
 
 /// A message as some clients send it: in pieces, of which some may be empty.

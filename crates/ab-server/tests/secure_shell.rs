@@ -1,7 +1,7 @@
 //! `/ssh`: the upgrade, the token, the goodbye. What SSH is spoken there is tested elsewhere.
 
 use ab_core::Backend;
-use ab_remote::{HostKey, Lanes, Server, ServerSettings, SshAccess};
+use ab_remote::{HostKey, ConnectionThreads, Server, ServerSettings, SshAccess};
 use ab_server::{Bounds, Gate, Guessing, Running};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -112,8 +112,8 @@ async fn a_page_of_others_is_not_upgraded() {
 async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     let backend: Backend = memory().await;
     let settings = ServerSettings::new(HostKey::ephemeral("a test").unwrap(), SshAccess::Any);
-    let lanes = Lanes::open(1).unwrap();
-    let with = Server::on_lanes(backend.clone(), settings.clone(), lanes);
+    let lanes = ConnectionThreads::open(1).unwrap();
+    let with = Server::with_threads(backend.clone(), settings.clone(), lanes);
     for ssh in [with, Server::new(backend.clone(), settings)] {
         let port =
             open_within(serves(&backend).with_ssh(ssh), Gate::default(), Bounds::default()).await;

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use ab_core::{Backend, Closeable, WorkspaceOpener, WorkspaceRecipe, Result, ScopeOptions, TrackId};
 use ab_host::child_program::{ChildProgram, ChildPipes};
-use ab_remote::client::Stream;
+use ab_remote::client::ByteStream;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Mutex;
@@ -120,7 +120,7 @@ impl McpExt for Backend {
 }
 
 /// Both pipes of the program as one stream.
-fn joined(pipes: ChildPipes) -> Box<dyn Stream> {
+fn joined(pipes: ChildPipes) -> Box<dyn ByteStream> {
     Box::new(tokio::io::join(pipes.output, pipes.input))
 }
 
@@ -182,7 +182,7 @@ impl Drop for Held {
 
 /// A stream of JSON lines to an MCP server. It ends with the backend, or when it is let go of.
 pub struct McpTransport {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     held: Held,
 }
 

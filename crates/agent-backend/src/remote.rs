@@ -27,8 +27,8 @@ use crate::mcp::elsewhere::Place;
 pub use ab_core::{CallEffect, Ticket};
 pub use ab_remote::client::{
     Address, ClientSettings, Connector, Credential, Endpoint, Fingerprint, Headers, Host,
-    HostKeyCheck, Keepalive, KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, Roots, Secret,
-    Ssh, Stream, TokenInClear, WebSocket,
+    HostKeyCheck, Keepalive, KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, TrustRoots, Secret,
+    Ssh, ByteStream, TokenInClear, WebSocket,
 };
 
 /// The workspace at a URL, see [`ClientSettings::parse`]. Nothing is connected yet.
@@ -93,7 +93,7 @@ impl RemoteConfig {
     }
 
     /// Who may vouch for a `wss` server.
-    pub fn roots(mut self, roots: Roots) -> Result<Self> {
+    pub fn roots(mut self, roots: TrustRoots) -> Result<Self> {
         self.web_socket("roots of trust")?.roots = roots;
         Ok(self)
     }
@@ -205,7 +205,7 @@ mod tests {
         wrong(ssh().token("t"), "a token is a setting of a daemon's websocket");
         wrong(ssh().header("x-a", "b"), "a header");
         wrong(ssh().proxy("http://p:1"), "a proxy");
-        wrong(ssh().roots(Roots::System), "roots of trust");
+        wrong(ssh().roots(TrustRoots::System), "roots of trust");
         wrong(socket().password("p"), "a credential is a setting of an ssh URL");
         wrong(socket().key_file("no/such/key", None), "cannot read the key no/such/key");
         wrong(RemoteConfig::parse("nonsense"), "");

@@ -35,7 +35,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind, Result};
-use ab_remote::client::{Address, Roots, Secret, TokenInClear, WebSocket};
+use ab_remote::client::{Address, TrustRoots, Secret, TokenInClear, WebSocket};
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -67,7 +67,7 @@ pub struct ServeSettings {
     /// Whether the token may be sent without TLS to another machine.
     pub token_in_clear: TokenInClear,
     /// The certificates that an `https` server may have.
-    pub roots: Roots,
+    pub roots: TrustRoots,
     pub connect_timeout: Duration,
     /// How long an event stream tries to reach a server that is gone.
     pub reconnect_for: Duration,
@@ -80,7 +80,7 @@ impl ServeSettings {
             url: url.into(),
             token: None,
             token_in_clear: TokenInClear::default(),
-            roots: Roots::default(),
+            roots: TrustRoots::default(),
             connect_timeout: Duration::from_secs(10),
             reconnect_for: Duration::from_secs(30),
         }

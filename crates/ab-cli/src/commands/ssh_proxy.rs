@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind};
-use ab_remote::client::{DialError, Stream, TokenInClear, WebSocket, open_websocket};
+use ab_remote::client::{DialError, ByteStream, TokenInClear, WebSocket, open_websocket};
 use clap::Args;
 use tokio::io::AsyncWriteExt;
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(proxy: SshProxy) -> Result<(), Failure> {
 }
 
 /// Both ways, until the daemon has nothing more to say.
-async fn carried(stream: impl Stream) -> Result<(), Failure> {
+async fn carried(stream: impl ByteStream) -> Result<(), Failure> {
     let fails = |error| Failure::input("carry SSH", error);
     let (mut from_daemon, mut to_daemon) = tokio::io::split(stream);
     let (mut from_client, mut to_client) = stdio::streams();

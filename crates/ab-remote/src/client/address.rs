@@ -67,7 +67,7 @@ impl fmt::Display for Host {
 
 /// Whether bytes go as they are, or through TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cover {
+pub enum TransportSecurity {
     Plain,
     Tls,
 }
@@ -75,7 +75,7 @@ pub enum Cover {
 /// Where a WebSocket is.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
-    cover: Cover,
+    security: TransportSecurity,
     host: Host,
     /// Path and query.
     resource: String,
@@ -92,8 +92,8 @@ impl Address {
     /// Nothing for a scheme that is none of a WebSocket's.
     fn of(scheme: &str, uri: &Uri) -> Option<Result<Self>> {
         let (cover, default) = match scheme {
-            "ws" | "http" => (Cover::Plain, 80),
-            "wss" | "https" => (Cover::Tls, 443),
+            "ws" | "http" => (TransportSecurity::Plain, 80),
+            "wss" | "https" => (TransportSecurity::Tls, 443),
             _ => return None,
         };
         let web = matches!(scheme, "http" | "https");
@@ -114,12 +114,12 @@ impl Address {
                 ("/" | "", Some(query)) if web => format!("{SOCKET_PATH}?{query}"),
                 _ => resource.to_owned(),
             };
-            Ok(Self { cover, host, resource })
+            Ok(Self { security: cover, host, resource })
         }))
     }
 
-    pub fn cover(&self) -> Cover {
-        self.cover
+    pub fn cover(&self) -> TransportSecurity {
+        self.security
     }
 
     pub fn host(&self) -> &Host {
@@ -137,11 +137,11 @@ impl Address {
 
     fn origin(&self) -> String {
         let host = self.host.in_url();
-        match (self.cover, self.host.port) {
-            (Cover::Plain, 80) => format!("ws://{host}"),
-            (Cover::Tls, 443) => format!("wss://{host}"),
-            (Cover::Plain, port) => format!("ws://{host}:{port}"),
-            (Cover::Tls, port) => format!("wss://{host}:{port}"),
+        match (self.security, self.host.port) {
+            (TransportSecurity::Plain, 80) => format!("ws://{host}"),
+            (TransportSecurity::Tls, 443) => format!("wss://{host}"),
+            (TransportSecurity::Plain, port) => format!("ws://{host}:{port}"),
+            (TransportSecurity::Tls, port) => format!("wss://{host}:{port}"),
         }
     }
 }

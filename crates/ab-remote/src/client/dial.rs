@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 pub(crate) use self::client::Client;
 pub use self::failure::DialError;
 use self::failure::Patience;
-use super::endpoint::{Connector, Endpoint, Ssh, Stream, WebSocket};
+use super::endpoint::{Connector, Endpoint, Ssh, ByteStream, WebSocket};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;
 use super::settings::ClientSettings;
@@ -84,7 +84,7 @@ const PARTING: Duration = Duration::from_secs(2);
 pub async fn open_websocket(
     socket: &WebSocket,
     timeout: Duration,
-) -> Result<impl Stream + use<>, DialError> {
+) -> Result<impl ByteStream + use<>, DialError> {
     websocket::open(socket, Patience::new(timeout)).await
 }
 
@@ -92,7 +92,7 @@ pub async fn open_websocket(
 pub async fn open_stream(
     socket: &WebSocket,
     timeout: Duration,
-) -> Result<Box<dyn Stream>, DialError> {
+) -> Result<Box<dyn ByteStream>, DialError> {
     websocket::reach(socket, Patience::new(timeout)).await
 }
 

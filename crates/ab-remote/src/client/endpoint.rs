@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::address::{self, Address, Cover, Host, invalid};
+use super::address::{self, Address, TransportSecurity, Host, invalid};
 use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
 use super::secret::Secret;
@@ -47,7 +47,7 @@ pub struct WebSocket {
     pub headers: Headers,
     pub proxy: Option<Proxy>,
     /// Who may vouch for a `wss` server.
-    pub roots: Roots,
+    pub roots: TrustRoots,
     pub host_key: HostKeyCheck,
 }
 
@@ -68,7 +68,7 @@ impl WebSocket {
         let near = |host: &Host| host.is_loopback();
         let stays =
             near(self.address.host()) && self.proxy.as_ref().is_none_or(|it| near(&it.host));
-        let covered = self.address.cover() == Cover::Tls || stays;
+        let covered = self.address.cover() == TransportSecurity::Tls || stays;
         if !secret || covered || self.token_in_clear == TokenInClear::Accepted {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl WebSocket {
             token_in_clear: TokenInClear::default(),
             headers: Headers::default(),
             proxy: None,
-            roots: Roots::default(),
+            roots: TrustRoots::default(),
             host_key: HostKeyCheck::Unchecked,
         }
     }
@@ -135,17 +135,17 @@ pub enum Credential {
 /// Makes streams to one server, one for every connection.
 #[async_trait]
 pub trait Connector: fmt::Debug + Send + Sync {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>>;
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>>;
 }
 
 /// Bytes both ways.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
 
 /// Who may vouch for a server's certificate.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub enum Roots {
+pub enum TrustRoots {
     /// Whom the system trusts.
     #[default]
     System,
@@ -155,12 +155,12 @@ pub enum Roots {
     Only(String),
 }
 
-impl fmt::Debug for Roots {
+impl fmt::Debug for TrustRoots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Roots::System => "System",
-            Roots::SystemAnd(_) => "SystemAnd(…)",
-            Roots::Only(_) => "Only(…)",
+            TrustRoots::System => "System",
+            TrustRoots::SystemAnd(_) => "SystemAnd(…)",
+            TrustRoots::Only(_) => "Only(…)",
         })
     }
 }

@@ -184,13 +184,13 @@ impl File for RemoteFile {
     }
 
     async fn stat(&self) -> Result<Stat> {
-        let call = WireCall::Describe { handle: self.number() };
+        let call = WireCall::StatHandle { handle: self.number() };
         self.within(Verb::Stat, self.session.call(Verb::Stat, &call)).await
     }
 
     async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
         let verb = Verb::SetAttributes;
-        let call = WireCall::Dress { handle: self.number(), attributes };
+        let call = WireCall::SetFileAttributes { handle: self.number(), attributes };
         self.within(verb, self.session.call(verb, &call)).await
     }
 

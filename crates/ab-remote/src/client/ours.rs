@@ -21,7 +21,7 @@ use super::place::Place;
 use super::process::{self, Begin};
 use super::remote::Shared;
 use super::session::{Ours, Session};
-use crate::sftp::packet::{Fields, MAX_DATA};
+use crate::sftp::packet::{PacketReader, MAX_DATA};
 use crate::wire::Wire;
 use crate::wire::call::{self, CallNumber, WireBody, WireCall};
 
@@ -99,10 +99,10 @@ pub(super) async fn read(
     let place = Place::new(&ours.base, path);
     let call = WireCall::Read { path: place.path.clone(), options };
     for _ in 0..READ_AGAIN {
-        let mut body = Fields::new(place.shown(session.call_raw(Verb::Read, &call).await)?);
+        let mut body = PacketReader::new(place.shown(session.call_raw(Verb::Read, &call).await)?);
         let content = call::WireContent::read(&mut body);
         match content.map_err(|_| session.nonsense(Verb::Read))? {
-            call::WireContent::Here(stat) => return Ok(FileContent { bytes: body.rest(), stat }),
+            call::WireContent::Inline(stat) => return Ok(FileContent { bytes: body.rest(), stat }),
             call::WireContent::Open(stat, handle) => {
                 let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
                 let file = RemoteFile::new(session.clone(), handle, place.clone());
@@ -151,7 +151,7 @@ pub(super) async fn write(
     };
     let body = match &staged {
         Some(file) => WireBody::Staged(file.number()),
-        None => WireBody::Here(content),
+        None => WireBody::Inline(content),
     };
     let call = WireCall::Write { path: place.path.clone(), body, options };
     let written = session.call(Verb::Write, &call).await;
@@ -249,7 +249,7 @@ pub(super) async fn rename(
 }
 
 pub(super) async fn space(session: &Session) -> Result<DiskSpace> {
-    session.call(Verb::DiskSpace, &WireCall::Space).await
+    session.call(Verb::DiskSpace, &WireCall::DiskSpace).await
 }
 
 pub(super) async fn effective_policy(session: &Session) -> Result<EffectivePolicy> {

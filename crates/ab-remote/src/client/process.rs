@@ -28,7 +28,7 @@ use super::session::{Later, Session};
 use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::wire;
 use crate::wire::call::CallNumber;
-use crate::wire::frame::{FromProcess, INPUT_ROOM, MAX_FRAME, SUBSYSTEM, ToProcess, framed};
+use crate::wire::frame::{ServerFrame, INPUT_WINDOW, MAX_FRAME, SUBSYSTEM, ClientFrame, encode_frame};
 
 /// Bytes of output that may be on their way or wait for a reader.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
@@ -194,10 +194,10 @@ impl Channel {
         let beginning = async {
             let channel = Self::open(session, verb).await?;
             let frame = match begin {
-                Begin::Exec(request) => ToProcess::Exec { call, room: OUTPUT_ROOM, request },
-                Begin::Attach { id, from } => ToProcess::Attach { id, from, room: OUTPUT_ROOM },
+                Begin::Exec(request) => ClientFrame::Exec { call, room: OUTPUT_ROOM, request },
+                Begin::Attach { id, from } => ClientFrame::Attach { id, from, room: OUTPUT_ROOM },
             };
-            let frame = framed(&frame);
+            let frame = encode_frame(&frame);
             if frame.len() > MAX_FRAME {
                 let message = format!("the command is longer than {MAX_FRAME} bytes");
                 return Err(Error::new(Code::TooLarge, Kind::TooLarge, message).with_verb(verb));
@@ -211,10 +211,10 @@ impl Channel {
             }
             let ticket = session.ticket(call.request);
             match channel.hear().await {
-                Heard::Frame(FromProcess::Began { id, input }) => {
+                Heard::Frame(ServerFrame::Started { id, input }) => {
                     Ok((channel, Began { id, input }))
                 }
-                Heard::Frame(FromProcess::Refused(error)) => Err(error),
+                Heard::Frame(ServerFrame::Refused(error)) => Err(error),
                 Heard::Frame(_) | Heard::Flood | Heard::End => {
                     let why =
                         if session.is_over() { session.lost(verb) } else { let_go(session, verb) };
@@ -264,7 +264,7 @@ impl Channel {
 }
 
 enum Heard {
-    Frame(FromProcess),
+    Frame(ServerFrame),
     /// More than there is room for.
     Flood,
     /// The channel is over, or may as well be.
@@ -275,10 +275,10 @@ impl Channel {
     /// Lets go of the process in good order: what was said before still reaches it.
     async fn leave(self) {
         let leaving = async {
-            let mut heard = self.say(framed(&ToProcess::LetGo)).await;
+            let mut heard = self.say(encode_frame(&ClientFrame::Release)).await;
             while heard {
                 heard = match self.hear().await {
-                    Heard::Frame(FromProcess::Over) | Heard::Flood | Heard::End => false,
+                    Heard::Frame(ServerFrame::OutputEnd) | Heard::Flood | Heard::End => false,
                     Heard::Frame(_) => true,
                 };
             }
@@ -346,7 +346,7 @@ async fn carry(shared: Arc<Shared>, mut channel: Channel, mut held: Held, feed: 
                     for mut piece in std::iter::once(unsent).chain(left.collect::<Vec<_>>()) {
                         while !piece.is_empty() {
                             let part = piece.split_to(piece.len().min(PIECE));
-                            let _ = channel.say(framed(&ToProcess::Input(part))).await;
+                            let _ = channel.say(encode_frame(&ClientFrame::Input(part))).await;
                         }
                     }
                     channel.leave().await;
@@ -423,7 +423,7 @@ struct Ends<'a> {
 }
 
 async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left {
-    let room = &Semaphore::new(usize::try_from(INPUT_ROOM).unwrap_or(usize::MAX));
+    let room = &Semaphore::new(usize::try_from(INPUT_WINDOW).unwrap_or(usize::MAX));
     let no_more_input = Notify::new();
     let owned = held.lifetime == ProcessLifetime::Owned;
     let (arrived, mut waiting) = mpsc::unbounded_channel::<OutputChunk>();
@@ -437,7 +437,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let listening = async move {
         loop {
             match channel.hear().await {
-                Heard::Frame(FromProcess::Output(output)) => {
+                Heard::Frame(ServerFrame::Output(output)) => {
                     let (left, takes) = match output.bytes.len() as u64 {
                         0 => (losses, 1),
                         length => (space, length),
@@ -448,20 +448,20 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                         channel.mail.flood();
                     }
                 }
-                Heard::Frame(FromProcess::Room(bytes)) => {
-                    room.add_permits(usize::try_from(bytes.min(INPUT_ROOM)).unwrap_or(0));
+                Heard::Frame(ServerFrame::Window(bytes)) => {
+                    room.add_permits(usize::try_from(bytes.min(INPUT_WINDOW)).unwrap_or(0));
                 }
-                Heard::Frame(FromProcess::Ended(exit)) => match (exit, ending.take()) {
+                Heard::Frame(ServerFrame::Ended(exit)) => match (exit, ending.take()) {
                     (Some(exit), Some(ending)) => ending.set(exit),
                     (None, ending) => drop(ending),
                     (Some(_), None) => {}
                 },
-                Heard::Frame(FromProcess::Over) => return Left::Over,
+                Heard::Frame(ServerFrame::OutputEnd) => return Left::Over,
                 Heard::Flood => {
                     lost(ending.take(), flooded(&channel.session));
                     return Left::Over;
                 }
-                Heard::Frame(FromProcess::Began { .. } | FromProcess::Refused(_)) | Heard::End => {
+                Heard::Frame(ServerFrame::Started { .. } | ServerFrame::Refused(_)) | Heard::End => {
                     return Left::Lost;
                 }
             }
@@ -478,7 +478,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                 0 => drop(losses.fetch_add(1, Ordering::Relaxed)),
                 length => {
                     space.fetch_add(length, Ordering::Relaxed);
-                    let _ = channel.say(framed(&ToProcess::Room(length))).await;
+                    let _ = channel.say(encode_frame(&ClientFrame::Window(length))).await;
                 }
             }
         }
@@ -502,13 +502,13 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                     None => {
                         *stdin = None;
                         if owned {
-                            let _ = channel.say(framed(&ToProcess::InputDropped)).await;
+                            let _ = channel.say(encode_frame(&ClientFrame::InputDropped)).await;
                         }
                     }
                 },
                 // What was said before came first.
                 () = no_more_input.notified() => {
-                    let _ = channel.say(framed(&ToProcess::Control(ProcessControl::EndInput))).await;
+                    let _ = channel.say(encode_frame(&ClientFrame::Control(ProcessControl::EndInput))).await;
                 }
             }
         }
@@ -516,7 +516,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let control = &mut *ends.control;
     let steering = async {
         if let Some(size) = *size {
-            let _ = channel.say(framed(&ToProcess::Control(ProcessControl::Resize(size)))).await;
+            let _ = channel.say(encode_frame(&ClientFrame::Control(ProcessControl::Resize(size)))).await;
         }
         while let Some(wish) = control.recv().await {
             match wish {
@@ -528,7 +528,7 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                 ProcessControl::Resize(wanted) => *size = Some(wanted),
                 ProcessControl::Signal(_) => {}
             }
-            let _ = channel.say(framed(&ToProcess::Control(wish))).await;
+            let _ = channel.say(encode_frame(&ClientFrame::Control(wish))).await;
         }
     };
     let speaking = async {
@@ -551,7 +551,7 @@ async fn feed(channel: &Channel, room: &Semaphore, unsent: &mut Bytes) {
         let Ok(permit) = room.acquire_many(permits).await else { return };
         permit.forget();
         let part = unsent.split_to(length);
-        let _ = channel.say(framed(&ToProcess::Input(part))).await;
+        let _ = channel.say(encode_frame(&ClientFrame::Input(part))).await;
     }
 }
 

@@ -4,7 +4,7 @@ use ab_core::Error;
 use bytes::Bytes;
 
 use crate::sftp::SftpAttributes;
-use crate::sftp::packet::{Fields, Short, kind};
+use crate::sftp::packet::{PacketReader, TruncatedField, kind};
 use crate::wire;
 
 /// Names of one READDIR are not more than this, whatever their count says.
@@ -61,8 +61,8 @@ pub(crate) enum Arrived {
     Reply(u32, Reply),
 }
 
-pub(crate) fn decode(packet: Bytes) -> Result<Arrived, Short> {
-    let mut fields = Fields::new(packet);
+pub(crate) fn decode(packet: Bytes) -> Result<Arrived, TruncatedField> {
+    let mut fields = PacketReader::new(packet);
     let fields = &mut fields;
     let (what, number) = (fields.u8()?, fields.u32()?);
     if what == kind::VERSION {
@@ -78,8 +78,8 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, Short> {
         kind::DATA => Reply::Data(fields.string()?),
         kind::NAME => {
             let count = (fields.u32()? as usize).min(MAX_NAMES);
-            if count > fields.room_for(12) {
-                return Err(Short);
+            if count > fields.capacity_for(12) {
+                return Err(TruncatedField);
             }
             let mut names = Vec::with_capacity(count.min(1024));
             for _ in 0..count {
@@ -92,15 +92,15 @@ pub(crate) fn decode(packet: Bytes) -> Result<Arrived, Short> {
         }
         kind::ATTRS => Reply::Attributes(SftpAttributes::decode(fields)?),
         kind::EXTENDED_REPLY => Reply::Extended(fields.rest()),
-        _ => return Err(Short),
+        _ => return Err(TruncatedField),
     };
     Ok(Arrived::Reply(number, reply))
 }
 
-fn status(fields: &mut Fields) -> Result<Status, Short> {
+fn status(fields: &mut PacketReader) -> Result<Status, TruncatedField> {
     let code = fields.u32()?;
     // Some servers of old leave the rest out.
-    let text = |fields: &mut Fields| fields.string().unwrap_or_default();
+    let text = |fields: &mut PacketReader| fields.string().unwrap_or_default();
     let message = String::from_utf8_lossy(&text(fields)).into_owned();
     let _language = text(fields);
     let error = if fields.is_empty() { None } else { wire::decode(fields.string()?).ok() };

@@ -25,7 +25,7 @@ use crate::cut::Scissors;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
 use crate::wire;
-use crate::wire::call::{self, CallNumber, Part, Welcome, WireCall};
+use crate::wire::call::{self, CallNumber, AnswerPart, HelloReply, WireCall};
 
 /// A connection that is ready.
 pub(crate) struct Session {
@@ -121,7 +121,7 @@ impl Session {
             return Ok(Speech::Plain(Box::new(Plain::greet(self, settings, version).await?)));
         }
         let hello = WireCall::Hello { connection: self.number };
-        let welcome: Welcome = self.call(Verb::Connect, &hello).await?;
+        let welcome: HelloReply = self.call(Verb::Connect, &hello).await?;
         let base = match &settings.root {
             Some(root) => base(root, &welcome.info, &self.who)?,
             None => WsPath::root(),
@@ -155,7 +155,7 @@ impl Session {
         call: &WireCall,
     ) -> Result<T> {
         let most = call.longest_answer();
-        let mut part: Part = self.call(verb, call).await?;
+        let mut part: AnswerPart = self.call(verb, call).await?;
         if part.more.is_some() {
             let mut whole = bytes::BytesMut::from(&part.bytes[..]);
             while let Some(handle) = part.more {

@@ -193,7 +193,7 @@ impl ClientSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::endpoint::{Roots, Ssh};
+    use super::super::endpoint::{TrustRoots, Ssh};
     use super::super::host_key::HostKeyCheck;
     use super::super::known_hosts::KnownHosts;
     use super::*;
@@ -219,7 +219,7 @@ mod tests {
         let Endpoint::WebSocket(socket) = &settings.endpoint else { panic!("{settings:?}") };
         assert_eq!((&socket.token, &socket.proxy), (&None, &None));
         assert!(socket.headers.is_empty());
-        assert_eq!(socket.roots, Roots::System);
+        assert_eq!(socket.roots, TrustRoots::System);
         assert_eq!(socket.host_key, HostKeyCheck::Unchecked);
         settings.check().unwrap();
 

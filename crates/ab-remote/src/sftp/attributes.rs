@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use ab_core::metadata::{FileKind, Stat};
 
-use super::packet::{Fields, SftpReply, Short};
+use super::packet::{PacketReader, SftpReply, TruncatedField};
 
 const SIZE: u32 = 1;
 const OWNER: u32 = 2;
@@ -28,7 +28,7 @@ pub struct SftpAttributes {
 }
 
 impl SftpAttributes {
-    pub(crate) fn decode(fields: &mut Fields) -> Result<Self, Short> {
+    pub(crate) fn decode(fields: &mut PacketReader) -> Result<Self, TruncatedField> {
         let flags = fields.u32()?;
         let mut attributes = Self::default();
         if flags & SIZE != 0 {

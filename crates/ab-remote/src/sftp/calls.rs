@@ -14,7 +14,7 @@ use super::handles::{Handle, MAX_LISTED, Open};
 use super::packet::{MAX_DATA, SftpReply};
 use super::status::{FAILURE, Refusal};
 use super::{Outcome, Session};
-use crate::wire::call::{self, Part, Welcome, WireCall, WireContent};
+use crate::wire::call::{self, AnswerPart, HelloReply, WireCall, WireContent};
 use crate::wire::{self, Wire};
 
 /// Bytes of an answer that go in one packet; the rest is asked for.
@@ -41,15 +41,15 @@ pub(super) fn cost(call: &WireCall) -> usize {
         | WireCall::Stage { .. }
         | WireCall::Write { .. }
         | WireCall::Open { .. }
-        | WireCall::Describe { .. }
-        | WireCall::Dress { .. }
+        | WireCall::StatHandle { .. }
+        | WireCall::SetFileAttributes { .. }
         | WireCall::SetAttributes { .. }
         | WireCall::ReadLink { .. }
         | WireCall::Symlink { .. }
         | WireCall::MakeDir { .. }
         | WireCall::Remove { .. }
         | WireCall::Rename { .. }
-        | WireCall::Space
+        | WireCall::DiskSpace
         | WireCall::Cancel { .. }
         | WireCall::Outcome(_) => 0,
     }
@@ -85,7 +85,7 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
         WireCall::Write { path, body, options } => {
             let (backend, path) = place(session, &path)?;
             match body {
-                call::WireBody::Here(bytes) => {
+                call::WireBody::Inline(bytes) => {
                     answered(&backend.write_with(&path, WriteBody(bytes), options).await?)
                 }
                 call::WireBody::Staged(handle) => {
@@ -100,11 +100,11 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
             let number = open(session, &path, options).await?;
             answered(&number)
         }
-        WireCall::Describe { handle } => {
+        WireCall::StatHandle { handle } => {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.stat().await?)
         }
-        WireCall::Dress { handle, attributes } => {
+        WireCall::SetFileAttributes { handle, attributes } => {
             let handle = held(session, handle)?;
             answered(&file(&handle)?.set_attributes(attributes).await?)
         }
@@ -133,7 +133,7 @@ pub(super) async fn perform(session: &Session, call: WireCall) -> Done {
             let (backend, from, to) = places(session, &from, &to)?;
             answered(&backend.rename_with(&from, &to, options).await?.atomic)
         }
-        WireCall::Space => answered(&session.views.disk_space().await?),
+        WireCall::DiskSpace => answered(&session.views.disk_space().await?),
         WireCall::Processes => {
             let processes = session.views.processes().await?;
             in_parts(session, wire::encode(&processes))
@@ -163,7 +163,7 @@ fn hello(session: &Session, connection: u128) -> Done {
     }
     session.says_exactly();
     let incarnation = session.ledger.incarnation();
-    answered(&Welcome { incarnation, info: session.backend.info() })
+    answered(&HelloReply { incarnation, info: session.backend.info() })
 }
 
 /// The handle that a path's fences and rules leave, and the path below them.
@@ -270,7 +270,7 @@ async fn read(session: &Session, path: &WsPath, options: ReadOptions) -> Done {
         match backend.read_with(&text, ReadOptions { limit, ..options }).await {
             Ok(content) => {
                 let mut answer = SftpReply::extended();
-                answer.bytes(&wire::encode(&WireContent::Here(content.stat)));
+                answer.bytes(&wire::encode(&WireContent::Inline(content.stat)));
                 return Ok(Outcome::Parts(answer, content.bytes));
             }
             Err(error) if error.kind() == Kind::TooLarge && limit < options.limit => {}
@@ -299,13 +299,13 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
 /// An answer that may take several packets.
 fn in_parts(session: &Session, mut bytes: Bytes) -> Done {
     if bytes.len() <= PART {
-        return answered(&Part { more: None, bytes });
+        return answered(&AnswerPart { more: None, bytes });
     }
     let share = session.allowance.answer(bytes.len())?;
     let first = bytes.split_to(PART);
     let open = Open::Answer(Mutex::new(bytes));
     let number = session.handles.add(Handle { path: WsPath::root(), open, _share: share });
-    answered(&Part { more: Some(number), bytes: first })
+    answered(&AnswerPart { more: Some(number), bytes: first })
 }
 
 fn more(session: &Session, number: u32) -> Done {
@@ -319,7 +319,7 @@ fn more(session: &Session, number: u32) -> Done {
     if more.is_none() {
         session.handles.remove(&number.to_be_bytes());
     }
-    answered(&Part { more, bytes })
+    answered(&AnswerPart { more, bytes })
 }
 
 fn held(session: &Session, number: u32) -> Result<std::sync::Arc<Handle>, Refusal> {

@@ -4,7 +4,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::packet::{Fields, Short};
+use super::packet::{PacketReader, TruncatedField};
 use crate::wire::call::{self, WireCall};
 use crate::wire::{self, Wire};
 
@@ -21,26 +21,26 @@ pub enum Extended {
 
 /// Why an extended request is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MalformedPacket {
+pub enum ExtendedError {
     /// Nobody here knows the name.
     UnknownName,
     /// A field is not there as a whole.
-    Short,
+    Truncated,
     /// A field has a value that means nothing.
-    Senseless,
+    Invalid,
 }
 
-impl From<Short> for MalformedPacket {
-    fn from(Short: Short) -> Self {
-        MalformedPacket::Short
+impl From<TruncatedField> for ExtendedError {
+    fn from(TruncatedField: TruncatedField) -> Self {
+        ExtendedError::Truncated
     }
 }
 
-impl From<wire::Misread> for MalformedPacket {
-    fn from(misread: wire::Misread) -> Self {
+impl From<wire::DecodeError> for ExtendedError {
+    fn from(misread: wire::DecodeError) -> Self {
         match misread {
-            wire::Misread::Short => MalformedPacket::Short,
-            wire::Misread::Senseless => MalformedPacket::Senseless,
+            wire::DecodeError::Truncated => ExtendedError::Truncated,
+            wire::DecodeError::Invalid => ExtendedError::Invalid,
         }
     }
 }
@@ -57,8 +57,8 @@ pub const NAMES: &[(&str, &str)] = &[
 
 impl Extended {
     /// Reads the fields of the request called `name`.
-    pub fn decode(name: &[u8], body: Bytes) -> Result<Self, MalformedPacket> {
-        let mut fields = Fields::new(body);
+    pub fn decode(name: &[u8], body: Bytes) -> Result<Self, ExtendedError> {
+        let mut fields = PacketReader::new(body);
         let fields = &mut fields;
         Ok(match name {
             b"posix-rename@openssh.com" => {
@@ -71,7 +71,7 @@ impl Extended {
             name if name == call::NAME.as_bytes() => {
                 Extended::Call(Box::new(wire::decode(fields.rest())?))
             }
-            _ => return Err(MalformedPacket::UnknownName),
+            _ => return Err(ExtendedError::UnknownName),
         })
     }
 

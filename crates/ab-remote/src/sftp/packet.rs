@@ -288,30 +288,30 @@ pub(crate) fn extended(id: Id, name: &str, body: &impl crate::wire::Wire) -> Byt
 
 /// A packet that is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct InvalidPacket {
     /// The request to refuse, as far as it can be told.
     pub id: Option<Id>,
     pub what: &'static str,
 }
 
 /// Reads a packet, given without its length field.
-pub fn decode(packet: Bytes) -> Result<Incoming, Malformed> {
-    let mut fields = Fields::new(packet);
-    let short = |what| Malformed { id: None, what };
+pub fn decode(packet: Bytes) -> Result<Incoming, InvalidPacket> {
+    let mut fields = PacketReader::new(packet);
+    let short = |what| InvalidPacket { id: None, what };
     let kind = fields.u8().map_err(|_| short("the packet is empty"))?;
     let number = fields.u32().map_err(|_| short("the packet has no number"))?;
     if kind == kind::INIT {
         return Ok(Incoming::Init { version: number });
     }
     let request = request(kind, &mut fields);
-    let request = request.map_err(|Short| Malformed {
+    let request = request.map_err(|TruncatedField| InvalidPacket {
         id: Some(number),
         what: "a field of the request reaches past its end",
     })?;
     Ok(Incoming::Request { id: number, request })
 }
 
-fn request(kind: u8, fields: &mut Fields) -> Result<Request, Short> {
+fn request(kind: u8, fields: &mut PacketReader) -> Result<Request, TruncatedField> {
     Ok(match kind {
         kind::OPEN => Request::Open {
             path: fields.string()?,
@@ -355,35 +355,35 @@ fn request(kind: u8, fields: &mut Fields) -> Result<Request, Short> {
 
 /// A field that is not there as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short;
+pub struct TruncatedField;
 
 /// Takes fields off the front of a packet. What is taken shares the packet's memory.
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub struct PacketReader {
     left: Bytes,
 }
 
-impl Fields {
+impl PacketReader {
     pub fn new(bytes: Bytes) -> Self {
         Self { left: bytes }
     }
 
-    pub fn u8(&mut self) -> Result<u8, Short> {
+    pub fn u8(&mut self) -> Result<u8, TruncatedField> {
         Ok(self.array::<1>()?[0])
     }
 
-    pub fn u32(&mut self) -> Result<u32, Short> {
+    pub fn u32(&mut self) -> Result<u32, TruncatedField> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    pub fn u64(&mut self) -> Result<u64, Short> {
+    pub fn u64(&mut self) -> Result<u64, TruncatedField> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    pub fn string(&mut self) -> Result<Bytes, Short> {
+    pub fn string(&mut self) -> Result<Bytes, TruncatedField> {
         let length = self.u32()? as usize;
         if length > self.left.len() {
-            return Err(Short);
+            return Err(TruncatedField);
         }
         Ok(self.left.split_to(length))
     }
@@ -397,12 +397,12 @@ impl Fields {
     }
 
     /// How many items of at least `size` bytes can follow: a count on the wire is not believed.
-    pub fn room_for(&self, size: usize) -> usize {
+    pub fn capacity_for(&self, size: usize) -> usize {
         self.left.len() / size.max(1)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
-        let taken = self.left.first_chunk::<N>().copied().ok_or(Short)?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], TruncatedField> {
+        let taken = self.left.first_chunk::<N>().copied().ok_or(TruncatedField)?;
         let _ = self.left.split_to(N);
         Ok(taken)
     }

@@ -6,7 +6,7 @@ use ab_core::WsPath;
 use ab_core::options::RemoveDepth;
 use bytes::Bytes;
 
-use super::extended::{Extended, MalformedPacket, NAMES};
+use super::extended::{Extended, ExtendedError, NAMES};
 use super::handles::{Handle, Open, number};
 use super::order::{Footprint, Touch};
 use super::packet::{MAX_DATA, Request, SftpReply};
@@ -205,13 +205,13 @@ impl Job {
     }
 }
 
-fn misread(misread: MalformedPacket) -> Refusal {
+fn misread(misread: ExtendedError) -> Refusal {
     match misread {
-        MalformedPacket::UnknownName => {
+        ExtendedError::UnknownName => {
             Refusal::new(UNSUPPORTED, "no extension has this name here")
         }
-        MalformedPacket::Short => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
-        MalformedPacket::Senseless => {
+        ExtendedError::Truncated => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
+        ExtendedError::Invalid => {
             Refusal::new(BAD_MESSAGE, "a field of the extended request means nothing")
         }
     }

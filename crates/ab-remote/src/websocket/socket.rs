@@ -37,7 +37,7 @@ enum Side {
 
 /// What an end said before it left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Farewell {
+pub struct CloseFrame {
     pub code: Option<u16>,
     pub reason: String,
 }
@@ -59,7 +59,7 @@ pub struct Socket<S> {
     unfinished: bool,
     ended: bool,
     /// What the peer left with.
-    heard: Option<Farewell>,
+    heard: Option<CloseFrame>,
 
     /// Bytes that go out before all others.
     waiting: BytesMut,
@@ -113,12 +113,12 @@ impl<S> Socket<S> {
     }
 
     /// What the peer left with, if it said goodbye.
-    pub fn farewell(&self) -> Option<&Farewell> {
+    pub fn close_frame(&self) -> Option<&CloseFrame> {
         self.heard.as_ref()
     }
 
     /// Says goodbye with the next flush, unless that was done. Nothing can be written any more.
-    pub fn part(&mut self, code: u16, reason: &str) {
+    pub fn start_close(&mut self, code: u16, reason: &str) {
         if self.parting {
             return;
         }
@@ -131,7 +131,7 @@ impl<S> Socket<S> {
 
     fn broken(&mut self, code: u16, what: &'static str) -> io::Error {
         self.ended = true;
-        self.part(code, what);
+        self.start_close(code, what);
         io::Error::new(io::ErrorKind::InvalidData, what)
     }
 
@@ -184,9 +184,9 @@ impl<S> Socket<S> {
                     None => (None, &[][..]),
                 };
                 let reason = String::from_utf8_lossy(reason).into_owned();
-                self.heard = Some(Farewell { code, reason });
+                self.heard = Some(CloseFrame { code, reason });
                 // As it came, but for the reason, and for codes that nobody may send.
-                self.part(
+                self.start_close(
                     match code {
                         None => NORMAL,
                         Some(code @ (1000..=1003 | 1007..=1014 | 3000..=4999)) => code,
@@ -225,7 +225,7 @@ fn fresh_mask() -> Mask {
 
 impl<S: AsyncRead + Unpin> Socket<S> {
     /// Waits until a message with something in it has begun. False if there will be none.
-    pub async fn message(&mut self) -> io::Result<bool> {
+    pub async fn wait_for_message(&mut self) -> io::Result<bool> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
 
@@ -413,7 +413,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
 
     /// Hears the peer out, whatever it says: a goodbye is lost where a stream is dropped with bytes
     /// that nobody has read.
-    pub fn poll_hear_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut unheard = [0; 1024];
         while self.heard.is_none() {
             let mut unheard = ReadBuf::new(&mut unheard);
@@ -468,7 +468,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     /// Says goodbye. Who answers and then leaves is the peer.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.part(NORMAL, "");
+        this.start_close(NORMAL, "");
         let sent = this.poll_sent(cx);
         // A peer that is gone needs no goodbye.
         this.awaited(cx, sent).map(|_| Ok(()))

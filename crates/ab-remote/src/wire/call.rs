@@ -16,8 +16,8 @@ use ab_core::search::Query;
 use ab_core::{Ticket, WsPath};
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Misread, Read, Wire};
-use crate::sftp::packet::Fields;
+use super::{DecodeError, Read, Wire};
+use crate::sftp::packet::PacketReader;
 
 /// The extension's name and its version.
 pub const NAME: &str = "call@agent-backend";
@@ -61,7 +61,7 @@ impl Wire for CallNumber {
         self.request.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { connection: Wire::read(fields)?, request: Wire::read(fields)? })
     }
 }
@@ -107,10 +107,10 @@ pub enum WireCall {
         options: OpenOptions,
     },
     /// Describes what a handle is of.
-    Describe {
+    StatHandle {
         handle: WireHandle,
     },
-    Dress {
+    SetFileAttributes {
         handle: WireHandle,
         attributes: Attributes,
     },
@@ -137,7 +137,7 @@ pub enum WireCall {
         to: WsPath,
         options: RenameOptions,
     },
-    Space,
+    DiskSpace,
     /// The answer is a list of processes, in [parts](Part).
     Processes,
     /// The answer is what is in force, in [parts](Part).
@@ -153,14 +153,14 @@ pub enum WireCall {
 /// What a file is written with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WireBody {
-    Here(Bytes),
+    Inline(Bytes),
     /// What a [`WireCall::Stage`] made room for; the handle is used up.
     Staged(WireHandle),
 }
 
 /// The answer to [`WireCall::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Welcome {
+pub struct HelloReply {
     /// The server from its start to its end: another one knows nothing of earlier calls.
     pub incarnation: u128,
     pub info: BackendInfo,
@@ -170,14 +170,14 @@ pub struct Welcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WireContent {
     /// All of it follows.
-    Here(Stat),
+    Inline(Stat),
     /// It is too long for one packet and to be read by READ.
     Open(Stat, WireHandle),
 }
 
 /// A piece of an answer that may be longer than one packet. Put together, the pieces are it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct AnswerPart {
     /// What to ask for the next piece by.
     pub more: Option<WireHandle>,
     pub bytes: Bytes,
@@ -199,7 +199,7 @@ impl WireCall {
     pub fn modifies(&self) -> bool {
         match self {
             WireCall::Write { .. }
-            | WireCall::Dress { .. }
+            | WireCall::SetFileAttributes { .. }
             | WireCall::SetAttributes { .. }
             | WireCall::Symlink { .. }
             | WireCall::MakeDir { .. }
@@ -216,9 +216,9 @@ impl WireCall {
             | WireCall::More { .. }
             | WireCall::Read { .. }
             | WireCall::Stage { .. }
-            | WireCall::Describe { .. }
+            | WireCall::StatHandle { .. }
             | WireCall::ReadLink { .. }
-            | WireCall::Space
+            | WireCall::DiskSpace
             | WireCall::Processes
             | WireCall::Policy
             | WireCall::Cancel { .. }
@@ -237,15 +237,15 @@ impl WireCall {
             WireCall::Stage { .. } => 6,
             WireCall::Write { .. } => 7,
             WireCall::Open { .. } => 8,
-            WireCall::Describe { .. } => 9,
-            WireCall::Dress { .. } => 10,
+            WireCall::StatHandle { .. } => 9,
+            WireCall::SetFileAttributes { .. } => 10,
             WireCall::SetAttributes { .. } => 11,
             WireCall::ReadLink { .. } => 12,
             WireCall::Symlink { .. } => 13,
             WireCall::MakeDir { .. } => 14,
             WireCall::Remove { .. } => 15,
             WireCall::Rename { .. } => 16,
-            WireCall::Space => 17,
+            WireCall::DiskSpace => 17,
             WireCall::Processes => 18,
             WireCall::Policy => 19,
             WireCall::Cancel { .. } => 20,
@@ -268,7 +268,7 @@ impl Wire for WireCall {
                 options.put(out);
             }
             WireCall::Search(query) => query.put(out),
-            WireCall::More { handle } | WireCall::Describe { handle } => handle.put(out),
+            WireCall::More { handle } | WireCall::StatHandle { handle } => handle.put(out),
             WireCall::Read { path, options } => {
                 path.put(out);
                 options.put(out);
@@ -283,7 +283,7 @@ impl Wire for WireCall {
                 path.put(out);
                 options.put(out);
             }
-            WireCall::Dress { handle, attributes } => {
+            WireCall::SetFileAttributes { handle, attributes } => {
                 handle.put(out);
                 attributes.put(out);
             }
@@ -305,13 +305,13 @@ impl Wire for WireCall {
                 to.put(out);
                 options.put(out);
             }
-            WireCall::Space | WireCall::Processes | WireCall::Policy => {}
+            WireCall::DiskSpace | WireCall::Processes | WireCall::Policy => {}
             WireCall::Cancel { request } => request.put(out),
             WireCall::Outcome(call) => call.put(out),
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
             0 => WireCall::Hello { connection: Wire::read(fields)? },
             1 => WireCall::Stat { path: Wire::read(fields)?, options: Wire::read(fields)? },
@@ -325,8 +325,8 @@ impl Wire for WireCall {
                 WireCall::Write { path, body: Wire::read(fields)?, options }
             }
             8 => WireCall::Open { path: Wire::read(fields)?, options: Wire::read(fields)? },
-            9 => WireCall::Describe { handle: Wire::read(fields)? },
-            10 => WireCall::Dress { handle: Wire::read(fields)?, attributes: Wire::read(fields)? },
+            9 => WireCall::StatHandle { handle: Wire::read(fields)? },
+            10 => WireCall::SetFileAttributes { handle: Wire::read(fields)?, attributes: Wire::read(fields)? },
             11 => WireCall::SetAttributes {
                 path: Wire::read(fields)?,
                 attributes: Wire::read(fields)?,
@@ -340,12 +340,12 @@ impl Wire for WireCall {
                 to: Wire::read(fields)?,
                 options: Wire::read(fields)?,
             },
-            17 => WireCall::Space,
+            17 => WireCall::DiskSpace,
             18 => WireCall::Processes,
             19 => WireCall::Policy,
             20 => WireCall::Cancel { request: Wire::read(fields)? },
             21 => WireCall::Outcome(Wire::read(fields)?),
-            _ => return Err(Misread::Senseless),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
@@ -353,7 +353,7 @@ impl Wire for WireCall {
 impl Wire for WireBody {
     fn put(&self, out: &mut BytesMut) {
         match self {
-            WireBody::Here(bytes) => {
+            WireBody::Inline(bytes) => {
                 out.put_u8(0);
                 bytes.put(out);
             }
@@ -364,22 +364,22 @@ impl Wire for WireBody {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => WireBody::Here(Wire::read(fields)?),
+            0 => WireBody::Inline(Wire::read(fields)?),
             1 => WireBody::Staged(Wire::read(fields)?),
-            _ => return Err(Misread::Senseless),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for Welcome {
+impl Wire for HelloReply {
     fn put(&self, out: &mut BytesMut) {
         self.incarnation.put(out);
         self.info.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { incarnation: Wire::read(fields)?, info: Wire::read(fields)? })
     }
 }
@@ -388,7 +388,7 @@ impl Wire for WireContent {
     /// The bytes themselves, if they are here, follow.
     fn put(&self, out: &mut BytesMut) {
         match self {
-            WireContent::Here(stat) => {
+            WireContent::Inline(stat) => {
                 out.put_u8(0);
                 stat.put(out);
             }
@@ -400,22 +400,22 @@ impl Wire for WireContent {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => WireContent::Here(Wire::read(fields)?),
+            0 => WireContent::Inline(Wire::read(fields)?),
             1 => WireContent::Open(Wire::read(fields)?, Wire::read(fields)?),
-            _ => return Err(Misread::Senseless),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for Part {
+impl Wire for AnswerPart {
     fn put(&self, out: &mut BytesMut) {
         self.more.put(out);
         self.bytes.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { more: Wire::read(fields)?, bytes: Wire::read(fields)? })
     }
 }

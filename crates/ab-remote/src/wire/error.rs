@@ -4,14 +4,14 @@ use ab_core::{ApprovalId, CallEffect, Error, Verb};
 use bytes::BytesMut;
 
 use super::{Read, Wire, put_number, take_number};
-use crate::sftp::packet::Fields;
+use crate::sftp::packet::PacketReader;
 
 impl Wire for Verb {
     fn put(&self, out: &mut BytesMut) {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
@@ -21,7 +21,7 @@ impl Wire for CallEffect {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
@@ -41,7 +41,7 @@ impl Wire for Error {
         owned(self.approval().map(ApprovalId::as_str)).put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (code, kind) = (take_number(fields)?, take_number(fields)?);
         let mut error = Error::new(code, kind, String::read(fields)?);
         if let Some(hint) = <Option<String>>::read(fields)? {

@@ -9,14 +9,14 @@ use ab_core::options::{
 use bytes::{BufMut, BytesMut};
 
 use super::{Read, Wire, put_number, take_number};
-use crate::sftp::packet::Fields;
+use crate::sftp::packet::PacketReader;
 
 impl Wire for StatOptions {
     fn put(&self, out: &mut BytesMut) {
         put_number(out, self.links);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { links: take_number(fields)? })
     }
 }
@@ -27,7 +27,7 @@ impl Wire for ListOptions {
         put_number(out, self.detail);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (depth, limit) = Wire::read(fields)?;
         Ok(Self { depth, limit, detail: take_number(fields)? })
     }
@@ -39,7 +39,7 @@ impl Wire for ReadOptions {
         self.limit.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let range = <Option<(u64, u64)>>::read(fields)?;
         let range = range.map(|(start, length)| ByteRange { start, length });
         Ok(Self { range, limit: Wire::read(fields)? })
@@ -54,7 +54,7 @@ impl Wire for WriteOptions {
         put_number(out, self.durability);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             mode: take_number(fields)?,
             expect: Wire::read(fields)?,
@@ -73,7 +73,7 @@ impl Wire for OpenOptions {
         self.permissions.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             access: take_number(fields)?,
             create: take_number(fields)?,
@@ -90,7 +90,7 @@ impl Wire for Attributes {
         (self.modified, self.accessed).put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let mode = Wire::read(fields)?;
         let (modified, accessed) = Wire::read(fields)?;
         Ok(Self { mode, modified, accessed })
@@ -103,7 +103,7 @@ impl Wire for RemoveOptions {
         put_number(out, self.missing);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { depth: take_number(fields)?, missing: take_number(fields)? })
     }
 }
@@ -113,7 +113,7 @@ impl Wire for RenameOptions {
         put_number(out, self.overwrite);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { overwrite: take_number(fields)? })
     }
 }
@@ -123,7 +123,7 @@ impl Wire for FileKind {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
@@ -133,7 +133,7 @@ impl Wire for Version {
         out.put_slice(&self.bytes());
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Version::new(Wire::read(fields)?))
     }
 }
@@ -148,7 +148,7 @@ impl Wire for Stat {
         self.version.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (kind, size, modified) =
             (Wire::read(fields)?, Wire::read(fields)?, Wire::read(fields)?);
         let (accessed, created) = Wire::read(fields)?;
@@ -164,7 +164,7 @@ impl Wire for Entry {
         self.stat.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { path: Wire::read(fields)?, kind: Wire::read(fields)?, stat: Wire::read(fields)? })
     }
 }
@@ -174,7 +174,7 @@ impl Wire for TruncatedBy {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
@@ -185,7 +185,7 @@ impl Wire for WalkProblem {
         self.error.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { path: Wire::read(fields)?, error: Wire::read(fields)? })
     }
 }
@@ -197,7 +197,7 @@ impl Wire for Listing {
         self.problems.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             entries: Wire::read(fields)?,
             truncated: Wire::read(fields)?,
@@ -211,7 +211,7 @@ impl Wire for DiskSpace {
         (self.total, self.available).put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (total, available) = Wire::read(fields)?;
         Ok(Self { total, available })
     }
@@ -222,7 +222,7 @@ impl Wire for BackendKind {
         put_number(out, *self);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         take_number(fields)
     }
 }
@@ -244,7 +244,7 @@ impl Wire for Capabilities {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             exec: Wire::read(fields)?,
             detached: Wire::read(fields)?,
@@ -266,7 +266,7 @@ impl Wire for BackendInfo {
         self.capabilities.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             kind: Wire::read(fields)?,
             root_aliases: Wire::read(fields)?,

@@ -12,19 +12,19 @@ use ab_core::process::{ExecRequest, Exit, OutputChunk, ProcessControl, ProcessId
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::call::CallNumber;
-use super::{Misread, Read, Wire};
-use crate::sftp::packet::Fields;
+use super::{DecodeError, Read, Wire};
+use crate::sftp::packet::PacketReader;
 
 pub const SUBSYSTEM: &str = "process@agent-backend";
 /// Longest frame: a command line and an environment may be long.
 pub const MAX_FRAME: usize = 8 * 1024 * 1024;
 
 /// Bytes of input that a client may send before it hears that some were taken.
-pub const INPUT_ROOM: u64 = 256 * 1024;
+pub const INPUT_WINDOW: u64 = 256 * 1024;
 
 /// What a client says.
 #[derive(Clone, Debug)]
-pub enum ToProcess {
+pub enum ClientFrame {
     Exec {
         call: CallNumber,
         room: u64,
@@ -40,32 +40,32 @@ pub enum ToProcess {
     InputDropped,
     Control(ProcessControl),
     /// There is room for so many bytes more.
-    Room(u64),
+    Window(u64),
     /// The last frame: nobody holds the process any more. What was said before still counts.
-    LetGo,
+    Release,
 }
 
 /// What a server says.
 #[derive(Clone, Debug)]
-pub enum FromProcess {
+pub enum ServerFrame {
     /// It runs, or ran; `input` if it takes some.
-    Began {
+    Started {
         id: ProcessId,
         input: bool,
     },
     Output(OutputChunk),
     /// So many bytes of input were taken.
-    Room(u64),
+    Window(u64),
     /// How it ended, whether its output was read or not; nothing if nobody knows.
     Ended(Option<Exit>),
     /// The last frame: there is no more output.
-    Over,
+    OutputEnd,
     /// The last frame: it did not come to that.
     Refused(Error),
 }
 
 /// A frame with its length in front.
-pub fn framed(frame: &impl Wire) -> Bytes {
+pub fn encode_frame(frame: &impl Wire) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u32(0);
     frame.put(&mut out);
@@ -74,96 +74,96 @@ pub fn framed(frame: &impl Wire) -> Bytes {
     out.freeze()
 }
 
-impl Wire for ToProcess {
+impl Wire for ClientFrame {
     fn put(&self, out: &mut BytesMut) {
         match self {
-            ToProcess::Exec { call, room, request } => {
+            ClientFrame::Exec { call, room, request } => {
                 out.put_u8(0);
                 call.put(out);
                 room.put(out);
                 request.put(out);
             }
-            ToProcess::Attach { id, from, room } => {
+            ClientFrame::Attach { id, from, room } => {
                 out.put_u8(1);
                 id.put(out);
                 (*from, *room).put(out);
             }
-            ToProcess::Input(bytes) => {
+            ClientFrame::Input(bytes) => {
                 out.put_u8(2);
                 bytes.put(out);
             }
-            ToProcess::InputDropped => out.put_u8(3),
-            ToProcess::Control(control) => {
+            ClientFrame::InputDropped => out.put_u8(3),
+            ClientFrame::Control(control) => {
                 out.put_u8(4);
                 control.put(out);
             }
-            ToProcess::Room(bytes) => {
+            ClientFrame::Window(bytes) => {
                 out.put_u8(5);
                 bytes.put(out);
             }
-            ToProcess::LetGo => out.put_u8(6),
+            ClientFrame::Release => out.put_u8(6),
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => ToProcess::Exec {
+            0 => ClientFrame::Exec {
                 call: Wire::read(fields)?,
                 room: Wire::read(fields)?,
                 request: Box::new(Wire::read(fields)?),
             },
-            1 => ToProcess::Attach {
+            1 => ClientFrame::Attach {
                 id: Wire::read(fields)?,
                 from: Wire::read(fields)?,
                 room: Wire::read(fields)?,
             },
-            2 => ToProcess::Input(Wire::read(fields)?),
-            3 => ToProcess::InputDropped,
-            4 => ToProcess::Control(Wire::read(fields)?),
-            5 => ToProcess::Room(Wire::read(fields)?),
-            6 => ToProcess::LetGo,
-            _ => return Err(Misread::Senseless),
+            2 => ClientFrame::Input(Wire::read(fields)?),
+            3 => ClientFrame::InputDropped,
+            4 => ClientFrame::Control(Wire::read(fields)?),
+            5 => ClientFrame::Window(Wire::read(fields)?),
+            6 => ClientFrame::Release,
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
 
-impl Wire for FromProcess {
+impl Wire for ServerFrame {
     fn put(&self, out: &mut BytesMut) {
         match self {
-            FromProcess::Began { id, input } => {
+            ServerFrame::Started { id, input } => {
                 out.put_u8(0);
                 id.put(out);
                 input.put(out);
             }
-            FromProcess::Output(output) => {
+            ServerFrame::Output(output) => {
                 out.put_u8(1);
                 output.put(out);
             }
-            FromProcess::Room(bytes) => {
+            ServerFrame::Window(bytes) => {
                 out.put_u8(4);
                 bytes.put(out);
             }
-            FromProcess::Ended(exit) => {
+            ServerFrame::Ended(exit) => {
                 out.put_u8(2);
                 exit.put(out);
             }
-            FromProcess::Over => out.put_u8(5),
-            FromProcess::Refused(error) => {
+            ServerFrame::OutputEnd => out.put_u8(5),
+            ServerFrame::Refused(error) => {
                 out.put_u8(3);
                 error.put(out);
             }
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
-            0 => FromProcess::Began { id: Wire::read(fields)?, input: Wire::read(fields)? },
-            1 => FromProcess::Output(Wire::read(fields)?),
-            2 => FromProcess::Ended(Wire::read(fields)?),
-            3 => FromProcess::Refused(Wire::read(fields)?),
-            4 => FromProcess::Room(Wire::read(fields)?),
-            5 => FromProcess::Over,
-            _ => return Err(Misread::Senseless),
+            0 => ServerFrame::Started { id: Wire::read(fields)?, input: Wire::read(fields)? },
+            1 => ServerFrame::Output(Wire::read(fields)?),
+            2 => ServerFrame::Ended(Wire::read(fields)?),
+            3 => ServerFrame::Refused(Wire::read(fields)?),
+            4 => ServerFrame::Window(Wire::read(fields)?),
+            5 => ServerFrame::OutputEnd,
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }

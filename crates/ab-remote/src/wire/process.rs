@@ -9,8 +9,8 @@ use ab_core::process::{
 };
 use bytes::{BufMut, BytesMut};
 
-use super::{Misread, Read, Wire, put_number, take_number};
-use crate::sftp::packet::Fields;
+use super::{DecodeError, Read, Wire, put_number, take_number};
+use crate::sftp::packet::PacketReader;
 
 impl Wire for Command {
     fn put(&self, out: &mut BytesMut) {
@@ -26,11 +26,11 @@ impl Wire for Command {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
             0 => Command::Shell(Wire::read(fields)?),
             1 => Command::Argv(Wire::read(fields)?),
-            _ => return Err(Misread::Senseless),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
@@ -40,7 +40,7 @@ impl Wire for TerminalSize {
         (self.columns, self.rows).put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (columns, rows) = Wire::read(fields)?;
         Ok(Self { columns, rows })
     }
@@ -54,7 +54,7 @@ impl Wire for ExecLimits {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (wall, cpu) = Wire::read(fields)?;
         Ok(Self {
             wall,
@@ -73,7 +73,7 @@ impl Wire for HostDirectory {
         put_number(out, self.access);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self { path: Wire::read(fields)?, access: take_number(fields)? })
     }
 }
@@ -85,7 +85,7 @@ impl Wire for Restrictions {
         self.binds.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             hidden: Wire::read(fields)?,
             read_only: Wire::read(fields)?,
@@ -111,7 +111,7 @@ impl Wire for ExecRequest {
         self.layout.at.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (command, cwd) = Wire::read(fields)?;
         let env: Vec<(String, String)> = Wire::read(fields)?;
         Ok(Self {
@@ -138,7 +138,7 @@ impl Wire for Exit {
         self.stderr_tail.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (code, signal) = Wire::read(fields)?;
         Ok(Self {
             code,
@@ -156,7 +156,7 @@ impl Wire for ProcessId {
         self.as_str().to_owned().put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(ProcessId::new(String::read(fields)?))
     }
 }
@@ -170,7 +170,7 @@ impl Wire for ProcessInfo {
         self.exit.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             id: Wire::read(fields)?,
             command: Wire::read(fields)?,
@@ -188,7 +188,7 @@ impl Wire for OutputChunk {
         self.bytes.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (sequence, lost) = Wire::read(fields)?;
         let channel = take_number(fields)?;
         Ok(Self { sequence, channel, bytes: Wire::read(fields)?, lost })
@@ -210,12 +210,12 @@ impl Wire for ProcessControl {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
             0 => ProcessControl::Signal(Wire::read(fields)?),
             1 => ProcessControl::Resize(Wire::read(fields)?),
             2 => ProcessControl::EndInput,
-            _ => return Err(Misread::Senseless),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
@@ -230,7 +230,7 @@ impl Wire for effective::EffectiveControl {
         self.proof.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             subject: take_number(fields)?,
             asked: Wire::read(fields)?,
@@ -251,7 +251,7 @@ impl Wire for EffectivePolicy {
         self.controls.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let isolation = if bool::read(fields)? { Some(take_number(fields)?) } else { None };
         Ok(Self { isolation, controls: Wire::read(fields)? })
     }

@@ -3,8 +3,8 @@
 use ab_core::search::{SearchResults, IgnoredCounts, Match, Query, SearchLimits, TextQuery, SearchTarget};
 use bytes::{BufMut, BytesMut};
 
-use super::{Misread, Read, Wire, put_number, take_number};
-use crate::sftp::packet::Fields;
+use super::{DecodeError, Read, Wire, put_number, take_number};
+use crate::sftp::packet::PacketReader;
 
 impl Wire for SearchTarget {
     fn put(&self, out: &mut BytesMut) {
@@ -26,7 +26,7 @@ impl Wire for SearchTarget {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
             0 => SearchTarget::Names { glob: Wire::read(fields)?, kinds: take_number(fields)? },
             1 => SearchTarget::Text(TextQuery {
@@ -38,7 +38,7 @@ impl Wire for SearchTarget {
                 after: Wire::read(fields)?,
                 answer: take_number(fields)?,
             }),
-            _ => return Err(Misread::Senseless),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
@@ -56,7 +56,7 @@ impl Wire for Query {
         self.limits.time.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(Self {
             root: Wire::read(fields)?,
             wanted: Wire::read(fields)?,
@@ -101,7 +101,7 @@ impl Wire for Match {
         }
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         Ok(match fields.u8()? {
             0 => Match::Name(Wire::read(fields)?),
             1 => Match::Line {
@@ -113,7 +113,7 @@ impl Wire for Match {
             },
             2 => Match::File { path: Wire::read(fields)? },
             3 => Match::Count { path: Wire::read(fields)?, lines: Wire::read(fields)? },
-            _ => return Err(Misread::Senseless),
+            _ => return Err(DecodeError::Invalid),
         })
     }
 }
@@ -127,7 +127,7 @@ impl Wire for SearchResults {
         self.problems.put(out);
     }
 
-    fn read(fields: &mut Fields) -> Read<Self> {
+    fn read(fields: &mut PacketReader) -> Read<Self> {
         let (matches, truncated) = Wire::read(fields)?;
         let (searched, skipped_binary) = Wire::read(fields)?;
         let (directories, files) = Wire::read(fields)?;

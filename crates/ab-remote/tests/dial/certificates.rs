@@ -1,6 +1,6 @@
 //! Certificates that prove something, and those that do not.
 
-use ab_remote::client::{ClientSettings, Endpoint, Roots, WebSocket};
+use ab_remote::client::{ClientSettings, Endpoint, TrustRoots, WebSocket};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, DnType, IsCa, KeyPair,
     date_time_ymd,
@@ -29,7 +29,7 @@ fn certificate(
     CertifiedKey { cert, signing_key }
 }
 
-fn at(daemon: &Daemon, roots: Roots) -> ClientSettings {
+fn at(daemon: &Daemon, roots: TrustRoots) -> ClientSettings {
     let mut socket = WebSocket::new(&format!("wss://{}/ssh", daemon.address)).unwrap();
     socket.roots = roots;
     ClientSettings::new(Endpoint::WebSocket(socket))
@@ -39,22 +39,22 @@ fn at(daemon: &Daemon, roots: Roots) -> ClientSettings {
 async fn a_daemon_behind_tls_is_reached() {
     let issuer = issuer("one");
     let daemon = Daemon::with(Door::Open, Some(&certificate(&issuer, "127.0.0.1", |_| {}))).await;
-    reached(&at(&daemon, Roots::Only(issuer.pem()))).await;
-    reached(&at(&daemon, Roots::SystemAnd(issuer.pem()))).await;
+    reached(&at(&daemon, TrustRoots::Only(issuer.pem()))).await;
+    reached(&at(&daemon, TrustRoots::SystemAnd(issuer.pem()))).await;
     daemon.end().await;
 }
 
 #[tokio::test]
 async fn what_is_wrong_with_a_certificate_is_named() {
     let issuer = issuer("one");
-    let check = async |certificate: &CertifiedKey<KeyPair>, roots: Roots, what: &str| {
+    let check = async |certificate: &CertifiedKey<KeyPair>, roots: TrustRoots, what: &str| {
         let daemon = Daemon::with(Door::Open, Some(certificate)).await;
         let said = denied(&at(&daemon, roots)).await;
         let expect = format!("the certificate of {} {what} [", daemon.address);
         assert!(said.starts_with(&expect), "{said}");
         daemon.end().await;
     };
-    let roots = || Roots::Only(issuer.pem());
+    let roots = || TrustRoots::Only(issuer.pem());
     let expired = certificate(&issuer, "127.0.0.1", |params| {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
@@ -79,17 +79,17 @@ async fn what_is_wrong_with_a_certificate_is_named() {
 #[tokio::test]
 async fn roots_that_are_none_and_servers_without_tls() {
     let daemon = Daemon::new(Door::Open).await;
-    let said = invalid(&at(&daemon, Roots::Only("nothing".to_owned()))).await;
+    let said = invalid(&at(&daemon, TrustRoots::Only("nothing".to_owned()))).await;
     assert!(said.contains("no certificate"), "{said}");
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned();
-    let said = invalid(&at(&daemon, Roots::Only(broken))).await;
+    let said = invalid(&at(&daemon, TrustRoots::Only(broken))).await;
     assert!(said.contains("cannot use a certificate"), "{said}");
-    let said = lost(&at(&daemon, Roots::Only(issuer("one").pem()))).await;
+    let said = lost(&at(&daemon, TrustRoots::Only(issuer("one").pem()))).await;
     assert!(said.contains("it hung up"), "{said}");
     daemon.end().await;
     let plain = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
     let mut socket = WebSocket::new(&format!("wss://{plain}/ssh")).unwrap();
-    socket.roots = Roots::Only(issuer("one").pem());
+    socket.roots = TrustRoots::Only(issuer("one").pem());
     let said = lost(&ClientSettings::new(Endpoint::WebSocket(socket))).await;
     assert!(said.contains("it does not speak TLS"), "{said}");
 }

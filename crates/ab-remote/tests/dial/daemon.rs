@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use ab_remote::Server;
-use ab_remote::client::{Stream, WebSocket};
+use ab_remote::client::{ByteStream, WebSocket};
 use ab_remote::websocket::Socket;
 use futures_util::SinkExt;
 use rustls::ServerConfig;
@@ -64,7 +64,7 @@ impl Daemon {
                 while let Ok((stream, _)) = listener.accept().await {
                     let (server, requests, tls) = (server.clone(), requests.clone(), tls.clone());
                     serving.spawn(async move {
-                        let stream: Box<dyn Stream> = match tls {
+                        let stream: Box<dyn ByteStream> = match tls {
                             None => Box::new(stream),
                             Some(tls) => match tls.accept(stream).await {
                                 Ok(stream) => Box::new(stream),
@@ -107,7 +107,7 @@ async fn serve(
     door: Door,
     server: Server,
     requests: &Mutex<Vec<http::HeaderMap>>,
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
 ) {
     let mut known = true;
     #[allow(clippy::result_large_err, reason = "tungstenite has it so")]

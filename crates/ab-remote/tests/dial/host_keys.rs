@@ -5,7 +5,7 @@ use std::fs;
 use ab_remote::client::{
     ClientSettings, Credential, Endpoint, Host, HostKeyCheck, KnownHosts, Ssh,
 };
-use ab_remote::{HostKey, Listening, Server, SshAccess, Users, listen};
+use ab_remote::{HostKey, ListenerOptions, Server, SshAccess, SshUsers, listen};
 use tokio::net::TcpListener;
 
 use super::{denied, reached};
@@ -81,13 +81,13 @@ async fn a_key_that_changes_after_the_first_use() {
     stage.end().await;
 
     // Another server at the same address, with another key.
-    let mut users = Users::new();
-    users.password("agent", "correct horse").unwrap();
+    let mut users = SshUsers::new();
+    users.add_password("agent", "correct horse").unwrap();
     let key = HostKey::ephemeral("another").unwrap();
     let options = ab_remote::ServerSettings::new(key, SshAccess::Users(users));
     let server = Server::new(agent_backend::memory(), options);
     let listener = TcpListener::bind(address).await.unwrap();
-    let listening = tokio::spawn(listen(listener, server.clone(), Listening::default()));
+    let listening = tokio::spawn(listen(listener, server.clone(), ListenerOptions::default()));
     let mut settings = settings;
     let Endpoint::Ssh(ssh) = &mut settings.endpoint else { panic!() };
     ssh.host_key = HostKeyCheck::TrustOnFirstUse(kept.clone());

@@ -97,8 +97,8 @@ async fn keys_that_sign_with_rsa() {
     let stage = Stage::with(
         |_| {},
         |settings| {
-            let mut users = ab_remote::Users::new();
-            users.authorized_keys("agent", &public).unwrap();
+            let mut users = ab_remote::SshUsers::new();
+            users.add_authorized_keys("agent", &public).unwrap();
             settings.access = ab_remote::SshAccess::Users(users);
         },
     )

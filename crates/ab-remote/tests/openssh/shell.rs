@@ -297,8 +297,8 @@ async fn rsa_keys_of_users_are_taken() {
     let stage = Stage::with(
         |_| {},
         |settings| {
-            let mut users = ab_remote::Users::new();
-            users.authorized_keys("ada", &public).unwrap();
+            let mut users = ab_remote::SshUsers::new();
+            users.add_authorized_keys("ada", &public).unwrap();
             settings.access = ab_remote::SshAccess::Users(users);
         },
     )

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::{Backend, Code, Kind, Status};
 use ab_remote::Server;
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
 use ab_testkit::Heard;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
@@ -62,7 +62,7 @@ impl Cutter {
 
 #[async_trait]
 impl Connector for Cutter {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, near) = tokio::io::duplex(64 * 1024);
         let (far, theirs) = tokio::io::duplex(64 * 1024);
         let server = self.server.clone();

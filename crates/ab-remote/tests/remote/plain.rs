@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::{Backend, CallEffect, Code, Error, Kind};
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
-use ab_remote::sftp::packet::Fields;
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
+use ab_remote::sftp::packet::PacketReader;
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 use russh::keys::PrivateKey;
@@ -147,7 +147,7 @@ impl Handler for Plain {
 /// What SFTP says: whatever is asked for is the directory.
 fn answer(packet: Bytes) -> Vec<u8> {
     const DIRECTORY: [u32; 2] = [4, 0o40755];
-    let mut fields = Fields::new(packet);
+    let mut fields = PacketReader::new(packet);
     let (kind, number) = (fields.u8().unwrap(), fields.u32().unwrap());
     let mut body = BytesMut::new();
     match kind {
@@ -206,7 +206,7 @@ impl Plain {
 
 #[async_trait]
 impl Connector for Plain {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, mut near) = tokio::io::duplex(64 * 1024);
         let (mut far, theirs) = tokio::io::duplex(64 * 1024);
         let key = PrivateKey::from(Ed25519Keypair::from_seed(&[7; 32]));
@@ -250,7 +250,7 @@ struct Far(Plain);
 
 #[async_trait]
 impl Connector for Far {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         sleep(Duration::from_secs(60)).await;
         self.0.connect().await
     }

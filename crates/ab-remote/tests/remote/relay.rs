@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ab_remote::Server;
-use ab_remote::client::{Connector, Stream};
+use ab_remote::client::{Connector, ByteStream};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
@@ -76,7 +76,7 @@ impl Relay {
 
 #[async_trait]
 impl Connector for Relay {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         self.attempts.fetch_add(1, Ordering::SeqCst);
         let refused = self
             .refusals

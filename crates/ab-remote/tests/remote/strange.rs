@@ -7,10 +7,10 @@ use std::time::Duration;
 use ab_core::options::ListOptions;
 use ab_core::process::{OutputChannel as Side, Command, Exit, OutputChunk, Process, ProcessId};
 use ab_core::{Backend, CallEffect, Code, ExecOptions, Kind, Status};
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
-use ab_remote::sftp::packet::Fields;
-use ab_remote::wire::call::{self, Part, Welcome, WireCall};
-use ab_remote::wire::frame::{self, FromProcess, SUBSYSTEM, ToProcess};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
+use ab_remote::sftp::packet::PacketReader;
+use ab_remote::wire::call::{self, AnswerPart, HelloReply, WireCall};
+use ab_remote::wire::frame::{self, ServerFrame, SUBSYSTEM, ClientFrame};
 use ab_remote::wire::{self, Wire};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -27,7 +27,7 @@ type Script = fn(&[(u32, WireCall)]) -> Option<Vec<u8>>;
 
 /// What a server says of a process once it was asked for one, given how many it was asked for before
 /// on the same connection, and how. It closes the channel, unless it said that all is over.
-type Talk = fn(usize, &ToProcess) -> Vec<FromProcess>;
+type Talk = fn(usize, &ClientFrame) -> Vec<ServerFrame>;
 
 /// A server that speaks SSH and SFTP well enough to be believed, and then does as it is told.
 #[derive(Clone)]
@@ -89,9 +89,9 @@ impl Handler for Strange {
                 let talk = (self.talk)(self.asked, &wish);
                 self.asked += 1;
                 for said in &talk {
-                    session.data(channel, frame::framed(said))?;
+                    session.data(channel, frame::encode_frame(said))?;
                 }
-                if !matches!(talk.last(), Some(FromProcess::Over)) {
+                if !matches!(talk.last(), Some(ServerFrame::OutputEnd)) {
                     session.close(channel)?;
                 }
             }
@@ -115,7 +115,7 @@ impl Strange {
     }
 
     fn answer(&self, packet: Bytes) -> Option<Vec<u8>> {
-        let mut fields = Fields::new(packet);
+        let mut fields = PacketReader::new(packet);
         let (kind, number) = (fields.u8().unwrap(), fields.u32().unwrap());
         if kind == 1 {
             let mut body = BytesMut::new();
@@ -133,7 +133,7 @@ impl Strange {
         if let WireCall::Hello { .. } = call {
             let mut info = agent_backend::memory().info();
             (info.capabilities.exec, info.capabilities.detached) = (true, true);
-            return Some(reply(number, &Welcome { incarnation: 1, info }));
+            return Some(reply(number, &HelloReply { incarnation: 1, info }));
         }
         let mut calls = self.calls.lock().unwrap();
         calls.push((number, call));
@@ -156,7 +156,7 @@ fn reply(number: u32, value: &impl Wire) -> Vec<u8> {
 
 #[async_trait]
 impl Connector for Strange {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, theirs) = tokio::io::duplex(64 * 1024);
         let key = PrivateKey::from(Ed25519Keypair::from_seed(&[7; 32]));
         let config = russh::server::Config { keys: vec![key], ..Default::default() };
@@ -249,7 +249,7 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
 async fn an_answer_without_end_is_not_taken() {
     let backend = backend(
         |calls| {
-            let part = Part { more: Some(1), bytes: vec![0; 1024 * 1024].into() };
+            let part = AnswerPart { more: Some(1), bytes: vec![0; 1024 * 1024].into() };
             Some(reply(calls.last()?.0, &part))
         },
         PATIENCE,
@@ -266,7 +266,7 @@ async fn an_answer_without_end_is_not_taken() {
 #[tokio::test]
 async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
     let backend = backend(
-        |calls| Some(reply(calls.last()?.0, &Part { more: Some(1), bytes: Bytes::new() })),
+        |calls| Some(reply(calls.last()?.0, &AnswerPart { more: Some(1), bytes: Bytes::new() })),
         PATIENCE,
     )
     .await;
@@ -277,7 +277,7 @@ async fn an_answer_in_parts_that_hold_nothing_is_not_taken() {
 
 /// A process that says so many pieces of so many bytes, at once and whether there is room or not,
 /// and has then ended well.
-fn flood(pieces: u64, length: u64) -> Vec<FromProcess> {
+fn flood(pieces: u64, length: u64) -> Vec<ServerFrame> {
     let mut said = vec![began()];
     said.extend(
         (0..pieces).map(|piece| {
@@ -288,16 +288,16 @@ fn flood(pieces: u64, length: u64) -> Vec<FromProcess> {
     said
 }
 
-fn began() -> FromProcess {
-    FromProcess::Began { id: ProcessId::new("p"), input: false }
+fn began() -> ServerFrame {
+    ServerFrame::Started { id: ProcessId::new("p"), input: false }
 }
 
-fn output(sequence: u64, bytes: Bytes) -> FromProcess {
-    FromProcess::Output(OutputChunk { sequence, channel: Side::Stdout, bytes, lost: 0 })
+fn output(sequence: u64, bytes: Bytes) -> ServerFrame {
+    ServerFrame::Output(OutputChunk { sequence, channel: Side::Stdout, bytes, lost: 0 })
 }
 
-fn ended() -> [FromProcess; 2] {
-    [FromProcess::Ended(Some(Exit { code: Some(0), ..Exit::default() })), FromProcess::Over]
+fn ended() -> [ServerFrame; 2] {
+    [ServerFrame::Ended(Some(Exit { code: Some(0), ..Exit::default() })), ServerFrame::OutputEnd]
 }
 
 /// A process of a server that talks so.
@@ -366,8 +366,8 @@ async fn a_daemon_of_another_version_is_no_plain_server() {
 #[tokio::test]
 async fn a_process_whose_channel_was_closed_is_read_on_from_where_it_was() {
     let talk: Talk = |before, wish| match (before, wish) {
-        (0, ToProcess::Exec { .. }) => vec![began(), output(0, "ab".into())],
-        (1, ToProcess::Attach { from: 2, .. }) => {
+        (0, ClientFrame::Exec { .. }) => vec![began(), output(0, "ab".into())],
+        (1, ClientFrame::Attach { from: 2, .. }) => {
             [vec![began(), output(2, "cd".into())], ended().into()].concat()
         }
         _ => panic!("{before}: {wish:?}"),

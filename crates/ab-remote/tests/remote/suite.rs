@@ -2,7 +2,7 @@
 
 use ab_core::{Backend, ScopeOptions};
 use ab_remote::client::{ClientSettings, Credential, Endpoint, HostKeyCheck, Secret, Ssh};
-use ab_remote::{Listening, Server, listen};
+use ab_remote::{ListenerOptions, Server, listen};
 use ab_testkit::model::{Layout, check_some};
 use ab_testkit::{World, behaviour_suite};
 use agent_backend::LocalConfig;
@@ -34,7 +34,7 @@ async fn by_tcp() -> World {
     let (local, server) = local(&keep);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(listen(listener, server.clone(), Listening::default()));
+    let serving = tokio::spawn(listen(listener, server.clone(), ListenerOptions::default()));
     let settings = ClientSettings::parse(&format!("ssh://agent@{address}")).unwrap();
     let Endpoint::Ssh(ssh) = settings.endpoint.clone() else { panic!("{settings:?}") };
     let ssh = Ssh {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
 use ab_remote::{HostKey, Server, SshAccess};
 use async_trait::async_trait;
 
@@ -14,7 +14,7 @@ pub(crate) struct Memory(pub(crate) Server);
 
 #[async_trait]
 impl Connector for Memory {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, theirs) = tokio::io::duplex(256 * 1024);
         let server = self.0.clone();
         tokio::spawn(async move { server.serve(theirs).await });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ab_core::{BackendKind, Code, Error, Kind, Result, WsPath};
 use ab_mcp::{Target, carry};
 use ab_remote::client::{
-    Address, ClientSettings, Endpoint, McpEndpoint, Secret, Stream, WebSocket,
+    Address, ClientSettings, Endpoint, McpEndpoint, Secret, ByteStream, WebSocket,
 };
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
@@ -100,7 +100,7 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
 pub(super) fn start(
     place: &(dyn Any + Send + Sync),
     scope: &WsPath,
-) -> Result<(Server, Box<dyn Stream>)> {
+) -> Result<(Server, Box<dyn ByteStream>)> {
     let found = place.downcast_ref::<Place>().and_then(|place| place.found.clone());
     let Some(mut found) = found else {
         let message = "MCP needs the setting mcp: the URL of the remote workspace's MCP server";

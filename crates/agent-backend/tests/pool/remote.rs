@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ab_remote::{HostKey, Server, SshAccess};
 use agent_backend::pool::{Pool, PoolOptions, Request, Stats};
-use agent_backend::remote::{Connector, Endpoint, Reconnection, Stream};
+use agent_backend::remote::{Connector, Endpoint, Reconnection, ByteStream};
 use agent_backend::{Backend, Code, Kind, RemoteConfig, Result, Status, StatusChange};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
@@ -38,7 +38,7 @@ impl Drop for Counted {
 
 #[async_trait]
 impl Connector for Far {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         if !self.reachable.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }

@@ -7,7 +7,7 @@ use ab_core::process::{ExecLimits, Restrictions};
 use ab_core::{Backend, CommandLimit};
 use ab_host::ExecSettings;
 use ab_mcp::HttpSettings;
-use ab_remote::{HostKey, Lanes, Server, ServerSettings, SshAccess};
+use ab_remote::{HostKey, ConnectionThreads, Server, ServerSettings, SshAccess};
 use ab_server::DaemonSurface;
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 
@@ -26,7 +26,7 @@ pub(crate) struct ServedRoot {
     /// The part that callers get: without the data directory, if that is inside.
     handle: Backend,
     ssh: Server,
-    lanes: Lanes,
+    lanes: ConnectionThreads,
 }
 
 impl ServedRoot {
@@ -69,14 +69,14 @@ impl ServedRoot {
             let hidden = vec![handle.resolve(inside)?];
             handle = handle.restrict(Restrictions { hidden, ..Restrictions::default() })?;
         }
-        let key = HostKey::load_or_make(&data.join(HOST_KEY)).map_err(|error| {
+        let key = HostKey::load_or_create(&data.join(HOST_KEY)).map_err(|error| {
             Failure::input(format!("use the SSH host key {}", data.join(HOST_KEY).display()), error)
         })?;
-        let lanes = Lanes::open(process::threads())
+        let lanes = ConnectionThreads::open(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         // A caller that gets as far as the upgrade has shown the token.
         let settings = ServerSettings::new(key, SshAccess::Any);
-        let ssh = Server::on_lanes(handle.clone(), settings, lanes.clone());
+        let ssh = Server::with_threads(handle.clone(), settings, lanes.clone());
         Ok(ServedRoot { root, backend, handle, ssh, lanes })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{
-    Ended, HostKey, KeyOrigin, Lanes, Listening, Server, ServerSettings, SshAccess, Users,
+    ConnectionEnd, HostKey, KeyOrigin, ConnectionThreads, ListenerOptions, Server, ServerSettings, SshAccess, SshUsers,
 };
 use clap::Args;
 use tokio::net::TcpListener;
@@ -83,7 +83,7 @@ pub(crate) struct Beside {
     /// On a port of its own.
     conventional: Option<(Server, TcpListener)>,
     pub(crate) fingerprint: Option<String>,
-    lanes: Option<Lanes>,
+    lanes: Option<ConnectionThreads>,
 }
 
 impl Ssh {
@@ -98,11 +98,11 @@ impl Ssh {
         }
         let fingerprint = Some(key.fingerprint());
         let keepalive = self.ssh_keepalive.map(|seconds| Duration::from_secs(seconds.into()));
-        let lanes = Lanes::open(process::threads())
+        let lanes = ConnectionThreads::open(process::threads())
             .map_err(|error| Failure::input("start the threads for SSH", error))?;
         let server = |access| {
             let settings = ServerSettings { keepalive, ..ServerSettings::new(key.clone(), access) };
-            Server::on_lanes(backend.clone(), settings, lanes.clone())
+            Server::with_threads(backend.clone(), settings, lanes.clone())
         };
         // Whoever gets as far as the upgrade has shown the token.
         let socket = (!self.disable_ssh_ws).then(|| server(SshAccess::Any));
@@ -127,7 +127,7 @@ impl Ssh {
             failure
                 .with_hint("make it readable by its owner only (chmod 600), or name another file")
         };
-        match HostKey::load_or_make(path) {
+        match HostKey::load_or_create(path) {
             // That of the service, while somebody else tries something out: it was never ours.
             Err(error)
                 if path == Path::new(HOST_KEY)
@@ -139,7 +139,7 @@ impl Ssh {
         }
     }
 
-    fn users(&self, host: IpAddr) -> Result<Users, Failure> {
+    fn users(&self, host: IpAddr) -> Result<SshUsers, Failure> {
         let keys = self.keys()?;
         if let Some(path) = &self.ssh_users_file {
             secrets::shield();
@@ -190,12 +190,12 @@ impl UsersFrom {
 }
 
 /// The users of these entries; the keys are for the first. Errors never tell a password.
-fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Users, Failure> {
+fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<SshUsers, Failure> {
     let refused = |why: String| from.refused(&why);
     if entries.is_empty() {
         return Err(refused("there are no users in it".to_owned()));
     }
-    let mut users = Users::new();
+    let mut users = SshUsers::new();
     let mut names = BTreeSet::new();
     for (number, entry) in entries.iter().enumerate() {
         let (name, password) = match entry.split_once(':') {
@@ -209,12 +209,12 @@ fn named_users(from: UsersFrom, entries: &[&str], keys: &[String]) -> Result<Use
             return Err(refused(format!("'{name}' is there twice")));
         }
         if let Some(password) = password {
-            users.password(name, password).map_err(|why| refused(why.to_string()))?;
+            users.add_password(name, password).map_err(|why| refused(why.to_string()))?;
         }
         let mut known = 0;
         for keys in keys.iter().filter(|_| number == 0) {
             known += users
-                .authorized_keys(name, keys)
+                .add_authorized_keys(name, keys)
                 .map_err(|why| Failure::usage(format!("the public keys for '{name}': {why}")))?;
         }
         if password.is_none() && known == 0 {
@@ -246,10 +246,10 @@ impl Beside {
     /// From here on whoever connects is served.
     pub(crate) fn serve(self) -> Serving {
         let Some((server, listener)) = self.conventional else { return Serving(None) };
-        let ended = Arc::new(|peer: SocketAddr, ended: &Ended| {
+        let ended = Arc::new(|peer: SocketAddr, ended: &ConnectionEnd| {
             tracing::info!(%peer, %ended, "an SSH connection ended");
         });
-        let listening = Listening { ended, ..Listening::default() };
+        let listening = ListenerOptions { ended, ..ListenerOptions::default() };
         let task = tokio::spawn({
             let server = server.clone();
             async move {
@@ -263,12 +263,12 @@ impl Beside {
 }
 
 /// Ends the lanes when it is dropped, and waits for that.
-pub(crate) struct LastOfAll(Option<Lanes>);
+pub(crate) struct LastOfAll(Option<ConnectionThreads>);
 
 impl Drop for LastOfAll {
     fn drop(&mut self) {
         if let Some(lanes) = &self.0 {
-            lanes.end(process::GRACE);
+            lanes.stop(process::GRACE);
         }
     }
 }

@@ -17,7 +17,7 @@ use super::client::{Client, Failure, apart};
 use super::failure::{DialError, Patience, lower, words};
 use crate::backlog::Backlog;
 use crate::client::address::Host;
-use crate::client::endpoint::Stream;
+use crate::client::endpoint::ByteStream;
 use crate::client::host_key::HostKeyCheck;
 use crate::client::lines::Lines;
 use crate::client::settings::{ClientSettings, Keepalive};
@@ -64,7 +64,7 @@ pub(super) async fn greet(
     settings: &ClientSettings,
     who: &str,
     check: &HostKeyCheck,
-    stream: impl Stream + 'static,
+    stream: impl ByteStream + 'static,
     patience: Patience,
 ) -> Result<Dialled, DialError> {
     let host = settings.host();

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Dialled, dial};
-use crate::client::{ClientSettings, Connector, Endpoint, Stream};
+use crate::client::{ClientSettings, Connector, Endpoint, ByteStream};
 use crate::{HostKey, Server, SshAccess};
 
 /// How long anything may take before the test is given up.
@@ -24,7 +24,7 @@ struct InProcess(Server);
 
 #[async_trait]
 impl Connector for InProcess {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, theirs) = tokio::io::duplex(64 * 1024);
         let server = self.0.clone();
         tokio::spawn(async move { server.serve(theirs).await });
@@ -86,7 +86,7 @@ struct Stalling(Server, watch::Receiver<bool>);
 
 #[async_trait]
 impl Connector for Stalling {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, near) = tokio::io::duplex(64 * 1024);
         let (far, theirs) = tokio::io::duplex(64 * 1024);
         let server = self.0.clone();
@@ -182,7 +182,7 @@ impl Cut {
 
 #[async_trait]
 impl Connector for Cutting {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, near) = tokio::io::duplex(64 * 1024);
         let (far, theirs) = tokio::io::duplex(64 * 1024);
         let (server, there, back) = (self.server.clone(), self.there.clone(), self.back.clone());

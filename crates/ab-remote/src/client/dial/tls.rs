@@ -13,12 +13,12 @@ use tokio_rustls::client::TlsStream;
 
 use super::failure::{DialError, Patience, lower};
 use crate::client::address::{Host, invalid};
-use crate::client::endpoint::Roots;
+use crate::client::endpoint::TrustRoots;
 
 pub(super) async fn wrap(
     stream: TcpStream,
     host: &Host,
-    roots: &Roots,
+    roots: &TrustRoots,
     patience: Patience,
 ) -> Result<TlsStream<TcpStream>, DialError> {
     let who = host.to_string();
@@ -34,11 +34,11 @@ pub(super) async fn wrap(
     shaken.map_err(|error| unshaken(&who, error))
 }
 
-fn config(roots: &Roots) -> Result<Arc<ClientConfig>, Error> {
+fn config(roots: &TrustRoots) -> Result<Arc<ClientConfig>, Error> {
     let (system, more) = match roots {
-        Roots::System => (true, None),
-        Roots::SystemAnd(pem) => (true, Some(pem)),
-        Roots::Only(pem) => (false, Some(pem)),
+        TrustRoots::System => (true, None),
+        TrustRoots::SystemAnd(pem) => (true, Some(pem)),
+        TrustRoots::Only(pem) => (false, Some(pem)),
     };
     let mut store = RootCertStore::empty();
     if let Some(pem) = more {

@@ -12,15 +12,15 @@ use super::failure::{DialError, Patience, lower};
 use super::page::{self, Page};
 use super::threshold::Threshold;
 use super::{proxy, tcp, tls};
-use crate::client::address::{Cover, invalid};
-use crate::client::endpoint::{Stream, WebSocket};
+use crate::client::address::{TransportSecurity, invalid};
+use crate::client::endpoint::{ByteStream, WebSocket};
 use crate::client::secret::Secret;
-use crate::websocket::{Farewell, Socket};
+use crate::websocket::{CloseFrame, Socket};
 
 /// How a daemon sends callers away that do not know its token.
 const UNAUTHORIZED: u16 = 4001;
 
-pub(super) type Opened = Socket<Box<dyn Stream>>;
+pub(super) type Opened = Socket<Box<dyn ByteStream>>;
 
 pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Opened, DialError> {
     endpoint.check_token()?;
@@ -32,18 +32,18 @@ pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Ope
     let (stream, beyond) = handshake.into_inner().cross();
     let mut socket = Socket::client(stream).with_unread(&beyond);
     // A daemon says who it is, or sends us away, before anything else.
-    match patience.spend("open", &who, socket.message()).await? {
+    match patience.spend("open", &who, socket.wait_for_message()).await? {
         Ok(true) => return Ok(socket),
         Ok(false) => {}
         Err(_) => return Err(DialError::lost("open", &who, "it does not speak SSH")),
     }
-    Err(match socket.farewell() {
-        Some(Farewell { code: Some(UNAUTHORIZED), .. }) => unknown(&who, endpoint),
-        Some(Farewell { code: Some(code), reason }) => {
+    Err(match socket.close_frame() {
+        Some(CloseFrame { code: Some(UNAUTHORIZED), .. }) => unknown(&who, endpoint),
+        Some(CloseFrame { code: Some(code), reason }) => {
             let why = format!("it was closed with code {code} {}", lower(reason));
             DialError::lost("open", &who, why.trim_end())
         }
-        Some(Farewell { code: None, .. }) | None => DialError::lost("open", &who, "it hung up"),
+        Some(CloseFrame { code: None, .. }) | None => DialError::lost("open", &who, "it hung up"),
     })
 }
 
@@ -51,15 +51,15 @@ pub(super) async fn open(endpoint: &WebSocket, patience: Patience) -> Result<Ope
 pub(super) async fn reach(
     endpoint: &WebSocket,
     patience: Patience,
-) -> Result<Box<dyn Stream>, DialError> {
+) -> Result<Box<dyn ByteStream>, DialError> {
     let host = endpoint.address.host();
     let stream = match &endpoint.proxy {
         Some(proxy) => proxy::connect(proxy, host, patience).await?,
         None => tcp::connect(host, patience).await?,
     };
     Ok(match endpoint.address.cover() {
-        Cover::Plain => Box::new(stream),
-        Cover::Tls => Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?),
+        TransportSecurity::Plain => Box::new(stream),
+        TransportSecurity::Tls => Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?),
     })
 }
 

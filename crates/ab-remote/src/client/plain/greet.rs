@@ -7,7 +7,7 @@ use crate::client::reply::{Reply, Version};
 use crate::client::session::{Session, extended};
 use crate::client::settings::ClientSettings;
 use crate::sftp::extended::Extended;
-use crate::sftp::packet::{Fields, Request, Short};
+use crate::sftp::packet::{PacketReader, Request, TruncatedField};
 
 /// Bytes of one READ or WRITE that every server takes.
 pub(super) const LEAST_DATA: usize = 32 * 1024;
@@ -49,13 +49,13 @@ impl Plain {
 async fn data_limit(session: &Session) -> Result<usize> {
     let reply = session.ask(Verb::Connect, &extended(&Extended::Limits)).await?;
     let Reply::Extended(body) = reply else { return Ok(LEAST_DATA) };
-    let read = |mut fields: Fields| -> Result<u64, Short> {
+    let read = |mut fields: PacketReader| -> Result<u64, TruncatedField> {
         let _packet = fields.u64()?;
         let (read, write) = (fields.u64()?, fields.u64()?);
         Ok(read.min(write))
     };
     // Nothing said, or zero, is no promise.
-    let limit = read(Fields::new(body)).ok().filter(|limit| *limit > 0);
+    let limit = read(PacketReader::new(body)).ok().filter(|limit| *limit > 0);
     let limit = limit.and_then(|limit| usize::try_from(limit).ok());
     Ok(limit.map_or(LEAST_DATA, |limit| limit.min(MOST_DATA)))
 }

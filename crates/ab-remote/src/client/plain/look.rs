@@ -14,7 +14,7 @@ use crate::client::reply::Reply;
 use crate::client::session::{Session, extended};
 use crate::sftp::SftpAttributes;
 use crate::sftp::extended::Extended;
-use crate::sftp::packet::{Fields, Short};
+use crate::sftp::packet::{PacketReader, TruncatedField};
 
 impl Plain {
     pub(crate) async fn stat(
@@ -51,14 +51,14 @@ impl Plain {
         let act = self.act(session, Verb::DiskSpace, &root);
         let request = extended(&Extended::Statvfs { path: self.at("").into() });
         match act.ask(&request).await? {
-            Reply::Extended(body) => room(Fields::new(body)).map_err(|_| act.nonsense()),
+            Reply::Extended(body) => room(PacketReader::new(body)).map_err(|_| act.nonsense()),
             Reply::Status(status) => Err(act.refused(&status)),
             _ => Err(act.nonsense()),
         }
     }
 }
 
-fn room(mut fields: Fields) -> Result<DiskSpace, Short> {
+fn room(mut fields: PacketReader) -> Result<DiskSpace, TruncatedField> {
     let _preferred = fields.u64()?;
     let block = fields.u64()?;
     let blocks = fields.u64()?;

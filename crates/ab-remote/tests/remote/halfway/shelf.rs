@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, Stream};
+use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
 use ab_remote::sftp::packet::{Incoming, Request, decode, flags};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -298,7 +298,7 @@ impl Handler for Shelf {
 
 #[async_trait]
 impl Connector for Shelf {
-    async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    async fn connect(&self) -> io::Result<Box<dyn ByteStream>> {
         let (mine, theirs) = tokio::io::duplex(64 * 1024);
         let key = PrivateKey::from(Ed25519Keypair::from_seed(&[7; 32]));
         let config = russh::server::Config { keys: vec![key], ..Default::default() };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::websocket::Socket;
-use ab_remote::{Ended, Server};
+use ab_remote::{ConnectionEnd, Server};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -143,18 +143,18 @@ async fn carried(ssh: Server, view: Backend, mut stream: Beyond) {
 async fn carry(ssh: &Server, view: Backend, socket: Shared) {
     let ended = ssh.serve_view(view, socket.clone()).await;
     tracing::debug!(%ended, "an SSH connection ended");
-    let reason = if ended == Ended::ShutDown { CLOSING } else { ENDED };
+    let reason = if ended == ConnectionEnd::ShutDown { CLOSING } else { ENDED };
     part(socket, reason).await;
 }
 
 /// Says goodbye, and waits a moment for the answer.
 async fn part(mut socket: Shared, (code, reason): (u16, &'static str)) {
     let parting = async {
-        socket.lock().part(code, reason);
+        socket.lock().start_close(code, reason);
         if socket.flush().await.is_ok() {
             let mut unheard = [0; 1024];
             while let Ok(1..) = socket.read(&mut unheard).await {}
-            poll_fn(|context| socket.lock().poll_hear_out(context)).await;
+            poll_fn(|context| socket.lock().poll_drain(context)).await;
         }
     };
     // A peer that does not answer is gone.
