@@ -6,13 +6,13 @@ use ab_core::process::TerminalSize;
 
 /// Bytes of text in one result, unless the caller said how much it wants. More than that and
 /// callers drop the whole result.
-pub const RESULT_BYTES: usize = 100 * 1024;
+pub const DEFAULT_RESULT_BYTES: usize = 100 * 1024;
 /// Bytes of text in a result whose number of lines the caller chose.
-pub const EXPLICIT_BYTES: usize = 1024 * 1024;
+pub const REQUESTED_RESULT_BYTES: usize = 1024 * 1024;
 /// Lines of a file that are shown unless the caller says how many.
 pub const DEFAULT_LINES: u64 = 2000;
 /// Bytes of a line that are shown.
-pub const LINE_BYTES: usize = 20_000;
+pub const SHOWN_LINE_BYTES: usize = 20_000;
 /// A file up to this size is read whole, so that its lines can be counted.
 pub(crate) const COUNTED_BYTES: u64 = 16 * 1024 * 1024;
 /// The largest file that is sent in base64.
@@ -55,7 +55,7 @@ pub(crate) const DEFAULT_TERMINAL: TerminalSize = TerminalSize { columns: 80, ro
 pub(crate) const COMMAND_CHARS: usize = 200;
 
 /// Bytes of one message.
-pub const MAX_LINE: usize = 64 * 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Calls that were read and not yet answered; reading goes on when one is.
 pub const CALLS_IN_FLIGHT: usize = 1024;
 /// Calls that are worked on at a time.
@@ -65,14 +65,14 @@ pub(crate) const LAST_CALLS: Duration = Duration::from_secs(2);
 
 /// Bytes of large answers that wait to be taken by their callers, of all of them together; more wait
 /// for room.
-pub const ANSWERS_BYTES: usize = 512 * 1024 * 1024;
+pub const QUEUED_ANSWER_BYTES: usize = 512 * 1024 * 1024;
 /// An answer up to this size waits for no room, and is written where it was made.
 pub(crate) const LARGE_ANSWER: usize = 256 * 1024;
 /// Large answers that are written, and large requests that are read, at a time.
 pub(crate) const HANDS: usize = 4;
 
 /// Bytes of one HTTP body, unless told.
-pub const DEFAULT_BODY: usize = 64 * 1024 * 1024;
+pub const DEFAULT_BODY_BYTES: usize = 64 * 1024 * 1024;
 /// Bodies of the largest size that are held at a time; more wait for room.
 pub(crate) const BODIES_AT_ONCE: usize = 4;
 /// A body up to this size is read without waiting for room.

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::bounds::{CALLS_AT_ONCE, MAX_EXEC_TIME, MAX_LINE};
+use crate::bounds::{CALLS_AT_ONCE, MAX_EXEC_TIME, MAX_MESSAGE_BYTES};
 use events::Events;
 
 const JSON: &str = "application/json";
@@ -44,7 +44,7 @@ const FAILED: i32 = -32000;
 
 /// Where messages go.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct HttpTarget {
     pub uri: Uri,
     /// Sent with every message.
     pub headers: HeaderMap,
@@ -54,7 +54,7 @@ pub struct Target {
 
 /// Sends every line of `stream` to the target and writes what it answers, until the stream ends.
 /// Nothing is left behind when this is dropped.
-pub async fn carry<S, P, F, B>(stream: S, target: Target, post: P)
+pub async fn forward_lines<S, P, F, B>(stream: S, target: HttpTarget, post: P)
 where
     S: AsyncRead + AsyncWrite,
     P: Fn(Request<Full<Bytes>>) -> F + Send + Sync + 'static,
@@ -98,8 +98,8 @@ where
             calls.join_next().await;
         }
         let mut line = Vec::new();
-        let mut bounded = (&mut input).take(MAX_LINE as u64 + 1);
-        if bounded.read_until(b'\n', &mut line).await? == 0 || line.len() > MAX_LINE {
+        let mut bounded = (&mut input).take(MAX_MESSAGE_BYTES as u64 + 1);
+        if bounded.read_until(b'\n', &mut line).await? == 0 || line.len() > MAX_MESSAGE_BYTES {
             break;
         }
         let Ok(message) = serde_json::from_slice::<Value>(&line) else { continue };
@@ -121,7 +121,7 @@ where
 }
 
 struct Carrier<P> {
-    target: Target,
+    target: HttpTarget,
     post: P,
     known: Mutex<Known>,
     answers: mpsc::Sender<Value>,
@@ -184,7 +184,7 @@ where
         let mut answered = id.is_none();
         match kind.map(|kind| kind.split(';').next().unwrap_or_default().trim()) {
             Some(JSON) => {
-                let bytes = Limited::new(body, MAX_LINE).collect().await;
+                let bytes = Limited::new(body, MAX_MESSAGE_BYTES).collect().await;
                 let bytes = bytes.map_err(|error| lost(name, error))?.to_bytes();
                 let Ok(value) = serde_json::from_slice(&bytes) else {
                     return Err(lost(name, "it answered what is no JSON"));
@@ -193,7 +193,7 @@ where
             }
             Some(EVENTS) => {
                 let mut body = body;
-                let mut events = Events::new(MAX_LINE);
+                let mut events = Events::new(MAX_MESSAGE_BYTES);
                 while let Some(frame) = body.frame().await {
                     let frame = frame.map_err(|error| lost(name, error))?;
                     let Some(bytes) = frame.data_ref() else { continue };

@@ -37,7 +37,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{DEFAULT_BODY, MAX_SESSIONS};
+use crate::bounds::{DEFAULT_BODY_BYTES, MAX_SESSIONS};
 use crate::catalog;
 use crate::extension::Extension;
 use crate::nonsense::{Refusal, refused};
@@ -50,7 +50,7 @@ use sessions::Sessions;
 
 pub use flights::CallerAddress;
 
-pub type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
+pub type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
@@ -73,7 +73,7 @@ pub struct HttpSettings {
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { max_body: DEFAULT_BODY, extension: None }
+        Self { max_body: DEFAULT_BODY_BYTES, extension: None }
     }
 }
 
@@ -130,7 +130,7 @@ impl Endpoint {
     }
 
     /// Answers one request about `backend`.
-    pub async fn handle<B>(&self, backend: Backend, mut request: Request<B>) -> HttpAnswer
+    pub async fn handle<B>(&self, backend: Backend, mut request: Request<B>) -> HttpResponse
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
@@ -154,7 +154,7 @@ impl Endpoint {
         backend: Backend,
         caller: Caller,
         request: Request<B>,
-    ) -> Result<HttpAnswer, HttpAnswer> {
+    ) -> Result<HttpResponse, HttpResponse> {
         // Without one there is no stream to listen on, and nothing to end.
         let named = request.headers().get(SESSION).ok_or_else(not_allowed)?;
         let admitted = self.sessions.admit(named, &backend, &caller, None).await?;
@@ -174,7 +174,7 @@ impl Endpoint {
     }
 
     /// What rmcp answers, bounded like what is answered here.
-    fn metered(&self, answer: HttpAnswer) -> HttpAnswer {
+    fn metered(&self, answer: HttpResponse) -> HttpResponse {
         answer.map(|body| Metered::new(body, self.server.own_tools().outgoing().clone()).boxed())
     }
 
@@ -183,7 +183,7 @@ impl Endpoint {
         backend: Backend,
         caller: Caller,
         request: Request<B>,
-    ) -> Result<HttpAnswer, HttpAnswer>
+    ) -> Result<HttpResponse, HttpResponse>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: fmt::Display,
@@ -221,7 +221,7 @@ impl Endpoint {
         caller: &Caller,
         parts: Parts,
         body: Bytes,
-    ) -> Result<HttpAnswer, HttpAnswer> {
+    ) -> Result<HttpResponse, HttpResponse> {
         let message = match serde_json::from_slice::<ClientJsonRpcMessage>(&body) {
             Ok(message) => message,
             Err(error) => return Err(nonsense(refused(&body, &error))),
@@ -338,7 +338,7 @@ fn is_media(message: &ClientJsonRpcMessage) -> bool {
 }
 
 /// Both kinds of answer have to be welcome, since it may become a stream.
-fn unacceptable(headers: &mut HeaderMap) -> Option<HttpAnswer> {
+fn unacceptable(headers: &mut HeaderMap) -> Option<HttpResponse> {
     let said = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let accept = said(ACCEPT).unwrap_or_default();
     let takes = |kind: &str| accept.contains("*/*") || accept.contains(kind);
@@ -360,7 +360,7 @@ fn unacceptable(headers: &mut HeaderMap) -> Option<HttpAnswer> {
 
 /// A revision that nobody speaks. Requests of the new era name theirs themselves, and get that
 /// era's own error.
-fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<HttpAnswer> {
+fn unknown_revision(headers: &HeaderMap, message: &ClientJsonRpcMessage) -> Option<HttpResponse> {
     let named = headers.get(REVISION)?;
     let known = |known: &ProtocolVersion| named == known.as_str();
     if ProtocolVersion::KNOWN_VERSIONS.iter().any(known) {
@@ -388,7 +388,7 @@ fn wants_session(parts: &Parts) -> bool {
     query.split('&').any(|pair| matches!(pair, "session" | "session=true" | "session=1"))
 }
 
-fn unread(unread: Unread) -> HttpAnswer {
+fn unread(unread: Unread) -> HttpResponse {
     let (status, why) = match unread {
         Unread::TooLarge(bound) => (
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -406,33 +406,33 @@ fn unread(unread: Unread) -> HttpAnswer {
     refusal(status, None, ErrorCode::INVALID_REQUEST, why)
 }
 
-fn nonsense(refusal: Refusal) -> HttpAnswer {
+fn nonsense(refusal: Refusal) -> HttpResponse {
     let message = ServerJsonRpcMessage::error(refusal.error, refusal.id);
     told(StatusCode::BAD_REQUEST, &message)
 }
 
-fn refusal(status: StatusCode, id: Option<RequestId>, code: ErrorCode, why: String) -> HttpAnswer {
+fn refusal(status: StatusCode, id: Option<RequestId>, code: ErrorCode, why: String) -> HttpResponse {
     told(status, &ServerJsonRpcMessage::error(ErrorData::new(code, why, None), id))
 }
 
-fn not_allowed() -> HttpAnswer {
+fn not_allowed() -> HttpResponse {
     let mut answer = plainly(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
     answer
 }
 
-fn plainly(status: StatusCode, why: &'static str) -> HttpAnswer {
+fn plainly(status: StatusCode, why: &'static str) -> HttpResponse {
     answer(status, "text/plain; charset=utf-8", Bytes::from_static(why.as_bytes()))
 }
 
-fn told(status: StatusCode, message: &ServerJsonRpcMessage) -> HttpAnswer {
+fn told(status: StatusCode, message: &ServerJsonRpcMessage) -> HttpResponse {
     match serde_json::to_vec(message) {
         Ok(text) => answer(status, JSON, text.into()),
         Err(_) => plainly(StatusCode::INTERNAL_SERVER_ERROR, "the answer cannot be written"),
     }
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> HttpAnswer {
+fn answer(status: StatusCode, kind: &'static str, body: Bytes) -> HttpResponse {
     let mut answer = Response::new(Full::new(body).boxed());
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -32,13 +32,13 @@ mod used;
 mod window;
 
 pub use bounds::{
-    ANSWERS_BYTES, CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY, DEFAULT_EXEC_TIME, DEFAULT_LINES,
-    EXPLICIT_BYTES, LINE_BYTES, MAX_EXEC_TIME, MAX_LINE, RESULT_BYTES,
+    QUEUED_ANSWER_BYTES, CALLS_AT_ONCE, CALLS_IN_FLIGHT, DEFAULT_BODY_BYTES, DEFAULT_EXEC_TIME, DEFAULT_LINES,
+    REQUESTED_RESULT_BYTES, SHOWN_LINE_BYTES, MAX_EXEC_TIME, MAX_MESSAGE_BYTES, DEFAULT_RESULT_BYTES,
 };
-pub use carried::{Target, carry};
+pub use carried::{HttpTarget, forward_lines};
 pub use client::Client;
 pub use extension::Extension;
-pub use http::{CallerAddress, Endpoint, HttpAnswer, HttpSettings};
+pub use http::{CallerAddress, Endpoint, HttpResponse, HttpSettings};
 pub use server::{Server, has_handshake};
 pub use stdio::serve_stdio;
 pub use tools::Tools;

@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounds::{CALLS_IN_FLIGHT, ID_WITHIN, LARGE_ANSWER, LAST_CALLS, MAX_LINE};
+use crate::bounds::{CALLS_IN_FLIGHT, ID_WITHIN, LARGE_ANSWER, LAST_CALLS, MAX_MESSAGE_BYTES};
 use crate::http::direct::Call;
 use crate::nonsense::{Refusal, id_within, refused};
 use crate::outgoing::Held;
@@ -165,7 +165,7 @@ where
             output: Arc::new(tokio::sync::Mutex::new(Some(output))),
             calls: Arc::default(),
             gone: Arc::new(gone),
-            max_line: MAX_LINE,
+            max_line: MAX_MESSAGE_BYTES,
             direct: None,
             shaken: false,
             answering: JoinSet::new(),

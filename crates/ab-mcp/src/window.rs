@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::bounds::LINE_BYTES;
+use crate::bounds::SHOWN_LINE_BYTES;
 use crate::quantity::{grouped, size};
 
 /// Which lines.
@@ -96,7 +96,7 @@ impl Passing {
             self.length += part.len() as u64;
             if self.passed >= self.skip {
                 // One more than is shown says that it was cut.
-                let room = (LINE_BYTES + 1).saturating_sub(self.line.len());
+                let room = (SHOWN_LINE_BYTES + 1).saturating_sub(self.line.len());
                 self.line.extend_from_slice(&part[..part.len().min(room)]);
             }
             if part.ends_with(b"\n") {
@@ -174,7 +174,7 @@ fn shown(
     numbers: Numbers,
     window: &mut Window,
 ) -> String {
-    let kept = &line[..line.len().min(LINE_BYTES)];
+    let kept = &line[..line.len().min(SHOWN_LINE_BYTES)];
     let text = String::from_utf8_lossy(kept);
     let mut out = match numbers {
         Numbers::Without => String::with_capacity(text.len()),
@@ -286,19 +286,19 @@ mod tests {
     fn whole_lines_fit_or_do_not() {
         let wanted = Wanted::From { skip: 0, limit: 100 };
         assert_eq!(all(b"aaa\nbbb\nccc\n", wanted, 8), ("aaa\nbbb\n".to_owned(), 1, 2, true));
-        let long = [b"x".repeat(LINE_BYTES + 1), b"\ny\n".to_vec()].concat();
+        let long = [b"x".repeat(SHOWN_LINE_BYTES + 1), b"\ny\n".to_vec()].concat();
         let window = select(&long, wanted, 1_000_000, Numbers::Without);
         assert!(
             window.text.ends_with(" [line cut: 19.53 KB in all]\ny\n"),
             "{}",
-            &window.text[LINE_BYTES..]
+            &window.text[SHOWN_LINE_BYTES..]
         );
         assert_eq!((window.cut, window.lossy), (1, false));
     }
 
     #[test]
     fn in_pieces_it_is_the_same() {
-        let long = "y".repeat(LINE_BYTES + 5);
+        let long = "y".repeat(SHOWN_LINE_BYTES + 5);
         let text = format!("a\nb\n{long}\nc\nd");
         for piece in [1, 3, 1000, 1_000_000] {
             for (skip, limit, bound) in

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind, Result};
-use ab_mcp::{Client, Target, carry};
+use ab_mcp::{Client, HttpTarget, forward_lines};
 use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
@@ -33,7 +33,7 @@ impl HttpMcp {
     pub(super) async fn connect(url: &str, headers: &[(String, String)]) -> Result<HttpMcp> {
         let (address, target) = target(url, headers)?;
         let (ours, theirs) = tokio::io::duplex(PIPE);
-        let carrying = carry(theirs, target, move |request| post(address.clone(), request));
+        let carrying = forward_lines(theirs, target, move |request| post(address.clone(), request));
         let carrier = AbortOnDropHandle::new(tokio::spawn(carrying));
         let client = Client::connect(ours, CONNECT_TIMEOUT).await?;
         Ok(HttpMcp { client, _carrier: carrier })
@@ -41,7 +41,7 @@ impl HttpMcp {
 }
 
 /// Where to connect to, and what every request says.
-fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, Target)> {
+fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, HttpTarget)> {
     let wrong = |what: &str| {
         let message = format!("invalid URL of the MCP server {url:?}: {what}");
         Error::new(Code::InvalidConfiguration, Kind::Invalid, message)
@@ -63,7 +63,7 @@ fn target(url: &str, headers: &[(String, String)]) -> Result<(Arc<str>, Target)>
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = path.parse().map_err(|_| wrong("invalid path"))?;
     let name = format!("the MCP server at {authority}");
-    Ok((address.into(), Target { uri: path, headers: map, name }))
+    Ok((address.into(), HttpTarget { uri: path, headers: map, name }))
 }
 
 async fn post(address: Arc<str>, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::flights::{Caller, Flight};
 use super::{
-    Endpoint, HttpAnswer, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call, direct,
+    Endpoint, HttpResponse, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call, direct,
     refusal,
 };
 use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
@@ -31,7 +31,7 @@ impl Endpoint {
         caller: &Caller,
         parts: &Parts,
         text: &[u8],
-    ) -> Result<HttpAnswer, HttpAnswer> {
+    ) -> Result<HttpResponse, HttpResponse> {
         let refuse = |code, why: String| refusal(StatusCode::BAD_REQUEST, None, code, why);
         let revision = parts.headers.get(REVISION).and_then(|value| value.to_str().ok());
         let revision = revision.unwrap_or(REVISION_UNSAID);

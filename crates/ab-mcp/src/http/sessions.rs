@@ -11,7 +11,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 
 use super::attendance::Returned;
 use super::flights::{Caller, Flight, Flights};
-use super::{HttpAnswer, SESSION, plainly, refusal};
+use super::{HttpResponse, SESSION, plainly, refusal};
 use crate::bounds::{MAX_SESSIONS, SESSION_PATIENCE};
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Sessions {
         backend: &Backend,
         caller: &Caller,
         message: Option<&ClientJsonRpcMessage>,
-    ) -> Result<Admitted, HttpAnswer> {
+    ) -> Result<Admitted, HttpResponse> {
         let id = match message {
             Some(ClientJsonRpcMessage::Request(request)) => Some(&request.id),
             _ => None,

@@ -6,7 +6,7 @@ use ab_core::{Backend, Entry, FileKind};
 use super::Outcome;
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_ENTRIES, MAX_ENTRIES, RESULT_BYTES};
+use crate::bounds::{DEFAULT_ENTRIES, MAX_ENTRIES, DEFAULT_RESULT_BYTES};
 use crate::failure::Failure;
 use crate::quantity::{grouped, size};
 
@@ -20,7 +20,7 @@ pub(crate) async fn names(backend: &Backend, mut arguments: Arguments) -> Outcom
     let page = Page::from(&mut arguments)?;
     let entries = entries(backend, &mut arguments, EntryDetail::Kind).await?;
     let rows = page.of(&entries).iter().map(|entry| format!("{} {}", mark(entry), name(entry)));
-    let (text, shown, _) = joined(rows, RESULT_BYTES);
+    let (text, shown, _) = joined(rows, DEFAULT_RESULT_BYTES);
     Ok(ToolAnswer::noted(text, page.note(shown, Total::Known(entries.len()))))
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn sizes(backend: &Backend, mut arguments: Arguments) -> Outcom
         };
         format!("{} {:<30} {size}", mark(entry), name(entry))
     });
-    let (text, shown, _) = joined(rows, RESULT_BYTES);
+    let (text, shown, _) = joined(rows, DEFAULT_RESULT_BYTES);
     let directories = entries.iter().filter(|entry| entry.kind.is_dir()).count();
     let total: u64 = entries.iter().filter(|entry| !entry.kind.is_dir()).map(bytes).sum();
     // An empty line stands between the two, if there are two.

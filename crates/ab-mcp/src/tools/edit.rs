@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{EDITS_AT_ONCE, RESULT_BYTES};
+use crate::bounds::{EDITS_AT_ONCE, DEFAULT_RESULT_BYTES};
 use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 
@@ -64,10 +64,10 @@ fn edit(arguments: &Arguments, index: usize, item: Value) -> Result<Edit, Failur
 
 /// The beginning of a diff that is too long, at a line's end.
 fn bounded(diff: &str) -> (&str, Option<String>) {
-    if diff.len() <= RESULT_BYTES {
+    if diff.len() <= DEFAULT_RESULT_BYTES {
         return (diff, None);
     }
-    let end = diff.as_bytes()[..RESULT_BYTES].iter().rposition(|byte| *byte == b'\n');
+    let end = diff.as_bytes()[..DEFAULT_RESULT_BYTES].iter().rposition(|byte| *byte == b'\n');
     let shown = &diff[..end.map_or(0, |at| at + 1)];
     let note = format!(
         "the diff has {} bytes; read_text_file shows the file itself",

@@ -14,7 +14,7 @@ use super::output::Kept;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{
-    DEFAULT_EXEC_TIME, DEFAULT_TERMINAL, MAX_EXEC_TIME, MAX_STAY, PROGRESS_EVERY, RESULT_BYTES,
+    DEFAULT_EXEC_TIME, DEFAULT_TERMINAL, MAX_EXEC_TIME, MAX_STAY, PROGRESS_EVERY, DEFAULT_RESULT_BYTES,
 };
 use crate::briefing::{InForce, Lack, Printed};
 use crate::failure::Failure;
@@ -99,7 +99,7 @@ async fn waited_for(
 ) -> Result<Ran, Failure> {
     let begun = Instant::now();
     let mut process = backend.spawn(request).await?;
-    let (mut stdout, mut stderr) = (Kept::new(RESULT_BYTES / 2), Kept::new(RESULT_BYTES / 2));
+    let (mut stdout, mut stderr) = (Kept::new(DEFAULT_RESULT_BYTES / 2), Kept::new(DEFAULT_RESULT_BYTES / 2));
     let mut ticks = interval(PROGRESS_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.reset();

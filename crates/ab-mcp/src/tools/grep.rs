@@ -12,7 +12,7 @@ use super::Outcome;
 use super::ignored::{self, Ignoring};
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_MATCHES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS, RESULT_BYTES};
+use crate::bounds::{DEFAULT_MATCHES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS, DEFAULT_RESULT_BYTES};
 use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 
@@ -101,7 +101,7 @@ fn answered(found: SearchResults, numbered: bool, limit: usize) -> ToolAnswer {
         );
     }
     let (text, shown, whole) =
-        joined(found.matches.iter().map(|found| row(found, numbered)), RESULT_BYTES);
+        joined(found.matches.iter().map(|found| row(found, numbered)), DEFAULT_RESULT_BYTES);
     let cut = match (found.truncated, whole) {
         (Some(TruncatedBy::Time), _) => {
             Some("the time was up: narrow the path or the glob".to_owned())

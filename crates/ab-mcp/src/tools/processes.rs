@@ -13,7 +13,7 @@ use super::exec::status;
 use super::info::shown;
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{COMMAND_CHARS, KILL_WAIT, MAX_WAIT, QUIET, RESULT_BYTES};
+use crate::bounds::{COMMAND_CHARS, KILL_WAIT, MAX_WAIT, QUIET, DEFAULT_RESULT_BYTES};
 use crate::failure::Failure;
 use crate::quantity::grouped;
 
@@ -111,7 +111,7 @@ pub(crate) async fn list(backend: &Backend) -> Outcome {
     if processes.is_empty() {
         return Ok(ToolAnswer::text("No background processes").with("processes", json!([])));
     }
-    let (text, shown, whole) = joined(processes.iter().map(row), RESULT_BYTES);
+    let (text, shown, whole) = joined(processes.iter().map(row), DEFAULT_RESULT_BYTES);
     let note = (!whole).then(|| format!("the first {} of {}", shown, processes.len()));
     let values: Vec<Value> = processes.iter().take(shown).map(value).collect();
     Ok(ToolAnswer::noted(text, note).with("processes", values))
@@ -156,7 +156,7 @@ impl Heard {
                 });
                 last = piece.channel;
             }
-            let room = RESULT_BYTES.saturating_sub(bytes.len());
+            let room = DEFAULT_RESULT_BYTES.saturating_sub(bytes.len());
             let taken = piece.bytes.len().min(room);
             bytes.extend_from_slice(&piece.bytes[..taken]);
             heard.next = piece.sequence + taken as u64;

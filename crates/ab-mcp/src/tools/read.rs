@@ -8,7 +8,7 @@ use super::Outcome;
 use super::media::mime_type;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{COUNTED_BYTES, DEFAULT_LINES, EXPLICIT_BYTES, RESULT_BYTES};
+use crate::bounds::{COUNTED_BYTES, DEFAULT_LINES, REQUESTED_RESULT_BYTES, DEFAULT_RESULT_BYTES};
 use crate::failure::Failure;
 use crate::quantity::size;
 use crate::window::{self, Chosen, Numbers, Passing, Shape, Wanted, Window};
@@ -39,7 +39,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         }
     };
     let explicit = head.or(tail).or(limit).is_some();
-    let bound = if explicit { EXPLICIT_BYTES } else { RESULT_BYTES };
+    let bound = if explicit { REQUESTED_RESULT_BYTES } else { DEFAULT_RESULT_BYTES };
     let wanted = wanted.unwrap_or(Wanted::From { skip: 0, limit: DEFAULT_LINES });
     let (window, size) = read(backend, &path, wanted, bound, numbers).await?;
     let note = window::note(&window, Shape { size, chosen });

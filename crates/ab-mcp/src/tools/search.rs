@@ -10,7 +10,7 @@ use super::directories::{Page, Total};
 use super::ignored::{self, Ignoring};
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{MAX_PATTERNS, RESULT_BYTES};
+use crate::bounds::{MAX_PATTERNS, DEFAULT_RESULT_BYTES};
 
 #[derive(Clone, Copy)]
 enum Order {
@@ -47,7 +47,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     }
     let rows = page.of(&found.entries).iter();
     let rows = rows.map(|entry| ab_core::error::printable(&entry.path.to_string()));
-    let (text, shown, _) = joined(rows, RESULT_BYTES);
+    let (text, shown, _) = joined(rows, DEFAULT_RESULT_BYTES);
     let note = match found.truncated {
         Some(TruncatedBy::Time) => Some("the time was up: narrow the path or the pattern".to_owned()),
         Some(TruncatedBy::Count | TruncatedBy::Bytes) => page.note(shown, Total::More),

@@ -5,7 +5,7 @@ use ab_core::Backend;
 use super::{Outcome, read};
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_LINES, FILES_AT_ONCE, RESULT_BYTES};
+use crate::bounds::{DEFAULT_LINES, FILES_AT_ONCE, DEFAULT_RESULT_BYTES};
 use crate::failure::{Failure, explained};
 use crate::window::{self, Chosen, Numbers, Shape, Wanted};
 
@@ -18,7 +18,7 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
         return Err(arguments.missing("paths", "an array of at least one path"));
     }
     let mut parts = Vec::with_capacity(paths.len());
-    let mut left = RESULT_BYTES;
+    let mut left = DEFAULT_RESULT_BYTES;
     let mut unread = Vec::new();
     for path in paths {
         if left < LEAST {

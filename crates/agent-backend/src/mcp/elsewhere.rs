@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::{BackendKind, Code, Error, Kind, Result, WsPath};
-use ab_mcp::{Target, carry};
+use ab_mcp::{HttpTarget, forward_lines};
 use ab_remote::client::{
     Address, ClientSettings, Endpoint, McpEndpoint, Secret, ByteStream, WebSocket,
 };
@@ -35,7 +35,7 @@ pub(crate) struct Place {
 struct Found {
     /// The same machine, or another: only its address, its proxy and its TLS matter.
     socket: WebSocket,
-    target: Target,
+    target: HttpTarget,
     patience: Duration,
 }
 
@@ -92,7 +92,7 @@ fn found(settings: &ClientSettings, mcp: &McpEndpoint) -> Result<Found> {
     };
     let name = format!("the MCP server at {}", socket.address.host());
     let uri = resource.parse().map_err(|_| wrong("has a path that is none"))?;
-    let target = Target { uri, headers, name };
+    let target = HttpTarget { uri, headers, name };
     Ok(Found { socket, target, patience: settings.connect_timeout })
 }
 
@@ -118,7 +118,7 @@ pub(super) fn start(
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let target = found.target.clone();
     let found = Arc::new(found);
-    let serving = tokio::spawn(carry(theirs, target, move |request| post(found.clone(), request)));
+    let serving = tokio::spawn(forward_lines(theirs, target, move |request| post(found.clone(), request)));
     Ok((Server { companion: None, serving: Some(serving) }, Box::new(ours)))
 }
 
