@@ -215,7 +215,7 @@ async fn a_program_that_does_not_serve_is_told_of() {
     let backend = agent_backend::memory();
     let with = |program: &str| McpOptions {
         program: PathBuf::from(program),
-        patience: Duration::from_millis(300),
+        start_timeout: Duration::from_millis(300),
         ..McpOptions::default()
     };
     let error = backend.mcp_client(with("no-such-program")).await.unwrap_err();

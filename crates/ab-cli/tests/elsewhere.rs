@@ -154,7 +154,7 @@ async fn a_server_that_says_nothing_is_a_timeout() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let config = RemoteConfig::parse("ws://127.0.0.1:1/ssh").unwrap().mcp(url);
     let backend = agent_backend::remote_with(config).unwrap();
-    let options = McpOptions { patience: Duration::from_millis(100), ..options() };
+    let options = McpOptions { start_timeout: Duration::from_millis(100), ..options() };
     let error = backend.mcp_client(options).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), (Code::Timeout, Kind::Timeout));
 }

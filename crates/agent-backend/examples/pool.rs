@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_backend::pool::{Cleanup, Pool, PoolOptions, Request};
+use agent_backend::pool::{IdleCleanup, Pool, PoolOptions, LeaseRequest};
 use agent_backend::{Backend, LocalConfig, MissingRoot};
 
 #[derive(Clone)]
@@ -24,14 +24,14 @@ async fn open(config: Config) -> agent_backend::Result<Backend> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let config = Config { base: directory.path().to_owned(), user: "nobody".to_owned() };
-    let options = PoolOptions { cleanup: Cleanup::periodic(), ..PoolOptions::new(config) };
+    let options = PoolOptions { cleanup: IdleCleanup::periodic(), ..PoolOptions::new(config) };
     let pool = Arc::new(Pool::new(open, options)?);
 
     let requests = ["ada", "grace", "ada", "ada"].into_iter().enumerate().map(|(number, user)| {
         let pool = pool.clone();
         tokio::spawn(async move {
             let request =
-                Request::keyed(user).with(|config: &mut Config| config.user = user.into());
+                LeaseRequest::keyed(user).with(|config: &mut Config| config.user = user.into());
             let file = format!("request-{number}.txt");
             pool.with(request, async |backend| backend.write(&file, "done\n").await).await
         })
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         request.await??;
     }
 
-    let ada = pool.acquire(Request::keyed("ada")).await?;
+    let ada = pool.acquire(LeaseRequest::keyed("ada")).await?;
     show(&format!("ada has {:?}", ada.readdir(".").await?));
     drop(ada);
     show(&format!("{:?}", pool.stats()));

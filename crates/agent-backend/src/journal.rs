@@ -19,5 +19,5 @@ mod sink;
 pub use ab_core::journal::{
     JournalFailure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, JournalMode, JournalWriter,
 };
-pub use console::Console;
-pub use json_lines::JsonLines;
+pub use console::ConsoleWriter;
+pub use json_lines::JsonLinesWriter;

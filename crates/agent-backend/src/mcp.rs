@@ -52,7 +52,7 @@ pub struct McpOptions {
     /// Only this directory of the workspace.
     pub scope: Option<String>,
     /// How long the program may take to be ready.
-    pub patience: Duration,
+    pub start_timeout: Duration,
     /// Where a socket may be made for a moment.
     pub temporary: PathBuf,
 }
@@ -62,7 +62,7 @@ impl Default for McpOptions {
         Self {
             program: PathBuf::from(PROGRAM),
             scope: None,
-            patience: Duration::from_secs(20),
+            start_timeout: Duration::from_secs(20),
             temporary: PathBuf::from("/tmp"),
         }
     }
@@ -110,7 +110,7 @@ impl McpExt for Backend {
     }
 
     async fn mcp_client(&self, options: McpOptions) -> Result<McpClient> {
-        let patience = options.patience;
+        let patience = options.start_timeout;
         let transport = self.mcp_transport(options).await?;
         let McpTransport { stream, held } = transport;
         let client = Arc::new(Client::connect(stream, patience).await?);

@@ -61,10 +61,10 @@ use member::{Make, Making};
 
 pub use lease::Lease;
 pub use options::{
-    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, Cleanup, DESTROY_TIMEOUT, IDLE_TIMEOUT,
-    MAX_BACKENDS, MAX_WAITING, PoolOptions, Request,
+    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, IdleCleanup, DESTROY_TIMEOUT, IDLE_TIMEOUT,
+    MAX_BACKENDS, MAX_WAITING, PoolOptions, LeaseRequest,
 };
-pub use stats::Stats;
+pub use stats::PoolStats;
 
 type Factory<C> = dyn Fn(C) -> Making + Send + Sync;
 
@@ -92,8 +92,8 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
         let (config, limits, cleanup) = options.check()?;
         let keeper = Keeper::new(limits)?;
         match cleanup {
-            Cleanup::ByHand => {}
-            Cleanup::Every(period) => keeper.clean_up_every(period),
+            IdleCleanup::Manual => {}
+            IdleCleanup::Every(period) => keeper.clean_up_every(period),
         }
         let factory: Arc<Factory<C>> = Arc::new(move |config| Box::pin(factory(config)));
         Ok(Self { factory, config: Arc::new(config), keeper })
@@ -114,8 +114,8 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
     /// What the factory said; `TIMEOUT` when it took too long, when there was no room in time or
     /// when too many wait already; `CONNECTION_CLOSED` when it panicked, when what it made was
     /// already destroyed, or when the pool was.
-    pub async fn acquire(&self, request: Request<C>) -> Result<Lease> {
-        let Request { key, changes } = request;
+    pub async fn acquire(&self, request: LeaseRequest<C>) -> Result<Lease> {
+        let LeaseRequest { key, changes } = request;
         if let Some(lease) = key.as_deref().and_then(|key| self.keeper.reuse(key)) {
             return Ok(lease);
         }
@@ -131,7 +131,7 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
     /// Runs `work` on a backend and lets go of it afterwards, also when `work` fails or panics.
     pub async fn with<T, E: From<Error>>(
         &self,
-        request: Request<C>,
+        request: LeaseRequest<C>,
         work: impl AsyncFnOnce(&Backend) -> Result<T, E>,
     ) -> Result<T, E> {
         let lease = self.acquire(request).await?;
@@ -144,7 +144,7 @@ impl<C: Clone + Send + Sync + 'static> Pool<C> {
         self.keeper.cleanup().await
     }
 
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> PoolStats {
         self.keeper.stats()
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use agent_backend::journal::{Console, Journal, JsonLines, JournalMode, JournalWriter};
+use agent_backend::journal::{ConsoleWriter, Journal, JsonLinesWriter, JournalMode, JournalWriter};
 use agent_backend::options::RemoveOptions;
 use agent_backend::{Actor, BackendOptions, Backend, Guards, MemoryOptions};
 use serde_json::Value;
@@ -49,7 +49,7 @@ fn backend(writer: Arc<dyn JournalWriter>, mode: JournalMode) -> Backend {
 #[tokio::test]
 async fn json_lines_have_the_fields() {
     let buffer = Buffer::default();
-    let backend = backend(Arc::new(JsonLines::to(buffer.clone())), JournalMode::Verbose);
+    let backend = backend(Arc::new(JsonLinesWriter::to(buffer.clone())), JournalMode::Verbose);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("missing").await.unwrap_err();
     backend.rename("a\nb.txt", "c").await.unwrap();
@@ -84,7 +84,7 @@ async fn json_lines_have_the_fields() {
 #[tokio::test]
 async fn console_lines_are_single_lines() {
     let buffer = Buffer::default();
-    let backend = backend(Arc::new(Console::to(buffer.clone())), JournalMode::Standard);
+    let backend = backend(Arc::new(ConsoleWriter::to(buffer.clone())), JournalMode::Standard);
     backend.write("a\nb.txt", "hello").await.unwrap();
     backend.read("a\nb.txt").await.unwrap();
     backend.rm("missing", RemoveOptions::default()).await.unwrap_err();
@@ -97,11 +97,11 @@ async fn console_lines_are_single_lines() {
 
 #[tokio::test]
 async fn a_journal_that_cannot_write_fails_no_call_and_counts() {
-    let journal = Arc::new(JsonLines::to(Full));
+    let journal = Arc::new(JsonLinesWriter::to(Full));
     let backend = backend(journal.clone(), JournalMode::Standard);
     backend.write("a", "x").await.unwrap();
     backend.write("b", "x").await.unwrap();
-    assert_eq!(journal.lost(), 2);
+    assert_eq!(journal.lost_lines(), 2);
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn appending_makes_and_keeps_the_file() {
     let path = directory.path().join("journal.jsonl");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for _ in 0..2 {
-        let backend = backend(Arc::new(JsonLines::append(&path).unwrap()), JournalMode::Standard);
+        let backend = backend(Arc::new(JsonLinesWriter::append(&path).unwrap()), JournalMode::Standard);
         runtime.block_on(backend.touch("f")).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
-    let error = JsonLines::append(directory.path().join("no/such/dir")).unwrap_err();
+    let error = JsonLinesWriter::append(directory.path().join("no/such/dir")).unwrap_err();
     assert_eq!(error.code(), agent_backend::Code::InvalidConfiguration);
 }

@@ -14,7 +14,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 
 use ab_testkit::Recording;
-use agent_backend::pool::{Pool, PoolOptions, Request};
+use agent_backend::pool::{Pool, PoolOptions, LeaseRequest};
 use agent_backend::{
     Backend, Closeable, Code, Driver, Error, Kind, Lease, Memory, MemoryOptions, Result, Status,
 };
@@ -42,12 +42,12 @@ fn options() -> PoolOptions<Config> {
     PoolOptions::new(Config { name: "default".to_owned(), size: 1 })
 }
 
-fn keyed(key: &str) -> Request<Config> {
-    Request::keyed(key)
+fn keyed(key: &str) -> LeaseRequest<Config> {
+    LeaseRequest::keyed(key)
 }
 
 /// Asks in a task of its own.
-fn ask(pool: &Arc<Pool<Config>>, request: Request<Config>) -> JoinHandle<Result<Lease>> {
+fn ask(pool: &Arc<Pool<Config>>, request: LeaseRequest<Config>) -> JoinHandle<Result<Lease>> {
     let pool = pool.clone();
     tokio::spawn(async move { pool.acquire(request).await })
 }

@@ -11,9 +11,9 @@ use super::sink::Sink;
 
 /// Writes lines such as `12:01:07.123 ada write src/app.py ok 15 B 0.2 ms`.
 #[derive(Debug)]
-pub struct Console(Sink);
+pub struct ConsoleWriter(Sink);
 
-impl Console {
+impl ConsoleWriter {
     pub fn stderr() -> Self {
         Self::to(std::io::stderr())
     }
@@ -23,12 +23,12 @@ impl Console {
     }
 
     /// Lines that could not be written.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_lines(&self) -> u64 {
         self.0.lost()
     }
 }
 
-impl JournalWriter for Console {
+impl JournalWriter for ConsoleWriter {
     fn write(&self, record: &JournalRecord) {
         self.0.line(line(record));
     }

@@ -13,9 +13,9 @@ use super::sink::Sink;
 
 /// Writes records as JSON lines. Absent fields are left out.
 #[derive(Debug)]
-pub struct JsonLines(Sink);
+pub struct JsonLinesWriter(Sink);
 
-impl JsonLines {
+impl JsonLinesWriter {
     /// Appends to a file, which is made when it is missing. Lines are whole even when several
     /// processes append to one file.
     pub fn append(path: impl AsRef<Path>) -> Result<Self> {
@@ -32,12 +32,12 @@ impl JsonLines {
     }
 
     /// Lines that could not be written.
-    pub fn lost(&self) -> u64 {
+    pub fn lost_lines(&self) -> u64 {
         self.0.lost()
     }
 }
 
-impl JournalWriter for JsonLines {
+impl JournalWriter for JsonLinesWriter {
     fn write(&self, record: &JournalRecord) {
         self.0.line(object(record).to_string());
     }

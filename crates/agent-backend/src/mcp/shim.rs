@@ -14,7 +14,7 @@ use super::{McpOptions, Server};
 
 /// `options` are those of the transport; its scope is in `backend` already.
 pub(super) async fn start(options: &McpOptions, backend: Backend) -> Result<(Server, ChildPipes)> {
-    let McpOptions { program, patience, temporary, .. } = options;
+    let McpOptions { program, start_timeout: patience, temporary, .. } = options;
     let fails = |act: &str, error: std::io::Error| {
         Error::new(Code::ExecError, Kind::Io, format!("{act}: {error}")).with_source(error)
     };

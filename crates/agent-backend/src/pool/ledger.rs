@@ -16,7 +16,7 @@ use super::effects::{Answer, Effects};
 use super::failure;
 use super::member::{Held, Make, Member, MemberId, Phase, TicketId};
 use super::options::Limits;
-use super::stats::Stats;
+use super::stats::PoolStats;
 
 /// Someone who waits for a place to make a backend in.
 struct Ticket {
@@ -264,11 +264,11 @@ impl Ledger {
         }
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        let mut stats = Stats {
+    pub(super) fn stats(&self) -> PoolStats {
+        let mut stats = PoolStats {
             waiting: self.asking.len(),
             failed_destroys: self.failed_destroys,
-            ..Stats::default()
+            ..PoolStats::default()
         };
         for member in self.seated.values().chain(self.retired.values()) {
             match &member.phase {

@@ -31,7 +31,7 @@ pub struct PoolOptions<C> {
     pub max_waiting: usize,
     /// How long nobody must have used a backend for a cleanup to take it.
     pub idle_timeout: Duration,
-    pub cleanup: Cleanup,
+    pub cleanup: IdleCleanup,
     pub acquire_timeout: Duration,
     pub create_timeout: Duration,
     pub destroy_timeout: Duration,
@@ -39,15 +39,15 @@ pub struct PoolOptions<C> {
 
 /// Who looks for backends that have been idle too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cleanup {
+pub enum IdleCleanup {
     /// Whoever calls [`Pool::cleanup`](super::Pool::cleanup).
     #[default]
-    ByHand,
+    Manual,
     /// The pool itself as well, this often.
     Every(Duration),
 }
 
-impl Cleanup {
+impl IdleCleanup {
     /// Every [`CLEANUP_INTERVAL`].
     pub fn periodic() -> Self {
         Self::Every(CLEANUP_INTERVAL)
@@ -61,20 +61,20 @@ impl<C> PoolOptions<C> {
             max_backends: MAX_BACKENDS,
             max_waiting: MAX_WAITING,
             idle_timeout: IDLE_TIMEOUT,
-            cleanup: Cleanup::default(),
+            cleanup: IdleCleanup::default(),
             acquire_timeout: ACQUIRE_TIMEOUT,
             create_timeout: CREATE_TIMEOUT,
             destroy_timeout: DESTROY_TIMEOUT,
         }
     }
 
-    pub(super) fn check(self) -> Result<(C, Limits, Cleanup)> {
+    pub(super) fn check(self) -> Result<(C, Limits, IdleCleanup)> {
         let nothing = [
             ("max_backends", self.max_backends == 0),
             ("max_waiting", self.max_waiting == 0),
             ("create_timeout", self.create_timeout.is_zero()),
             ("destroy_timeout", self.destroy_timeout.is_zero()),
-            ("the cleanup interval", self.cleanup == Cleanup::Every(Duration::ZERO)),
+            ("the cleanup interval", self.cleanup == IdleCleanup::Every(Duration::ZERO)),
         ];
         if let Some((name, _)) = nothing.iter().find(|(_, zero)| *zero) {
             let message = format!("make a pool: {name} is zero");
@@ -112,12 +112,12 @@ pub(super) struct Limits {
 type Change<C> = Box<dyn FnOnce(&mut C) + Send>;
 
 /// Which backend is wanted, and how it differs from the pool's configuration.
-pub struct Request<C> {
+pub struct LeaseRequest<C> {
     pub(super) key: Option<Arc<str>>,
     pub(super) changes: Vec<Change<C>>,
 }
 
-impl<C> Request<C> {
+impl<C> LeaseRequest<C> {
     /// The one backend of `key`.
     pub fn keyed(key: impl Into<String>) -> Self {
         Self { key: Some(Arc::from(key.into())), changes: Vec::new() }
@@ -136,7 +136,7 @@ impl<C> Request<C> {
     }
 }
 
-impl<C> fmt::Debug for Request<C> {
+impl<C> fmt::Debug for LeaseRequest<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("key", &self.key)

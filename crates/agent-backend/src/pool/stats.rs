@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct PoolStats {
     /// Backends that can be used: the active and the idle.
     pub total: usize,
     /// Backends that somebody uses, also dead ones that were replaced.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_backend::pool::{CLEANUP_INTERVAL, Cleanup, IDLE_TIMEOUT, PoolOptions, Request, Stats};
+use agent_backend::pool::{CLEANUP_INTERVAL, IdleCleanup, IDLE_TIMEOUT, PoolOptions, LeaseRequest, PoolStats};
 use tokio::runtime::Handle;
 use tokio::time::advance;
 
@@ -15,7 +15,7 @@ async fn idle_ones_go_after_the_timeout_and_used_ones_stay() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let used = pool.acquire(keyed("used")).await.unwrap();
-    let fresh = pool.acquire(Request::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     drop(pool.acquire(keyed("early")).await.unwrap());
     advance(SECOND).await;
     drop(pool.acquire(keyed("late")).await.unwrap());
@@ -46,7 +46,7 @@ async fn using_one_again_starts_the_time_anew() {
         assert_eq!(pool.cleanup().await, 0);
     }
     advance(SECOND).await;
-    assert_eq!((pool.cleanup().await, pool.stats()), (1, Stats::default()));
+    assert_eq!((pool.cleanup().await, pool.stats()), (1, PoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
     assert_eq!(shop.calls(), 2);
 }
@@ -64,7 +64,7 @@ async fn cleanup_is_by_hand_unless_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn cleanup_at_intervals() {
     let shop = Workshop::default();
-    let options = PoolOptions { cleanup: Cleanup::periodic(), ..options() };
+    let options = PoolOptions { cleanup: IdleCleanup::periodic(), ..options() };
     let pool = shop.pool(options);
     turns().await;
     drop(pool.acquire(keyed("first")).await.unwrap());
@@ -81,14 +81,14 @@ async fn cleanup_at_intervals() {
     drop(pool.acquire(keyed("second")).await.unwrap());
     advance(IDLE_TIMEOUT + CLEANUP_INTERVAL).await;
     turns().await;
-    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], Stats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], PoolStats::default()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_task_that_looks_ends_with_the_pool() {
     let alive = || Handle::current().metrics().num_alive_tasks();
     let shop = Workshop::default();
-    let options = || PoolOptions { cleanup: Cleanup::periodic(), ..options() };
+    let options = || PoolOptions { cleanup: IdleCleanup::periodic(), ..options() };
     let pool = shop.pool(options());
     turns().await;
     assert_eq!(alive(), 1);
@@ -117,5 +117,5 @@ async fn a_cleanup_that_is_given_up_goes_on() {
     assert_eq!(pool.stats().destroying, 1);
     closing.allow();
     turns().await;
-    assert_eq!((shop.closes(), pool.stats()), (vec![1], Stats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1], PoolStats::default()));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_testkit::expect::failure;
-use agent_backend::pool::{PoolOptions, Request};
+use agent_backend::pool::{PoolOptions, LeaseRequest};
 use agent_backend::{Code, Driver, Kind, Status};
 
 use Status::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};
@@ -140,7 +140,7 @@ async fn one_that_its_user_destroyed_is_replaced() {
 async fn the_place_of_a_dead_one_goes_to_who_waits() {
     let shop = Workshop::default();
     let pool = shop.pool(PoolOptions { max_backends: 1, ..options() });
-    for request in [keyed("ada"), Request::fresh()] {
+    for request in [keyed("ada"), LeaseRequest::fresh()] {
         let held = pool.acquire(request).await.unwrap();
         let waiting = ask(&pool, keyed("grace"));
         turns().await;

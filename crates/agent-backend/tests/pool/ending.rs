@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_testkit::expect::failure;
-use agent_backend::pool::{Pool, PoolOptions, Request, Stats};
+use agent_backend::pool::{Pool, PoolOptions, LeaseRequest, PoolStats};
 use agent_backend::{Code, Driver, Kind, Status};
 use tokio::runtime::{Builder, Handle};
 
@@ -14,20 +14,20 @@ async fn everything_is_destroyed_also_what_is_in_use() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let used = pool.acquire(keyed("used")).await.unwrap();
-    let fresh = pool.acquire(Request::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     drop(pool.acquire(keyed("idle")).await.unwrap());
     let dead = pool.acquire(keyed("dead")).await.unwrap();
     shop.driver(3).status().set(Status::Disconnected, None);
     let replacement = pool.acquire(keyed("dead")).await.unwrap();
 
     pool.destroy_all().await.unwrap();
-    assert_eq!((shop.closes(), pool.stats()), (vec![1; 5], Stats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1; 5], PoolStats::default()));
     for lease in [used, fresh, dead, replacement] {
         failure(lease.read("file").await, Kind::Destroyed);
         drop(lease);
     }
     turns().await;
-    assert_eq!((shop.closes(), pool.stats()), (vec![1; 5], Stats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1; 5], PoolStats::default()));
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
 
@@ -35,11 +35,11 @@ async fn everything_is_destroyed_also_what_is_in_use() {
 async fn who_asks_or_waits_is_refused() {
     let shop = Workshop::default();
     let pool = shop.pool(PoolOptions { max_backends: 2, ..options() });
-    let _held = pool.acquire(Request::fresh()).await.unwrap();
+    let _held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     let open = shop.plan_gate();
     let making = ask(&pool, keyed("making"));
     turns().await;
-    let in_line = [ask(&pool, keyed("in line")), ask(&pool, Request::fresh())];
+    let in_line = [ask(&pool, keyed("in line")), ask(&pool, LeaseRequest::fresh())];
     turns().await;
     let own = pool.clone();
     let ending = tokio::spawn(async move { own.destroy_all().await });
@@ -49,7 +49,7 @@ async fn who_asks_or_waits_is_refused() {
         assert_eq!(error.code(), Code::ConnectionClosed);
         assert_eq!(error.to_string(), "connect: the pool was destroyed");
     }
-    for request in [keyed("late"), Request::fresh()] {
+    for request in [keyed("late"), LeaseRequest::fresh()] {
         failure(pool.acquire(request).await, Kind::Destroyed);
     }
     turns().await;
@@ -124,7 +124,7 @@ async fn dropping_the_pool_drops_and_destroys_nothing() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
     let lease = pool.acquire(keyed("used")).await.unwrap();
-    let fresh = pool.acquire(Request::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     drop(pool.acquire(keyed("idle")).await.unwrap());
     let held = Arc::new(());
     shop.plan(Plan::Hangs(held.clone()));
@@ -158,7 +158,7 @@ fn a_pool_whose_runtime_has_ended_refuses() {
     second.block_on(async {
         let shared = pool.acquire(keyed("ada")).await.unwrap();
         shared.write("file", "what is there works").await.unwrap();
-        let waiting = [ask(&pool, keyed("grace")), ask(&pool, Request::fresh())];
+        let waiting = [ask(&pool, keyed("grace")), ask(&pool, LeaseRequest::fresh())];
         turns().await;
         drop((shared, lease));
         for waiting in waiting {
@@ -175,7 +175,7 @@ fn a_pool_whose_runtime_has_ended_makes_nothing() {
     let runtime = || Builder::new_current_thread().enable_time().build().unwrap();
     let pool = runtime().block_on(async { shop.pool(options()) });
     runtime().block_on(async {
-        for request in [keyed("ada"), Request::fresh()] {
+        for request in [keyed("ada"), LeaseRequest::fresh()] {
             failure(pool.acquire(request).await, Kind::Destroyed);
         }
         assert_eq!((pool.cleanup().await, shop.calls()), (0, 0));
@@ -201,7 +201,7 @@ async fn a_factory_may_give_scopes_of_one_backend() {
         std::future::ready(tenant)
     };
     let pool = Pool::new(factory, PoolOptions::new("nobody")).unwrap();
-    let request = Request::keyed("ada").with(|name: &mut &'static str| *name = "tenants/ada");
+    let request = LeaseRequest::keyed("ada").with(|name: &mut &'static str| *name = "tenants/ada");
     pool.with(request, async |tenant| tenant.write("file", "x").await).await.unwrap();
     pool.destroy_all().await.unwrap();
     assert_eq!((base.status(), base.scopes()), (Status::Connected, 0));

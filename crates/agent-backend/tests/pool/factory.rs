@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ab_testkit::expect::failure;
-use agent_backend::pool::{CREATE_TIMEOUT, PoolOptions, Request, Stats};
+use agent_backend::pool::{CREATE_TIMEOUT, PoolOptions, LeaseRequest, PoolStats};
 use agent_backend::{Code, Kind, Verb};
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ async fn a_failure_reaches_all_who_wait_and_the_next_try_is_new() {
         let error = failure(asking.await.unwrap(), Kind::Io);
         assert_eq!((error.code(), error.message()), (Code::ExecError, "no backend today"));
     }
-    assert_eq!((shop.calls(), pool.stats()), (1, Stats::default()));
+    assert_eq!((shop.calls(), pool.stats()), (1, PoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
     assert_eq!(shop.calls(), 2);
 }
@@ -43,7 +43,7 @@ async fn a_panic_is_an_error_and_leaves_the_pool_in_order() {
     }
     let panics = keyed("ada").with(|_: &mut Config| super::panic_quietly());
     failure(pool.acquire(panics).await, Kind::Io);
-    assert_eq!((shop.calls(), pool.stats()), (2, Stats::default()));
+    assert_eq!((shop.calls(), pool.stats()), (2, PoolStats::default()));
     drop(pool.acquire(keyed("ada")).await.unwrap());
 }
 
@@ -60,7 +60,7 @@ async fn a_factory_that_hangs_is_given_up() {
         assert_eq!((error.code(), error.retry()), (Code::Timeout, agent_backend::Retry::Safe));
     }
     assert_eq!(started.elapsed().as_secs(), CREATE_TIMEOUT.as_secs());
-    assert_eq!((Arc::strong_count(&held), pool.stats()), (1, Stats::default()));
+    assert_eq!((Arc::strong_count(&held), pool.stats()), (1, PoolStats::default()));
     drop(pool.acquire(keyed("grace")).await.unwrap());
 }
 
@@ -71,7 +71,7 @@ async fn the_time_for_making_is_a_setting() {
     let pool = shop.pool(PoolOptions { create_timeout, ..options() });
     shop.plan(Plan::Hangs(Arc::default()));
     let started = Instant::now();
-    let error = failure(pool.acquire(Request::fresh()).await, Kind::Timeout);
+    let error = failure(pool.acquire(LeaseRequest::fresh()).await, Kind::Timeout);
     assert_eq!(error.message(), "the pool's factory made no backend within 250ms");
     assert!(started.elapsed() < create_timeout * 2);
 }
@@ -95,7 +95,7 @@ async fn what_is_being_made_outlives_who_asked_for_it() {
 async fn what_nobody_waits_for_is_idle_or_without_a_key_destroyed() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    for (request, closes) in [(keyed("ada"), 0), (Request::fresh(), 1)] {
+    for (request, closes) in [(keyed("ada"), 0), (LeaseRequest::fresh(), 1)] {
         let open = shop.plan_gate();
         let asking = ask(&pool, request);
         turns().await;

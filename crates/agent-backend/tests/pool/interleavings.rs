@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ab_testkit::{Recording, fuzz};
-use agent_backend::pool::{Pool, PoolOptions, Request, Stats};
+use agent_backend::pool::{Pool, PoolOptions, LeaseRequest, PoolStats};
 use agent_backend::{Backend, Driver, Lease, Result, Status};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -213,8 +213,8 @@ impl World {
         match act {
             Act::Ask(key) => {
                 let request = match key {
-                    Some(key) => Request::keyed(key.to_string()),
-                    None => Request::fresh(),
+                    Some(key) => LeaseRequest::keyed(key.to_string()),
+                    None => LeaseRequest::fresh(),
                 };
                 let request = request.with(move |config: &mut Option<u8>| *config = key);
                 let pool = self.pool.clone();
@@ -317,7 +317,7 @@ impl World {
             made.closing.allow();
         }
         self.pool.destroy_all().await?;
-        prop_assert_eq!(self.pool.stats(), Stats::default());
+        prop_assert_eq!(self.pool.stats(), PoolStats::default());
         let books = self.shop.books();
         for (at, made) in books.made.iter().enumerate() {
             prop_assert_eq!(made.driver.closes(), 1, "backend {} of key {:?}", at, made.key);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ab_testkit::crowd;
 use ab_testkit::expect::failure;
 use agent_backend::pool::{
-    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, Cleanup, DESTROY_TIMEOUT, IDLE_TIMEOUT,
-    MAX_BACKENDS, MAX_WAITING, Pool, PoolOptions, Request, Stats,
+    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, IdleCleanup, DESTROY_TIMEOUT, IDLE_TIMEOUT,
+    MAX_BACKENDS, MAX_WAITING, Pool, PoolOptions, LeaseRequest, PoolStats,
 };
 use agent_backend::{Backend, Code, Kind, Status};
 use tokio::time::{Instant, advance};
@@ -22,8 +22,8 @@ fn at_most(max_backends: usize) -> PoolOptions<Config> {
 fn the_bounds_have_defaults() {
     let options = PoolOptions::<Config>::default();
     assert_eq!((options.max_backends, options.max_waiting), (MAX_BACKENDS, MAX_WAITING));
-    assert_eq!((options.idle_timeout, options.cleanup), (IDLE_TIMEOUT, Cleanup::ByHand));
-    assert_eq!(Cleanup::periodic(), Cleanup::Every(CLEANUP_INTERVAL));
+    assert_eq!((options.idle_timeout, options.cleanup), (IDLE_TIMEOUT, IdleCleanup::Manual));
+    assert_eq!(IdleCleanup::periodic(), IdleCleanup::Every(CLEANUP_INTERVAL));
     let times = (options.acquire_timeout, options.create_timeout, options.destroy_timeout);
     assert_eq!(times, (ACQUIRE_TIMEOUT, CREATE_TIMEOUT, DESTROY_TIMEOUT));
 }
@@ -36,7 +36,7 @@ async fn options_that_make_no_sense_are_refused() {
         ("max_waiting", PoolOptions { max_waiting: 0, ..options() }),
         ("create_timeout", PoolOptions { create_timeout: zero, ..options() }),
         ("destroy_timeout", PoolOptions { destroy_timeout: zero, ..options() }),
-        ("the cleanup interval", PoolOptions { cleanup: Cleanup::Every(zero), ..options() }),
+        ("the cleanup interval", PoolOptions { cleanup: IdleCleanup::Every(zero), ..options() }),
     ];
     for (name, options) in table {
         let error =
@@ -76,7 +76,7 @@ async fn no_more_make_room_than_are_wanted() {
         advance(Duration::from_secs(1)).await;
     }
     // Three wait for one key, one for a fresh backend: two places.
-    let asking = [keyed("e"), keyed("e"), Request::fresh(), keyed("e")];
+    let asking = [keyed("e"), keyed("e"), LeaseRequest::fresh(), keyed("e")];
     let asking = asking.map(|request| ask(&pool, request));
     let mut leases = Vec::new();
     for asking in asking {
@@ -127,10 +127,10 @@ async fn a_key_is_taken_until_its_backend_is_gone() {
 async fn who_comes_first_is_served_first() {
     let shop = Workshop::default();
     let pool = shop.pool(at_most(1));
-    let mut held = pool.acquire(Request::fresh()).await.unwrap();
+    let mut held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     let mut line = Vec::new();
     for number in 0..6 {
-        let request = if number % 2 == 0 { keyed(&format!("{number}")) } else { Request::fresh() };
+        let request = if number % 2 == 0 { keyed(&format!("{number}")) } else { LeaseRequest::fresh() };
         let request = request.with(move |config: &mut Config| config.size = 100 + number);
         line.push(ask(&pool, request));
         turns().await;
@@ -165,7 +165,7 @@ async fn those_who_wait_for_one_key_take_one_place() {
 async fn waiting_for_room_ends() {
     let shop = Workshop::default();
     let pool = shop.pool(at_most(1));
-    let held = pool.acquire(Request::fresh()).await.unwrap();
+    let held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     let started = Instant::now();
     let error = failure(pool.acquire(keyed("ada")).await, Kind::Timeout);
     assert_eq!((error.code(), error.retry()), (Code::Timeout, agent_backend::Retry::Safe));
@@ -208,7 +208,7 @@ async fn without_time_to_wait_a_full_pool_answers_at_once() {
 async fn who_goes_away_leaves_the_line() {
     let shop = Workshop::default();
     let pool = shop.pool(at_most(1));
-    let held = pool.acquire(Request::fresh()).await.unwrap();
+    let held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     let (gone, stays) = (ask(&pool, keyed("gone")), ask(&pool, keyed("stays")));
     turns().await;
     assert_eq!(pool.stats().waiting, 2);
@@ -226,10 +226,10 @@ async fn one_more_than_may_wait_is_refused_at_once() {
     let shop = Workshop::default();
     let pool = shop.pool(PoolOptions { max_waiting: 2, ..at_most(1) });
     let held = pool.acquire(keyed("ada")).await.unwrap();
-    let waiting = [ask(&pool, Request::fresh()), ask(&pool, Request::fresh())];
+    let waiting = [ask(&pool, LeaseRequest::fresh()), ask(&pool, LeaseRequest::fresh())];
     turns().await;
     let started = Instant::now();
-    let error = failure(pool.acquire(Request::fresh()).await, Kind::Timeout);
+    let error = failure(pool.acquire(LeaseRequest::fresh()).await, Kind::Timeout);
     assert_eq!(error.to_string(), "connect: 2 callers wait for the pool already");
     assert_eq!((error.code(), started.elapsed()), (Code::Timeout, Duration::ZERO));
     drop(pool.acquire(keyed("ada")).await.unwrap());
@@ -261,7 +261,7 @@ async fn a_backend_that_does_not_end_gives_its_place_back() {
         assert_eq!(started.elapsed().as_secs(), DESTROY_TIMEOUT.as_secs());
         assert_eq!((pool.stats().failed_destroys, pool.stats().total), (1, 1));
         pool.destroy_all().await.unwrap();
-        assert_eq!(pool.stats(), Stats { failed_destroys: 1, ..Stats::default() });
+        assert_eq!(pool.stats(), PoolStats { failed_destroys: 1, ..PoolStats::default() });
     }
 }
 
@@ -301,7 +301,7 @@ async fn a_crowd_in_a_small_pool_never_exceeds_it() {
         async move {
             for round in 0..ROUNDS {
                 let key = (number * 7 + round * 5) % 6;
-                let request = Request::keyed(key.to_string()).with(move |own| *own = key);
+                let request = LeaseRequest::keyed(key.to_string()).with(move |own| *own = key);
                 let lease = pool.acquire(request).await.unwrap();
                 lease.touch(&format!("{number}-{round}")).await.unwrap();
             }

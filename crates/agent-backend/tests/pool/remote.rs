@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ab_remote::{HostKey, Server, SshAccess};
-use agent_backend::pool::{Pool, PoolOptions, Request, Stats};
+use agent_backend::pool::{Pool, PoolOptions, LeaseRequest, PoolStats};
 use agent_backend::remote::{Connector, Endpoint, Reconnection, ByteStream};
 use agent_backend::{Backend, Code, Kind, RemoteConfig, Result, Status, StatusChange};
 use async_trait::async_trait;
@@ -124,8 +124,8 @@ async fn make(config: Config) -> Result<Backend> {
     Ok(backend)
 }
 
-fn keyed(key: &str) -> Request<Config> {
-    Request::keyed(key)
+fn keyed(key: &str) -> LeaseRequest<Config> {
+    LeaseRequest::keyed(key)
 }
 
 /// Waits for a status, from now on or already.
@@ -211,8 +211,8 @@ async fn without_a_key_each_has_a_connection_of_its_own_that_goes_with_it() {
     let far = Far::new();
     let pool = far.pool();
     let (one, other) = (
-        pool.acquire(Request::fresh()).await.unwrap(),
-        pool.acquire(Request::fresh()).await.unwrap(),
+        pool.acquire(LeaseRequest::fresh()).await.unwrap(),
+        pool.acquire(LeaseRequest::fresh()).await.unwrap(),
     );
     one.connect().await.unwrap();
     other.connect().await.unwrap();
@@ -256,7 +256,7 @@ async fn one_that_has_given_up_is_replaced() {
     assert_eq!((far.made(), next.status()), (2, Status::Connected));
     // Who had the old one keeps it, until it lets go.
     assert_eq!(lost.status(), Status::Disconnected);
-    let stats: Stats = pool.stats();
+    let stats: PoolStats = pool.stats();
     assert_eq!((stats.total, stats.by_key["ada"]), (2, 1));
 }
 

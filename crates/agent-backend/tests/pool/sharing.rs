@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_testkit::crowd;
 use ab_testkit::expect::holds;
-use agent_backend::pool::{Request, Stats};
+use agent_backend::pool::{LeaseRequest, PoolStats};
 use agent_backend::{Error, Status};
 
 use super::{Config, Workshop, ask, failed, keyed, options, panic_quietly, turns};
@@ -60,7 +60,7 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
     let roots = crowd::of(48, |number| {
         let (pool, key) = (pool.clone(), format!("key-{}", number % 3));
         let name = key.clone();
-        let request = Request::keyed(&*key).with(move |config: &mut Config| config.name = name);
+        let request = LeaseRequest::keyed(&*key).with(move |config: &mut Config| config.name = name);
         async move {
             let lease = pool.acquire(request).await.unwrap();
             lease.touch(&format!("file-{number}")).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
     assert_eq!(shop.calls(), 3);
     assert_eq!(roots.iter().collect::<BTreeSet<_>>().len(), 3);
     for key in ["key-0", "key-1", "key-2"] {
-        let lease = pool.acquire(Request::keyed(key)).await.unwrap();
+        let lease = pool.acquire(LeaseRequest::keyed(key)).await.unwrap();
         assert_eq!(lease.readdir(".").await.unwrap().len(), 16);
     }
     pool.destroy_all().await.unwrap();
@@ -82,8 +82,8 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
 async fn no_key_means_fresh_and_not_pooled() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    let first = pool.acquire(Request::fresh()).await.unwrap();
-    let second = pool.acquire(Request::fresh()).await.unwrap();
+    let first = pool.acquire(LeaseRequest::fresh()).await.unwrap();
+    let second = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     first.write("file", "mine").await.unwrap();
     assert!(!second.exists("file").await.unwrap());
     assert_eq!((pool.stats().active, pool.stats().by_key.len()), (2, 0));
@@ -93,7 +93,7 @@ async fn no_key_means_fresh_and_not_pooled() {
     assert_eq!(second.status(), Status::Connected);
     drop(second);
     turns().await;
-    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], Stats::default()));
+    assert_eq!((shop.closes(), pool.stats()), (vec![1, 1], PoolStats::default()));
 }
 
 #[tokio::test]
@@ -103,18 +103,18 @@ async fn acquiring_and_releasing_count() {
     let by_key = |entries: &[(&str, usize)]| -> BTreeMap<String, usize> {
         entries.iter().map(|(key, users)| ((*key).to_owned(), *users)).collect()
     };
-    assert_eq!(pool.stats(), Stats::default());
+    assert_eq!(pool.stats(), PoolStats::default());
     let first = pool.acquire(keyed("ada")).await.unwrap();
     let second = pool.acquire(keyed("ada")).await.unwrap();
-    let fresh = pool.acquire(Request::fresh()).await.unwrap();
+    let fresh = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     let grace = pool.acquire(keyed("grace")).await.unwrap();
     drop(grace);
-    let expect = Stats {
+    let expect = PoolStats {
         total: 3,
         active: 2,
         idle: 1,
         by_key: by_key(&[("ada", 2), ("grace", 0)]),
-        ..Stats::default()
+        ..PoolStats::default()
     };
     assert_eq!(pool.stats(), expect);
     drop(first);
@@ -122,11 +122,11 @@ async fn acquiring_and_releasing_count() {
     drop(fresh);
     drop(second);
     turns().await;
-    let expect = Stats {
+    let expect = PoolStats {
         total: 2,
         idle: 2,
         by_key: by_key(&[("ada", 0), ("grace", 0)]),
-        ..Stats::default()
+        ..PoolStats::default()
     };
     assert_eq!(pool.stats(), expect);
 }
@@ -143,7 +143,7 @@ async fn a_request_changes_what_it_names_and_keeps_the_rest() {
     let late = keyed("ada").with(|config: &mut Config| config.name = "late".to_owned());
     let again = pool.acquire(late).await.unwrap();
     assert_eq!(again.info().root_aliases, ["/default-8"], "it was made already");
-    let named = Request::fresh().with(|config: &mut Config| config.name = "other".to_owned());
+    let named = LeaseRequest::fresh().with(|config: &mut Config| config.name = "other".to_owned());
     let _fresh = pool.acquire(named).await.unwrap();
     let _plain = pool.acquire(keyed("grace")).await.unwrap();
     let config = |name: &str, size| Config { name: name.to_owned(), size };
@@ -187,7 +187,7 @@ async fn a_function_that_fails_or_panics_releases_too() {
     // In a task of its own, as servers do: the future can be sent.
     let task = tokio::spawn(async move {
         let work = async |_: &_| -> Result<(), Own> { panic_quietly() };
-        panicking.with(Request::keyed("ada"), work).await
+        panicking.with(LeaseRequest::keyed("ada"), work).await
     });
     assert!(task.await.unwrap_err().is_panic());
     assert_eq!((pool.stats().active, pool.stats().idle, shop.calls()), (0, 1, 1));
@@ -217,7 +217,7 @@ async fn a_function_that_is_given_up_releases_too() {
 async fn a_lease_may_be_dropped_where_there_is_no_runtime() {
     let shop = Workshop::default();
     let pool = shop.pool(options());
-    let lease = pool.acquire(Request::fresh()).await.unwrap();
+    let lease = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     std::thread::spawn(move || drop(lease)).join().unwrap();
     pool.destroy_all().await.unwrap();
     assert_eq!((shop.closes(), Arc::strong_count(&pool)), (vec![1], 1));
