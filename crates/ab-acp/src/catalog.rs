@@ -34,7 +34,7 @@ pub struct AgentEntry {
 }
 
 /// A program that stands for the running binary.
-pub const SELF: &str = "{self}";
+pub const OWN_BINARY: &str = "{self}";
 
 /// The agents of a server, by id and alias.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ fn scripted() -> AgentEntry {
         id: "scripted".to_owned(),
         aliases: vec!["mock".to_owned()],
         title: Some("Scripted agent".to_owned()),
-        argv: [SELF, "agent", "script"].map(str::to_owned).to_vec(),
+        argv: [OWN_BINARY, "agent", "script"].map(str::to_owned).to_vec(),
         env: BTreeMap::new(),
         credentials: Vec::new(),
         auth_method: None,

@@ -92,7 +92,7 @@ pub enum PromptPart {
 
 /// How a session was reopened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reopened {
+pub enum ReopenMethod {
     Resumed,
     /// By `session/load`. The agent sent the history again, in this many updates, which were dropped.
     Loaded {
@@ -252,13 +252,13 @@ impl AcpClient {
         &self,
         session: &AcpSessionId,
         setup: &SessionSetup,
-    ) -> Result<Reopened, AcpError> {
+    ) -> Result<ReopenMethod, AcpError> {
         let mut params = self.session_params(setup)?;
         params["sessionId"] = session.as_str().into();
         let profile = self.profile();
         if profile.is_some_and(|profile| profile.resumes_sessions) {
             self.logged_in(SESSION_RESUME, params).await?;
-            return Ok(Reopened::Resumed);
+            return Ok(ReopenMethod::Resumed);
         }
         if !profile.is_some_and(|profile| profile.loads_sessions) {
             return Err(AcpError::Unsupported { what: "reopening a session" });
@@ -268,7 +268,7 @@ impl AcpClient {
         let _replay = Replay { state: &self.state, session };
         self.logged_in(SESSION_LOAD, params).await?;
         let replayed = self.state.replayed.load(Ordering::Relaxed).saturating_sub(before);
-        Ok(Reopened::Loaded { replayed })
+        Ok(ReopenMethod::Loaded { replayed })
     }
 
     /// Starts a turn. When this returns `Ok`, the end comes as [`AgentEvent::TurnEnded`]; a turn has

@@ -8,7 +8,7 @@ use ab_core::process::{ExecLimits, Stdin};
 use ab_core::{Code, Error, Kind, Result, WsPath};
 use ab_local::{Launch, Launched, Launcher};
 
-use crate::catalog::{AgentEntry, SELF};
+use crate::catalog::{AgentEntry, OWN_BINARY};
 use crate::client::{AcpClient, AgentEvents, ClientSettings};
 
 /// What a launch needs beside the catalog entry.
@@ -68,7 +68,7 @@ pub async fn launch(
 
 fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch> {
     let mut argv = entry.argv.clone();
-    if let Some(program) = argv.first_mut().filter(|program| *program == SELF) {
+    if let Some(program) = argv.first_mut().filter(|program| *program == OWN_BINARY) {
         let own = setup.own_binary.as_ref().and_then(|path| path.to_str());
         let Some(own) = own else {
             let message = format!("agent {}: the path of agent-backend is unknown", entry.id);

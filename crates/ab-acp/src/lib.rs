@@ -21,7 +21,7 @@ pub mod tool_call;
 pub mod update;
 
 pub use client::{
-    AcpClient, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PromptPart, Reopened,
+    AcpClient, AcpSessionId, AgentEvent, AgentEvents, ClientSettings, PromptPart, ReopenMethod,
     SessionSetup, StopReason, TokenCounts, TurnEnd,
 };
 pub use failure::AcpError;

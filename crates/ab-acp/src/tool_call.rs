@@ -307,7 +307,7 @@ pub struct ToolCalls {
 
 /// What a change did to a call.
 #[derive(Debug, PartialEq)]
-pub struct Merged<'a> {
+pub struct MergedCall<'a> {
     pub call: &'a ToolCall,
     /// Whether this is the first that was heard of the call.
     pub is_new: bool,
@@ -317,7 +317,7 @@ pub struct Merged<'a> {
 
 impl ToolCalls {
     /// Merges a change into its call.
-    pub fn merge(&mut self, change: ToolCallChange) -> Merged<'_> {
+    pub fn merge(&mut self, change: ToolCallChange) -> MergedCall<'_> {
         let id = change.id.clone();
         let is_new = !self.calls.contains_key(&id);
         if is_new {
@@ -331,7 +331,7 @@ impl ToolCalls {
         let call = self.calls.entry(id.clone()).or_insert_with(|| ToolCall::new(id));
         let had_ended = !is_new && call.status.has_ended();
         call.merge(change);
-        Merged { call, is_new, ended: call.status.has_ended() && !had_ended }
+        MergedCall { call, is_new, ended: call.status.has_ended() && !had_ended }
     }
 
     pub fn get(&self, id: &ToolCallId) -> Option<&ToolCall> {

@@ -3,7 +3,7 @@
 use ab_acp::tool_call::{FileDiff, LineCounts, ToolCallId, ToolKind, ToolStatus};
 use ab_acp::update::{PlanStatus, Update};
 use ab_acp::{
-    AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart, Reopened, StopReason,
+    AcpError, AgentEvent, ClientSettings, PermissionAnswer, PromptPart, ReopenMethod, StopReason,
 };
 
 use crate::stage::{Place, Stage, watch};
@@ -123,7 +123,7 @@ async fn restarted_agent_goes_on_with_its_session() {
     stage.agent.await.unwrap();
 
     for (resume, expected) in
-        [("false", Reopened::Loaded { replayed: 2 }), ("true", Reopened::Resumed)]
+        [("false", ReopenMethod::Loaded { replayed: 2 }), ("true", ReopenMethod::Resumed)]
     {
         let scenario = format!("[agent]\nresume = {resume}\n{turns}");
         let mut stage = Stage::start(&place, &scenario, ClientSettings::default());

@@ -241,7 +241,7 @@ impl SessionConfig {
             let default = || Duration::from_secs(default);
             sources.pick(name, None, default, |words| amount::time(words.one()?))
         };
-        let defaults = ab_control::Settings::default();
+        let defaults = ab_control::ControlSettings::default();
         Ok(SessionConfig {
             isolation: sources.pick(
                 "sessions.isolation",
@@ -297,13 +297,13 @@ impl SessionConfig {
     }
 
     /// The settings of the control plane.
-    pub(crate) fn control(&self) -> ab_control::Settings {
-        ab_control::Settings {
+    pub(crate) fn control(&self) -> ab_control::ControlSettings {
+        ab_control::ControlSettings {
             max_running: self.max_running.value,
             stop_grace: self.stop_grace.value,
             idle_timeout: self.idle_timeout.value,
             approval_timeout: self.approval_timeout.value,
-            ..ab_control::Settings::default()
+            ..ab_control::ControlSettings::default()
         }
     }
 }

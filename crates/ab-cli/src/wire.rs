@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
-use ab_control::{Control, CrashHook, CrashPoint, Settings};
+use ab_control::{Control, CrashHook, CrashPoint, ControlSettings};
 use ab_core::{Code, Error, Kind, Network};
 use ab_executor::{ExecutorSettings, LocalExecutor};
 use ab_server::{App, ControlSurface, Gate, TaskCatalog, TaskDefaults};
@@ -60,7 +60,7 @@ pub(crate) async fn assemble(
     let endpoints = executor.endpoints();
     let catalog = catalog(config, executor.enforces_limits().await);
     let crash_hook = config.crash_at.map(crash_hook).unwrap_or_default();
-    let settings = Settings { crash_hook, ..sessions.control() };
+    let settings = ControlSettings { crash_hook, ..sessions.control() };
     let control = Control::start(store, Arc::new(executor), settings).await;
     let control = control.map_err(failed)?;
     let surface = ControlSurface::new(control.clone(), catalog).with_endpoints(endpoints);

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentEntry, SELF};
+use ab_acp::catalog::{AgentEntry, OWN_BINARY};
 use ab_api::{
     ApprovalId, Choice, DecidedBy, Decision, EndReason, EventKind, NewTask, Offers, Session,
     SessionId, SessionStatus, ToolStatus,
 };
-use ab_control::{Control, ControlError, Settings};
+use ab_control::{Control, ControlError, ControlSettings};
 use ab_executor::{ExecutorSettings, Job, LocalExecutor};
 use ab_server::{App, ControlSurface, Gate, Port, TaskCatalog, Token};
-use ab_store::{DataDir, Scope, Store};
+use ab_store::{DataDir, LogScope, Store};
 use tempfile::TempDir;
 
 use crate::stage::BINARY;
@@ -67,7 +67,7 @@ impl Server {
         let store = Store::open(DataDir::open(data.clone()).unwrap()).await.unwrap();
         let mut settings = ExecutorSettings::new(data, BINARY);
         settings.environment = vec![("PATH".into(), std::env::var_os("PATH").unwrap())];
-        let argv = [SELF, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
+        let argv = [OWN_BINARY, "agent", "script", SCENARIO].map(str::to_owned).to_vec();
         let scenario = AgentEntry {
             id: "scenario".to_owned(),
             argv,
@@ -81,7 +81,7 @@ impl Server {
         change(&mut settings);
         let executor = Arc::new(LocalExecutor::new(settings).unwrap());
         let endpoints = executor.endpoints();
-        let control = Control::start(store, executor, Settings::default()).await.unwrap();
+        let control = Control::start(store, executor, ControlSettings::default()).await.unwrap();
         let surface = ControlSurface::new(control.clone(), TaskCatalog::default());
         let token = Some(Token::new(ADMIN));
         let app = App::new(Gate { token, hosts: Vec::new(), origins: Vec::new() })
@@ -118,7 +118,7 @@ impl Server {
         id: SessionId,
         pick: impl Fn(&EventKind) -> Option<T>,
     ) -> T {
-        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
         loop {
             let record = follow.next().await.unwrap();
             if let Some(picked) = pick(&record.event().unwrap().kind) {
@@ -152,13 +152,13 @@ impl Server {
     }
 
     pub(crate) async fn ended(&self, id: SessionId) -> Session {
-        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
         while !follow.next().await.unwrap().is_last() {}
         self.control.store().session(id).await.unwrap()
     }
 
     pub(crate) async fn events(&self, id: SessionId) -> Vec<EventKind> {
-        let records = self.control.store().records(Scope::Session(id), 0, 1000).await.unwrap();
+        let records = self.control.store().records(LogScope::Session(id), 0, 1000).await.unwrap();
         records.iter().map(|record| record.event().unwrap().kind).collect()
     }
 

@@ -10,7 +10,7 @@ use ab_api::{
 };
 use ab_executor::{CleanupToken, Executor};
 use ab_store::{
-    Created, Follow, IdempotencyKey, NewSession, Scope, SessionRecord, Store, StoreError,
+    SessionCreation, LogReader, IdempotencyKey, NewSession, LogScope, SessionRecord, Store, StoreError,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -18,8 +18,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::crash::CrashPoint;
 use crate::driver::{Command, Driver};
-use crate::machine::{self, Illegal, Input, State};
-use crate::settings::Settings;
+use crate::machine::{self, IllegalInput, Input, State};
+use crate::settings::ControlSettings;
 
 /// How many commands wait for one driver.
 const COMMANDS: usize = 16;
@@ -35,7 +35,7 @@ pub struct Control {
 pub(crate) struct Plane {
     pub(crate) store: Store,
     pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ControlSettings,
     /// Room for running sessions.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) shutdown: CancellationToken,
@@ -61,7 +61,7 @@ pub enum ControlError {
     /// The session has ended and takes no more commands.
     Ended(SessionStatus),
     /// The command does not fit the session's status.
-    Illegal(Illegal),
+    Illegal(IllegalInput),
     /// The session has not ended, so that nothing can take it over.
     NotEnded(SessionStatus),
     /// The session has ended, and its workspace is not there to be taken over.
@@ -118,7 +118,7 @@ impl Control {
     pub async fn start(
         store: Store,
         executor: Arc<dyn Executor>,
-        settings: Settings,
+        settings: ControlSettings,
     ) -> Result<Self, StoreError> {
         let plane = Arc::new(Plane {
             room: Arc::new(Semaphore::new(settings.max_running)),
@@ -169,12 +169,12 @@ impl Control {
             takes_over: None,
         };
         match self.plane.store.create_session(new).await? {
-            Created::Now => {
+            SessionCreation::New => {
                 self.plane.reach(CrashPoint::Created);
                 self.spawn(session, state, false);
                 Ok(id)
             }
-            Created::Before { answer } => answer.parse().map_err(|error: ab_api::IdError| {
+            SessionCreation::Existing { answer } => answer.parse().map_err(|error: ab_api::IdError| {
                 let problem = error.to_string();
                 ControlError::Store(StoreError::Corrupt { what: "answer", problem })
             }),
@@ -305,7 +305,7 @@ impl Control {
     }
 
     /// Follows the events of a session, or of all, after a cursor.
-    pub fn subscribe(&self, scope: Scope, after: u64) -> Follow {
+    pub fn subscribe(&self, scope: LogScope, after: u64) -> LogReader {
         self.plane.store.follow(scope, after)
     }
 

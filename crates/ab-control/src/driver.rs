@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::effect::{Doing, Done};
 use crate::control::{ControlError, Plane};
 use crate::crash::CrashPoint;
-use crate::machine::{self, Effect, Input, Phase, State, Work};
+use crate::machine::{self, Effect, Input, Phase, State, RunningWork};
 
 /// How many reports wait for the driver. A full queue slows the agent down.
 const REPORTS: usize = 256;
@@ -185,7 +185,7 @@ impl Driver {
     /// Reports come before commands: a person decides on the newest state.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
         let is_idle =
-            self.state.phase == Phase::Running(Work::Idle) && machine::wants(&self.state).is_none();
+            self.state.phase == Phase::Running(RunningWork::Idle) && machine::wants(&self.state).is_none();
         self.idle_since = if is_idle { self.idle_since.or(Some(Instant::now())) } else { None };
         let deadline = self.idle_since.map(|since| since + self.plane.settings.idle_timeout);
         let reports = OptionFuture::from(self.reports.as_mut().map(mpsc::Receiver::recv));
@@ -359,15 +359,15 @@ impl Driver {
             decided_by: None,
             reason: None,
         };
-        self.plane.store.ask(approval).await?;
+        self.plane.store.add_approval(approval).await?;
         self.plane.reach(CrashPoint::ApprovalStored);
         let store = self.plane.store.clone();
         let timeout = self.plane.settings.approval_timeout;
         self.answers.push(Box::pin(async move {
-            let decided = match tokio::time::timeout(timeout, store.decided(id)).await {
+            let decided = match tokio::time::timeout(timeout, store.wait_decided(id)).await {
                 Ok(decided) => decided,
                 Err(_) => match store.expire_overdue(Time::now()).await {
-                    Ok(_) => store.decided(id).await,
+                    Ok(_) => store.wait_decided(id).await,
                     Err(error) => Err(error),
                 },
             };

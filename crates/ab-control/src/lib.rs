@@ -14,4 +14,4 @@ mod token;
 
 pub use control::{Control, ControlError, RequestKey};
 pub use crash::{CrashHook, CrashPoint, UnknownCrashPoint};
-pub use settings::Settings;
+pub use settings::ControlSettings;

@@ -10,8 +10,8 @@ mod table;
 use ab_api::{EndReason, EventKind, SessionStatus};
 use ab_store::Ending;
 
-pub use state::{Phase, Setup, State, Work};
-pub use table::{markdown, representative_states};
+pub use state::{Phase, SetupStep, State, RunningWork};
+pub use table::{transition_table, representative_states};
 
 /// Something that happened to a session, or that a person asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -121,26 +121,26 @@ pub enum Effect {
 
 /// An input that does not fit the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Illegal {
+pub struct IllegalInput {
     pub status: SessionStatus,
     pub input: Input,
 }
 
-impl std::fmt::Display for Illegal {
+impl std::fmt::Display for IllegalInput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?} is not possible while the session is {}", self.input.name(), self.status)
     }
 }
 
-impl std::error::Error for Illegal {}
+impl std::error::Error for IllegalInput {}
 
 /// The state after `input`, and the events that describe the change.
 ///
 /// # Errors
 ///
 /// [`Illegal`] if the input does not fit the state. The state is then as before.
-pub fn apply(state: &State, input: Input) -> Result<(State, Vec<EventKind>), Illegal> {
-    let next = next(state, input).ok_or(Illegal { status: state.status(), input })?;
+pub fn apply(state: &State, input: Input) -> Result<(State, Vec<EventKind>), IllegalInput> {
+    let next = next(state, input).ok_or(IllegalInput { status: state.status(), input })?;
     let is_same = next.status() == state.status() && next.activity() == state.activity();
     let events = if is_same { Vec::new() } else { vec![next.status_event()] };
     Ok((next, events))
@@ -150,13 +150,13 @@ pub fn apply(state: &State, input: Input) -> Result<(State, Vec<EventKind>), Ill
 pub fn wants(state: &State) -> Option<Effect> {
     match state.phase {
         Phase::Queued => Some(Effect::Place),
-        Phase::Provisioning(Setup::Workspace) => Some(Effect::Provision),
-        Phase::Provisioning(Setup::Agent) => Some(Effect::Launch),
-        Phase::Running(Work::Idle) => {
+        Phase::Provisioning(SetupStep::Workspace) => Some(Effect::Provision),
+        Phase::Provisioning(SetupStep::Agent) => Some(Effect::Launch),
+        Phase::Running(RunningWork::Idle) => {
             (state.turn < state.prompts).then_some(Effect::Prompt(state.turn + 1))
         }
-        Phase::Running(Work::Turn) | Phase::Paused(_) | Phase::Ended(_) => None,
-        Phase::Running(Work::Deliver) => Some(Effect::Deliver),
+        Phase::Running(RunningWork::Turn) | Phase::Paused(_) | Phase::Ended(_) => None,
+        Phase::Running(RunningWork::Deliver) => Some(Effect::Deliver),
         Phase::Pausing(_) => Some(Effect::Pause),
         Phase::Resuming(_) if state.attached => Some(Effect::Resume),
         Phase::Resuming(_) => Some(Effect::Reload),
@@ -194,27 +194,27 @@ fn advance(state: &State, input: Input) -> Option<State> {
     let at = |phase| Some(State { phase, ..*state });
     match (state.phase, input) {
         (Phase::Queued, Input::Placed) => {
-            Some(State { generation: 1, ..state.at(Phase::Provisioning(Setup::Workspace)) })
+            Some(State { generation: 1, ..state.at(Phase::Provisioning(SetupStep::Workspace)) })
         }
-        (Phase::Provisioning(Setup::Workspace), Input::Provisioned) => {
-            at(Phase::Provisioning(Setup::Agent))
+        (Phase::Provisioning(SetupStep::Workspace), Input::Provisioned) => {
+            at(Phase::Provisioning(SetupStep::Agent))
         }
-        (Phase::Provisioning(Setup::Agent), Input::Launched) => {
-            Some(State { attached: true, ..state.at(Phase::Running(Work::Idle)) })
+        (Phase::Provisioning(SetupStep::Agent), Input::Launched) => {
+            Some(State { attached: true, ..state.at(Phase::Running(RunningWork::Idle)) })
         }
-        (Phase::Running(Work::Idle), Input::TurnStarted) if state.turn < state.prompts => {
-            Some(State { turn: state.turn + 1, ..state.at(Phase::Running(Work::Turn)) })
+        (Phase::Running(RunningWork::Idle), Input::TurnStarted) if state.turn < state.prompts => {
+            Some(State { turn: state.turn + 1, ..state.at(Phase::Running(RunningWork::Turn)) })
         }
-        (Phase::Running(Work::Turn), Input::TurnEnded) => at(Phase::Running(after_turn(state))),
+        (Phase::Running(RunningWork::Turn), Input::TurnEnded) => at(Phase::Running(after_turn(state))),
         // The agent finished its turn before it was frozen.
-        (Phase::Pausing(Work::Turn), Input::TurnEnded) => at(Phase::Pausing(after_turn(state))),
-        (Phase::Paused(Work::Turn), Input::TurnEnded) => at(Phase::Paused(after_turn(state))),
-        (Phase::Resuming(Work::Turn), Input::TurnEnded) => at(Phase::Resuming(after_turn(state))),
-        (Phase::Running(Work::Idle), Input::Finish) => at(Phase::Running(Work::Deliver)),
-        (Phase::Running(Work::Deliver), Input::Delivered) => {
+        (Phase::Pausing(RunningWork::Turn), Input::TurnEnded) => at(Phase::Pausing(after_turn(state))),
+        (Phase::Paused(RunningWork::Turn), Input::TurnEnded) => at(Phase::Paused(after_turn(state))),
+        (Phase::Resuming(RunningWork::Turn), Input::TurnEnded) => at(Phase::Resuming(after_turn(state))),
+        (Phase::Running(RunningWork::Idle), Input::Finish) => at(Phase::Running(RunningWork::Deliver)),
+        (Phase::Running(RunningWork::Deliver), Input::Delivered) => {
             Some(close(state, Ending { status: SessionStatus::Completed, reason: EndReason::Done }))
         }
-        (Phase::Running(work @ (Work::Idle | Work::Turn)), Input::Pause) => {
+        (Phase::Running(work @ (RunningWork::Idle | RunningWork::Turn)), Input::Pause) => {
             at(Phase::Pausing(work))
         }
         (Phase::Pausing(_) | Phase::Paused(_), Input::Pause) => Some(*state),
@@ -234,8 +234,8 @@ fn advance(state: &State, input: Input) -> Option<State> {
 }
 
 /// What a session does after a turn: the next prompt, waiting, or delivering.
-fn after_turn(state: &State) -> Work {
-    if state.turn < state.prompts || state.keep_open { Work::Idle } else { Work::Deliver }
+fn after_turn(state: &State) -> RunningWork {
+    if state.turn < state.prompts || state.keep_open { RunningWork::Idle } else { RunningWork::Deliver }
 }
 
 /// Ends a live session because a person wants it. Repeating it is harmless, and a cancel overtakes a stop.
@@ -283,7 +283,7 @@ fn close(state: &State, ending: Ending) -> State {
 /// Queues a prompt. Sessions that deliver or end take none.
 fn accept_prompt(state: &State) -> Option<State> {
     match state.phase {
-        Phase::Running(Work::Deliver) | Phase::Closing { .. } | Phase::Ended(_) => None,
+        Phase::Running(RunningWork::Deliver) | Phase::Closing { .. } | Phase::Ended(_) => None,
         _ => Some(State { prompts: state.prompts.checked_add(1)?, ..*state }),
     }
 }
@@ -293,14 +293,14 @@ fn accept_prompt(state: &State) -> Option<State> {
 fn restart(state: &State) -> State {
     let lost = State { attached: false, generation: state.generation.saturating_add(1), ..*state };
     let without_turn = |work| match work {
-        Work::Idle | Work::Turn => Work::Idle,
-        Work::Deliver => Work::Deliver,
+        RunningWork::Idle | RunningWork::Turn => RunningWork::Idle,
+        RunningWork::Deliver => RunningWork::Deliver,
     };
     match state.phase {
         Phase::Queued | Phase::Ended(_) => *state,
         // Nothing was said to the agent yet.
-        Phase::Running(Work::Idle) if state.turn == 0 => lost.at(Phase::Provisioning(Setup::Agent)),
-        Phase::Provisioning(_) | Phase::Running(Work::Deliver) | Phase::Closing { .. } => lost,
+        Phase::Running(RunningWork::Idle) if state.turn == 0 => lost.at(Phase::Provisioning(SetupStep::Agent)),
+        Phase::Provisioning(_) | Phase::Running(RunningWork::Deliver) | Phase::Closing { .. } => lost,
         Phase::Running(work) | Phase::Resuming(work) => {
             lost.at(Phase::Resuming(without_turn(work)))
         }

@@ -3,7 +3,7 @@
 use ab_api::{
     ApprovalStatus, Choice, DecidedBy, Decision, EndReason, PageRequest, SessionId, SessionStatus,
 };
-use ab_control::{ControlError, RequestKey, Settings};
+use ab_control::{ControlError, RequestKey, ControlSettings};
 use ab_store::{ApprovalFilter, StoreError};
 
 use crate::fake::{Fake, Fault, Point, Script, scene, start, task};
@@ -180,7 +180,7 @@ async fn a_paused_session_goes_on() {
 #[tokio::test]
 async fn sessions_beyond_the_limit_stay_queued() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let settings = Settings { max_running: 1, ..Settings::default() };
+    let settings = ControlSettings { max_running: 1, ..ControlSettings::default() };
     let scene = start(dir, Fake::new(Script::Silence), settings).await;
     let first = scene.create(false).await;
     scene.event(first, "thought").await;

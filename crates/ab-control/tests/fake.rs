@@ -8,12 +8,12 @@ use ab_api::{
     Approval, ApprovalSubject, DeliveryResult, EndReason, EventKind, ExecutorHealth,
     ExecutorListing, NewTask, Offers, Overlay, Provider, Session, SessionId, Task,
 };
-use ab_control::{Control, Settings};
+use ab_control::{Control, ControlSettings};
 use ab_executor::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
-    Question, QuestionId, Report, Reports, TurnOutcome,
+    Question, QuestionId, Report, ReportSender, TurnOutcome,
 };
-use ab_store::{DataDir, Scope, Store};
+use ab_store::{DataDir, LogScope, Store};
 use async_trait::async_trait;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -53,7 +53,7 @@ pub(crate) struct Fake {
     pub(crate) can_reload: bool,
     /// Every call, in order.
     pub(crate) calls: Arc<Mutex<Vec<String>>>,
-    pub(crate) reports: Mutex<Option<Reports>>,
+    pub(crate) reports: Mutex<Option<ReportSender>>,
     /// How many calls there were: tests wait for it.
     pub(crate) progress: watch::Sender<usize>,
 }
@@ -102,7 +102,7 @@ impl Fake {
         }
     }
 
-    fn reports(&self) -> Reports {
+    fn reports(&self) -> ReportSender {
         self.reports.lock().expect("reports").clone().expect("launched")
     }
 }
@@ -144,7 +144,7 @@ impl Executor for Fake {
         &self,
         _: &Job,
         mode: LaunchMode,
-        reports: Reports,
+        reports: ReportSender,
     ) -> Result<Launched, ExecutorError> {
         let is_reload = matches!(mode, LaunchMode::Reload { .. });
         self.note(if is_reload { "reload" } else { "launch" });
@@ -229,10 +229,10 @@ pub(crate) struct Scene {
 
 pub(crate) async fn scene(executor: Fake) -> Scene {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    start(dir, executor, Settings::default()).await
+    start(dir, executor, ControlSettings::default()).await
 }
 
-pub(crate) async fn start(dir: TempDir, executor: Fake, settings: Settings) -> Scene {
+pub(crate) async fn start(dir: TempDir, executor: Fake, settings: ControlSettings) -> Scene {
     let data = DataDir::open(dir.path().join("data")).expect("lock");
     let store = Store::open(data).await.expect("open");
     let executor = Arc::new(executor);
@@ -248,7 +248,7 @@ impl Scene {
         control.shutdown().await;
         control.store().close().await;
         drop((control, old));
-        start(dir, executor, Settings::default()).await
+        start(dir, executor, ControlSettings::default()).await
     }
 
     pub(crate) async fn create(&self, keep_open: bool) -> SessionId {
@@ -257,22 +257,22 @@ impl Scene {
 
     /// Waits for the end of a session.
     pub(crate) async fn end(&self, id: SessionId) -> Session {
-        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
         while !follow.next().await.expect("an event").is_last() {}
         self.control.store().session(id).await.expect("read")
     }
 
     /// Waits for an event whose JSON contains `text`.
     pub(crate) async fn event(&self, id: SessionId, text: &str) {
-        let mut follow = self.control.subscribe(Scope::Session(id), 0);
+        let mut follow = self.control.subscribe(LogScope::Session(id), 0);
         while !follow.next().await.expect("an event").json.contains(text) {}
     }
 
     /// The types of all events of a session; statuses by their names.
     pub(crate) async fn story(&self, id: SessionId) -> Vec<String> {
         let records =
-            self.control.store().records(Scope::Session(id), 0, 1000).await.expect("read");
-        let name = |record: &ab_store::Record| match record.event().expect("an event").kind {
+            self.control.store().records(LogScope::Session(id), 0, 1000).await.expect("read");
+        let name = |record: &ab_store::EventRecord| match record.event().expect("an event").kind {
             EventKind::Status { status, .. } => status.to_string(),
             kind => kind.name().to_owned(),
         };

@@ -1,7 +1,7 @@
 //! Properties of the machine.
 
 use ab_api::{EndReason, EventKind, SessionStatus};
-use ab_control::machine::{Effect, Input, Phase, State, Work, apply, representative_states, wants};
+use ab_control::machine::{Effect, Input, Phase, State, RunningWork, apply, representative_states, wants};
 use proptest::prelude::*;
 
 fn any_input() -> impl Strategy<Value = Input> {
@@ -138,7 +138,7 @@ proptest! {
             let (after, _) = apply(&state, Input::Restarted).expect("always legal");
             prop_assert_eq!(after.turn, state.turn);
             prop_assert!(!after.attached || after.ended().is_some() || after.phase == Phase::Queued);
-            prop_assert!(!matches!(after.phase, Phase::Running(Work::Idle | Work::Turn)));
+            prop_assert!(!matches!(after.phase, Phase::Running(RunningWork::Idle | RunningWork::Turn)));
         }
     }
 }
@@ -162,7 +162,7 @@ fn a_plain_session_runs_to_completion() {
     for _ in 0..20 {
         let input = match wants(&state) {
             Some(effect) => success(effect),
-            None if state.phase == Phase::Running(Work::Turn) => Input::TurnEnded,
+            None if state.phase == Phase::Running(RunningWork::Turn) => Input::TurnEnded,
             None => break,
         };
         state = apply(&state, input).expect("legal").0;
@@ -189,7 +189,7 @@ fn ended_sessions_take_no_prompt() {
 
 #[test]
 fn a_cancel_overtakes_a_stop() {
-    let running = State { phase: Phase::Running(Work::Turn), ..State::new(false) };
+    let running = State { phase: Phase::Running(RunningWork::Turn), ..State::new(false) };
     let stopping = apply(&running, Input::Stop).expect("legal").0;
     assert_eq!(wants(&stopping), Some(Effect::Stop));
     let cancelled = apply(&stopping, Input::Cancel).expect("legal").0;

@@ -9,7 +9,7 @@ use ab_api::{
 };
 use async_trait::async_trait;
 
-use crate::report::{QuestionId, Reports};
+use crate::report::{QuestionId, ReportSender};
 
 /// Runs sessions on one machine.
 ///
@@ -34,7 +34,7 @@ pub trait Executor: fmt::Debug + Send + Sync {
         &self,
         job: &Job,
         mode: LaunchMode,
-        reports: Reports,
+        reports: ReportSender,
     ) -> Result<Launched, ExecutorError>;
 
     /// Gives the agent a prompt. Returns when the agent has it; the turn's end is reported.

@@ -12,4 +12,4 @@ pub use contract::{
 };
 pub use endpoints::{SessionEndpoint, SessionEndpoints};
 pub use local::{ExecutorSettings, LocalExecutor};
-pub use report::{Question, QuestionId, Report, Reports, TurnOutcome};
+pub use report::{Question, QuestionId, Report, ReportSender, TurnOutcome};

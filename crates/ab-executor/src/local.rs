@@ -43,7 +43,7 @@ use crate::contract::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
 };
 use crate::endpoints::SessionEndpoints;
-use crate::report::{QuestionId, Reports};
+use crate::report::{QuestionId, ReportSender};
 
 /// The executor's id in listings and sessions.
 const ID: &str = "local";
@@ -231,7 +231,7 @@ impl LocalExecutor {
             })
             .home(&workspace.home)
             .policy(handle.policy)
-            .assembly(handle.assembly)
+            .backend_options(handle.assembly)
             .private_dir(&workspace.outbox);
         for toolchain in self.toolchains(agent) {
             builder = builder.toolchain(toolchain);
@@ -369,7 +369,7 @@ impl Executor for LocalExecutor {
         &self,
         job: &Job,
         mode: LaunchMode,
-        reports: Reports,
+        reports: ReportSender,
     ) -> Result<Launched, ExecutorError> {
         launch::launch(self, job, &mode, reports).await
     }

@@ -38,4 +38,4 @@ pub enum TurnOutcome {
 }
 
 /// Takes the reports of one launched agent. Bounded: a slow control plane slows the agent down.
-pub type Reports = mpsc::Sender<Report>;
+pub type ReportSender = mpsc::Sender<Report>;

@@ -119,8 +119,8 @@ impl WorkspaceBuilder {
     }
 
     /// Actor, journal and other guards of the backend.
-    pub fn assembly(mut self, assembly: BackendOptions) -> Self {
-        self.config.assembly = assembly;
+    pub fn backend_options(mut self, assembly: BackendOptions) -> Self {
+        self.config.backend_options = assembly;
         self
     }
 

@@ -16,7 +16,7 @@ pub struct LocalConfig {
     pub root: PathBuf,
     pub options: LocalOptions,
     /// Actor, journal and other guards.
-    pub assembly: BackendOptions,
+    pub backend_options: BackendOptions,
     /// How commands are judged before they run.
     pub policy: CommandPolicy,
 }
@@ -26,7 +26,7 @@ impl LocalConfig {
         Self {
             root: root.into(),
             options: LocalOptions::default(),
-            assembly: BackendOptions::default(),
+            backend_options: BackendOptions::default(),
             policy: CommandPolicy::default(),
         }
     }
@@ -51,7 +51,7 @@ pub struct LocalWorkspace {
 /// # Errors
 /// The directory cannot be opened, or the rules of the command policy are invalid.
 pub fn open(config: LocalConfig) -> Result<LocalWorkspace> {
-    let LocalConfig { root, mut options, mut assembly, policy } = config;
+    let LocalConfig { root, mut options, backend_options: mut assembly, policy } = config;
     options.exec.screen.get_or_insert(ab_policy::screen);
     let home = match options.exec.home {
         Some(_) => HomeLocation::Elsewhere,

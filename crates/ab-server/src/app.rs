@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::gate::{Gate, Guesses, Guessing, Identity};
+use crate::gate::{Gate, Guesses, TokenGuessLimits, Identity};
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::{ControlSurface, DaemonSurface};
 
@@ -26,7 +26,7 @@ impl App {
             control: None,
             daemon: None,
             identity: Arc::new(Identity::new(gate)),
-            guesses: Arc::new(Guesses::new(Guessing::default())),
+            guesses: Arc::new(Guesses::new(TokenGuessLimits::default())),
             shutdown: CancellationToken::new(),
         }
     }
@@ -61,7 +61,7 @@ impl App {
         Ok(format!("{scheme}://{host}:{port}{path}"))
     }
 
-    pub(crate) fn with_guessing(mut self, guessing: Guessing) -> App {
+    pub(crate) fn with_guessing(mut self, guessing: TokenGuessLimits) -> App {
         self.guesses = Arc::new(Guesses::new(guessing));
         self
     }

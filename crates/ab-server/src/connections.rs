@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 use crate::places::{Place, Places};
-use crate::port::Bounds;
+use crate::port::PortLimits;
 use crate::routes::Peer;
 use crate::tls::Tls;
 use crate::watched::{Watch, Watched};
@@ -29,7 +29,7 @@ const LARGEST_HEAD: usize = 64 * 1024;
 pub(crate) struct Connections {
     pub(crate) router: Router,
     pub(crate) tls: Option<Tls>,
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: PortLimits,
     pub(crate) closing: CancellationToken,
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn serve(connections: Connections, listener: TcpListener) {
     }
     drop(listener);
     let ended = async { while tasks.join_next().await.is_some() {} };
-    if timeout(bounds.grace, ended).await.is_err() {
+    if timeout(bounds.shutdown_grace, ended).await.is_err() {
         tasks.shutdown().await;
     }
 }
@@ -98,15 +98,15 @@ async fn connection(
     stream: TcpStream,
     answering: Answering,
     tls: Option<Tls>,
-    bounds: Bounds,
+    bounds: PortLimits,
     closing: CancellationToken,
 ) {
     // Answers are whole when they are written.
     let _ = stream.set_nodelay(true);
-    let (stream, watch) = Watched::new(stream, bounds.stall);
+    let (stream, watch) = Watched::new(stream, bounds.write_timeout);
     match tls {
         None => requests(stream, watch, answering, bounds, closing).await,
-        Some(tls) => match timeout(bounds.patience, tls.0.accept(stream)).await {
+        Some(tls) => match timeout(bounds.handshake_timeout, tls.0.accept(stream)).await {
             Ok(Ok(stream)) => requests(stream, watch, answering, bounds, closing).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
@@ -118,7 +118,7 @@ async fn requests<S>(
     stream: S,
     watch: Watch,
     answering: Answering,
-    bounds: Bounds,
+    bounds: PortLimits,
     closing: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -132,7 +132,7 @@ async fn requests<S>(
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(bounds.patience)
+        .header_read_timeout(bounds.handshake_timeout)
         .max_buf_size(LARGEST_HEAD)
         // Who has nothing more to ask may still wait for its answer; the watch sees who does not.
         .half_close(true)
@@ -154,7 +154,7 @@ async fn requests<S>(
             Ok(()) => watch.let_go(),
             Err(error) => tracing::debug!(%error, "a connection broke off"),
         },
-        () = watch.deserted(bounds.last_answers) => {
+        () = watch.deserted(bounds.half_closed_timeout) => {
             tracing::debug!("a caller left before its answer");
         }
     }

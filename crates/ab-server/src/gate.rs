@@ -14,7 +14,7 @@ mod identity;
 mod origin;
 mod token;
 
-pub use guesses::Guessing;
+pub use guesses::TokenGuessLimits;
 pub(crate) use guesses::{Guesses, block};
 pub(crate) use identity::{Caller, Identity, shown};
 pub use origin::Origin;

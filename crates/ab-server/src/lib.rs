@@ -22,8 +22,8 @@ mod watched;
 mod wire;
 
 pub use app::App;
-pub use gate::{Gate, Guessing, Origin, Token};
-pub use port::{Bounds, Port, Running};
+pub use gate::{Gate, TokenGuessLimits, Origin, Token};
+pub use port::{PortLimits, Port, RunningPort};
 pub use routes::{ControlSurface, DaemonSurface, TaskCatalog, TaskDefaults, openapi};
-pub use tls::{Tls, TlsFailure};
+pub use tls::{Tls, TlsError};
 pub use wire::{Control, EffectivePolicyBody};

@@ -12,13 +12,13 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use crate::connections::{self, Connections};
-use crate::gate::Guessing;
+use crate::gate::TokenGuessLimits;
 use crate::routes;
 use crate::tls::Tls;
 
 /// How much the port takes on.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct PortLimits {
     /// Connections at a time, WebSockets included; more wait until one ends.
     pub connections: usize,
     /// Connections of one address (of IPv6: one /64) at a time; more are refused.
@@ -26,29 +26,29 @@ pub struct Bounds {
     /// Addresses without that bound.
     pub exempt: fn(IpAddr) -> bool,
     /// How long a TLS handshake, or the head of a request, may take.
-    pub patience: Duration,
+    pub handshake_timeout: Duration,
     /// How long a peer may take nothing of an answer.
-    pub stall: Duration,
+    pub write_timeout: Duration,
     /// How long a caller that has closed its end may wait for an answer to begin or to go on; then
     /// it counts as gone, and what it asked for ends.
-    pub last_answers: Duration,
+    pub half_closed_timeout: Duration,
     /// How long requests that are being answered may go on when the port closes.
-    pub grace: Duration,
+    pub shutdown_grace: Duration,
     /// How callers are met that show wrong tokens.
-    pub guessing: Guessing,
+    pub token_guesses: TokenGuessLimits,
 }
 
-impl Default for Bounds {
+impl Default for PortLimits {
     fn default() -> Self {
         Self {
             connections: 4096,
             per_address: 512,
             exempt: |address| address.is_loopback(),
-            patience: Duration::from_secs(30),
-            stall: Duration::from_secs(30),
-            last_answers: Duration::from_secs(1),
-            grace: Duration::from_secs(5),
-            guessing: Guessing::default(),
+            handshake_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            half_closed_timeout: Duration::from_secs(1),
+            shutdown_grace: Duration::from_secs(5),
+            token_guesses: TokenGuessLimits::default(),
         }
     }
 }
@@ -58,12 +58,12 @@ impl Default for Bounds {
 pub struct Port {
     app: App,
     tls: Option<Tls>,
-    bounds: Bounds,
+    bounds: PortLimits,
 }
 
 impl Port {
     pub fn new(app: App) -> Port {
-        Port { app, tls: None, bounds: Bounds::default() }
+        Port { app, tls: None, bounds: PortLimits::default() }
     }
 
     pub fn with_tls(mut self, tls: Option<Tls>) -> Port {
@@ -71,17 +71,17 @@ impl Port {
         self
     }
 
-    pub fn with_bounds(mut self, bounds: Bounds) -> Port {
+    pub fn with_limits(mut self, bounds: PortLimits) -> Port {
         self.bounds = bounds;
         self
     }
 
     /// Serves whoever connects, until it is closed.
-    pub fn open(self, listener: TcpListener) -> io::Result<Running> {
+    pub fn open(self, listener: TcpListener) -> io::Result<RunningPort> {
         let address = listener.local_addr()?;
-        let grace = self.bounds.grace;
+        let grace = self.bounds.shutdown_grace;
         let closing = self.app.shutdown().clone();
-        let router = routes::all(self.app.clone().with_guessing(self.bounds.guessing));
+        let router = routes::all(self.app.clone().with_guessing(self.bounds.token_guesses));
         let connections = Connections { router, tls: self.tls, bounds: self.bounds, closing };
         let serving = tokio::spawn(connections::serve(connections, listener));
         let finding_out = self.app.daemon().ok().cloned().map(|daemon| {
@@ -95,13 +95,13 @@ impl Port {
                 found
             })
         });
-        Ok(Running { address, serving, finding_out, app: self.app, grace })
+        Ok(RunningPort { address, serving, finding_out, app: self.app, grace })
     }
 }
 
 /// A port that is open.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningPort {
     address: SocketAddr,
     serving: JoinHandle<()>,
     finding_out: Option<JoinHandle<Result<EffectivePolicy>>>,
@@ -109,14 +109,14 @@ pub struct Running {
     grace: Duration,
 }
 
-impl Running {
+impl RunningPort {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What is in force for commands of the daemon's workspace, if there is one. The port answers
     /// while this is found out.
-    pub async fn in_force(&mut self) -> Result<Option<EffectivePolicy>> {
+    pub async fn effective_policy(&mut self) -> Result<Option<EffectivePolicy>> {
         if let Some(finding_out) = self.finding_out.take()
             && let Ok(found) = finding_out.await
         {

@@ -16,15 +16,15 @@ pub struct Tls(pub(crate) TlsAcceptor);
 
 /// Which file cannot be used, and why.
 #[derive(Debug)]
-pub struct TlsFailure {
+pub struct TlsError {
     pub path: PathBuf,
     pub why: String,
 }
 
 impl Tls {
     /// From PEM files: the chain of certificates, ours first, and the key of the first.
-    pub fn load(certificates: &Path, key: &Path) -> Result<Tls, TlsFailure> {
-        let fails = |path: &Path, why: String| TlsFailure { path: path.to_owned(), why };
+    pub fn load(certificates: &Path, key: &Path) -> Result<Tls, TlsError> {
+        let fails = |path: &Path, why: String| TlsError { path: path.to_owned(), why };
         let chain = CertificateDer::pem_file_iter(certificates)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| fails(certificates, error.to_string()))?;
@@ -47,10 +47,10 @@ impl fmt::Debug for Tls {
     }
 }
 
-impl fmt::Display for TlsFailure {
+impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.why)
     }
 }
 
-impl std::error::Error for TlsFailure {}
+impl std::error::Error for TlsError {}

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use ab_core::{Backend, Memory, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_mcp::HttpSettings;
-use ab_server::{App, Bounds, DaemonSurface, Gate, Port, Running, Token};
+use ab_server::{App, PortLimits, DaemonSurface, Gate, Port, RunningPort, Token};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,18 +42,18 @@ pub(crate) fn serves(backend: &Backend) -> DaemonSurface {
 
 pub(crate) fn serves_scope(backend: &Backend) -> DaemonSurface {
     let scope = backend.scope("tenants/a", ScopeOptions::default()).unwrap();
-    serves(&scope).in_scope()
+    serves(&scope).with_fixed_scope()
 }
 
-pub(crate) async fn open(served: DaemonSurface, gate: Gate) -> Running {
+pub(crate) async fn open(served: DaemonSurface, gate: Gate) -> RunningPort {
     open_with(Port::new(App::new(gate).with_daemon(served))).await
 }
 
-pub(crate) async fn open_within(served: DaemonSurface, gate: Gate, bounds: Bounds) -> Running {
-    open_with(Port::new(App::new(gate).with_daemon(served)).with_bounds(bounds)).await
+pub(crate) async fn open_within(served: DaemonSurface, gate: Gate, bounds: PortLimits) -> RunningPort {
+    open_with(Port::new(App::new(gate).with_daemon(served)).with_limits(bounds)).await
 }
 
-pub(crate) async fn open_with(port: Port) -> Running {
+pub(crate) async fn open_with(port: Port) -> RunningPort {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     port.open(listener).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_server::{Bounds, Gate};
+use ab_server::{PortLimits, Gate};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -44,7 +44,7 @@ async fn what_is_being_answered_comes_to_its_end() {
 async fn what_hangs_is_cut_off_after_the_grace() {
     let directory = tempfile::tempdir().unwrap();
     let backend = local(directory.path());
-    let bounds = Bounds { grace: Duration::from_millis(100), ..Bounds::default() };
+    let bounds = PortLimits { shutdown_grace: Duration::from_millis(100), ..PortLimits::default() };
     let port = open_within(serves(&backend), Gate::default(), bounds).await;
     let mut stream = ask(port.address(), "echo $$ > pid; sleep 1000").await;
     let pid = loop {

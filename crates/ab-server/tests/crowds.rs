@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_server::{Bounds, Gate};
+use ab_server::{PortLimits, Gate};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -42,7 +42,7 @@ async fn ten_thousand_pipelined_calls_are_answered_in_order() {
 
 #[tokio::test]
 async fn half_a_request_is_waited_for_no_longer_than_said() {
-    let bounds = Bounds { patience: Duration::from_millis(200), ..Bounds::default() };
+    let bounds = PortLimits { handshake_timeout: Duration::from_millis(200), ..PortLimits::default() };
     let port = open_within(serves(&memory().await), Gate::default(), bounds).await;
     for start in ["", "POST /mcp HT", "POST /mcp HTTP/1.1\r\nhost: localhost\r\n"] {
         let mut stream = TcpStream::connect(port.address()).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_body_that_is_too_large_is_refused_before_it_is_sent() {
 
 #[tokio::test]
 async fn more_callers_than_there_is_room_for_wait_their_turn() {
-    let bounds = Bounds { connections: 2, ..Bounds::default() };
+    let bounds = PortLimits { connections: 2, ..PortLimits::default() };
     let port = open_within(serves(&memory().await), Gate::default(), bounds).await;
     let held: Vec<TcpStream> = vec![
         TcpStream::connect(port.address()).await.unwrap(),
@@ -116,8 +116,8 @@ async fn more_callers_than_there_is_room_for_wait_their_turn() {
 }
 
 /// Bounds for callers that leave.
-fn hasty() -> Bounds {
-    Bounds { last_answers: Duration::from_millis(50), ..Bounds::default() }
+fn hasty() -> PortLimits {
+    PortLimits { half_closed_timeout: Duration::from_millis(50), ..PortLimits::default() }
 }
 
 /// Sends what `requests` makes of an exec, waits until it runs, leaves, and waits for its end.
@@ -183,7 +183,7 @@ async fn a_caller_that_has_nothing_more_to_ask_gets_its_answer() {
 async fn a_reader_that_takes_nothing_is_let_go_of() {
     let backend = memory().await;
     backend.write("big.png", vec![1; 16 << 20]).await.unwrap();
-    let bounds = Bounds { connections: 1, stall: Duration::from_millis(200), ..Bounds::default() };
+    let bounds = PortLimits { connections: 1, write_timeout: Duration::from_millis(200), ..PortLimits::default() };
     let port = open_within(serves(&backend), Gate::default(), bounds).await;
     let mut slow = TcpStream::connect(port.address()).await.unwrap();
     let read = request(&call("read_media_file", json!({ "path": "big.png" })));

@@ -1,11 +1,11 @@
 //! The one-time link of the page, and the cookie that it sets.
 
-use ab_server::{App, Port, Running};
+use ab_server::{App, Port, RunningPort};
 
 use crate::caller::{get, guarded, memory, open_with, serves};
 
 /// A guarded port, and the host name and path of a link to it.
-async fn linked() -> (Running, String, String) {
+async fn linked() -> (RunningPort, String, String) {
     let app = App::new(guarded()).with_daemon(serves(&memory().await));
     let port = open_with(Port::new(app.clone())).await;
     let link = app.login_link("http", port.address().port()).unwrap();

@@ -6,7 +6,7 @@ use ab_core::{Backend, ScopeOptions};
 use ab_host::{Local, LocalOptions};
 use ab_remote::client::{ClientSettings, Endpoint, Remote, Secret};
 use ab_remote::{HostKey, Server, SshAccess};
-use ab_server::Running;
+use ab_server::RunningPort;
 use ab_testkit::model::{Layout, check_some};
 use ab_testkit::{World, behaviour_suite};
 use tempfile::TempDir;
@@ -25,7 +25,7 @@ fn server(served: &Backend) -> Server {
     Server::new(served.clone(), ab_remote::ServerSettings::new(key, SshAccess::Any))
 }
 
-async fn connected(served: &Backend, ssh: Server) -> (Backend, Running) {
+async fn connected(served: &Backend, ssh: Server) -> (Backend, RunningPort) {
     let port = open(serves(served).with_ssh(ssh), guarded()).await;
     let mut settings = ClientSettings::parse(&format!("ws://{}/ssh", port.address())).unwrap();
     let Endpoint::WebSocket(socket) = &mut settings.endpoint else { panic!("{settings:?}") };

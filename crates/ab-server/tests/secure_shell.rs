@@ -2,7 +2,7 @@
 
 use ab_core::Backend;
 use ab_remote::{HostKey, ConnectionThreads, Server, ServerSettings, SshAccess};
-use ab_server::{Bounds, Gate, Guessing, Running};
+use ab_server::{PortLimits, Gate, TokenGuessLimits, RunningPort};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -14,18 +14,18 @@ use crate::caller::{TOKEN, get, guarded, memory, open_within, serves};
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
-async fn port(gate: Gate) -> Running {
-    port_within(gate, Bounds::default()).await
+async fn port(gate: Gate) -> RunningPort {
+    port_within(gate, PortLimits::default()).await
 }
 
-async fn port_within(gate: Gate, bounds: Bounds) -> Running {
+async fn port_within(gate: Gate, bounds: PortLimits) -> RunningPort {
     let backend: Backend = memory().await;
     let key = HostKey::ephemeral("a test").unwrap();
     let ssh = Server::new(backend.clone(), ServerSettings::new(key, SshAccess::Any));
     open_within(serves(&backend).with_ssh(ssh), gate, bounds).await
 }
 
-async fn connect(port: &Running, query: &str, headers: &[(&str, &str)]) -> Result<Socket, Error> {
+async fn connect(port: &RunningPort, query: &str, headers: &[(&str, &str)]) -> Result<Socket, Error> {
     let url = format!("ws://{}/ssh{query}", port.address());
     let mut request = url.into_client_request().unwrap();
     for (name, value) in headers {
@@ -84,8 +84,8 @@ async fn a_wrong_token_is_upgraded_and_sent_away() {
 #[tokio::test]
 async fn many_wrong_tokens_are_sent_away_in_the_same_words() {
     let (first_wait, longest_wait) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
-    let guessing = Guessing { limit: 2, first_wait, longest_wait, ..Guessing::default() };
-    let port = port_within(guarded(), Bounds { guessing, ..Bounds::default() }).await;
+    let guessing = TokenGuessLimits { limit: 2, first_wait, longest_wait, ..TokenGuessLimits::default() };
+    let port = port_within(guarded(), PortLimits { token_guesses, ..PortLimits::default() }).await;
     for _ in 0..8 {
         let mut socket = connect(&port, "?token=wrong", &[]).await.unwrap();
         let frame = goodbye(&mut socket).await.unwrap();
@@ -116,7 +116,7 @@ async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     let with = Server::with_threads(backend.clone(), settings.clone(), lanes);
     for ssh in [with, Server::new(backend.clone(), settings)] {
         let port =
-            open_within(serves(&backend).with_ssh(ssh), Gate::default(), Bounds::default()).await;
+            open_within(serves(&backend).with_ssh(ssh), Gate::default(), PortLimits::default()).await;
         let mut stream = tokio::net::TcpStream::connect(port.address()).await.unwrap();
         let mut all = b"GET /ssh HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\n\
             upgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -177,7 +177,7 @@ async fn what_is_not_ssh_ends_its_own_connection_only() {
 
 #[tokio::test]
 async fn a_websocket_keeps_its_place_until_it_ends() {
-    let bounds = Bounds { per_address: 1, exempt: |_| false, ..Bounds::default() };
+    let bounds = PortLimits { per_address: 1, exempt: |_| false, ..PortLimits::default() };
     let port = port_within(Gate::default(), bounds).await;
     let mut socket = connect(&port, "", &[]).await.unwrap();
     greeting(&mut socket).await;
@@ -197,7 +197,7 @@ async fn a_websocket_keeps_its_place_until_it_ends() {
 #[tokio::test]
 async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade() {
     let refused =
-        async |port: &Running, headers: &[(&str, &str)]| match connect(port, "", headers).await {
+        async |port: &RunningPort, headers: &[(&str, &str)]| match connect(port, "", headers).await {
             Err(Error::Http(answer)) => {
                 let body = answer.body().as_deref().unwrap_or_default();
                 let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
@@ -220,7 +220,7 @@ async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade()
     let key = HostKey::ephemeral("a test").unwrap();
     let served = crate::caller::serves_scope(&backend);
     let ssh = Server::new(backend, ServerSettings::new(key, SshAccess::Any));
-    let scoped = open_within(served.with_ssh(ssh), Gate::default(), Bounds::default()).await;
+    let scoped = open_within(served.with_ssh(ssh), Gate::default(), PortLimits::default()).await;
     let conflict = (400, "Scope conflict".to_owned());
     assert_eq!(refused(&scoped, &[("x-scope-path", "tenants/b")]).await, conflict);
 }

@@ -40,14 +40,14 @@ const MAX_MESSAGE: usize = 16 * 1024;
 /// Runs commands inside a session's sandbox, with `tree`, `home`, `outbox` and the read-only
 /// directories of its workspace visible at their own paths.
 #[async_trait]
-pub trait InsideRunner: Send + Sync {
+pub trait SandboxRunner: Send + Sync {
     /// Runs one command to its end. A status other than 0 is not an error.
-    async fn run(&self, command: InsideCommand) -> ab_core::Result<InsideOutput>;
+    async fn run(&self, command: SandboxCommand) -> ab_core::Result<SandboxOutput>;
 }
 
 /// A command for the sandbox: words, never a shell line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InsideCommand {
+pub struct SandboxCommand {
     /// The first word is found on the sandbox's path.
     pub argv: Vec<String>,
     /// Variables beside those that every command of the session has.
@@ -61,7 +61,7 @@ pub struct InsideCommand {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InsideOutput {
+pub struct SandboxOutput {
     /// Absent when a signal ended the command.
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
@@ -70,13 +70,13 @@ pub struct InsideOutput {
 
 /// A launcher of a workspace whose root is `tree`.
 #[async_trait]
-impl InsideRunner for ab_local::Launcher {
-    async fn run(&self, command: InsideCommand) -> ab_core::Result<InsideOutput> {
+impl SandboxRunner for ab_local::Launcher {
+    async fn run(&self, command: SandboxCommand) -> ab_core::Result<SandboxOutput> {
         let mut launch = ab_local::Launch::new(command.argv);
         launch.env = command.environment;
         launch.limits.wall = Some(command.timeout);
         let output = self.start(launch).await?.output(command.max_output).await?;
-        Ok(InsideOutput {
+        Ok(SandboxOutput {
             code: output.exit.code,
             stdout: output.stdout.to_vec(),
             stderr: output.exit.stderr_tail,
@@ -104,7 +104,7 @@ impl Workspaces {
     pub async fn collect(
         &self,
         workspace: &Workspace,
-        inside: &dyn InsideRunner,
+        inside: &dyn SandboxRunner,
         author: &GitAuthor,
         message: &str,
     ) -> Result<Collected> {
@@ -221,7 +221,7 @@ enum Repository {
 struct Inside<'a> {
     workspace: &'a Workspace,
     base: &'a CommitId,
-    inside: &'a dyn InsideRunner,
+    inside: &'a dyn SandboxRunner,
     author: &'a GitAuthor,
     message: &'a str,
 }
@@ -282,7 +282,7 @@ impl Inside<'_> {
         Ok(printed.trim_end_matches('\n').to_owned())
     }
 
-    fn command(&self, repository: Repository, words: &[&str]) -> InsideCommand {
+    fn command(&self, repository: Repository, words: &[&str]) -> SandboxCommand {
         // Settings that only save time or noise: inside, the agent's own settings may run.
         let settings = [
             "safe.directory=*",
@@ -321,7 +321,7 @@ impl Inside<'_> {
             set("GIT_WORK_TREE", &tree.display().to_string());
             set("GIT_ALTERNATE_OBJECT_DIRECTORIES", &lent.join(":"));
         }
-        InsideCommand {
+        SandboxCommand {
             argv,
             environment,
             directory: tree.to_owned(),

@@ -31,7 +31,7 @@ mod workspaces;
 pub use branch::BranchName;
 pub use changes::{ChangedLines, Changes, CommitId, FileChange};
 pub use clone::{GitAuthor, GitRequest};
-pub use collect::{Collected, InsideCommand, InsideOutput, InsideRunner};
+pub use collect::{Collected, SandboxCommand, SandboxOutput, SandboxRunner};
 pub use deliver::Delivered;
 pub use error::{Result, SnapshotError, TaskField};
 pub use git::OPERATOR_VARIABLES;

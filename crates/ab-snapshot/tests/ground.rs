@@ -12,8 +12,8 @@ use ab_core::process::{self, BindAccess, OutputChannel, ExecRequest, HostDirecto
 use ab_core::{Isolation, Result};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_snapshot::{
-    BranchName, Changes, CleanupToken, Collected, GitAuthor, GitRequest, InsideCommand,
-    InsideOutput, InsideRunner, Provider, RepoSource, SnapshotSettings, TaskField, Workspace,
+    BranchName, Changes, CleanupToken, Collected, GitAuthor, GitRequest, SandboxCommand,
+    SandboxOutput, SandboxRunner, Provider, RepoSource, SnapshotSettings, TaskField, Workspace,
     WorkspaceRequest, Workspaces,
 };
 use ab_testkit::commands::{of, rest};
@@ -176,8 +176,8 @@ impl Sandbox {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn command(&self, argv: Vec<String>) -> InsideCommand {
-        InsideCommand {
+    fn command(&self, argv: Vec<String>) -> SandboxCommand {
+        SandboxCommand {
             argv,
             environment: BTreeMap::new(),
             directory: self.workspace.tree.clone(),
@@ -188,8 +188,8 @@ impl Sandbox {
 }
 
 #[async_trait]
-impl InsideRunner for Sandbox {
-    async fn run(&self, command: InsideCommand) -> Result<InsideOutput> {
+impl SandboxRunner for Sandbox {
+    async fn run(&self, command: SandboxCommand) -> Result<SandboxOutput> {
         let bind = |path: &PathBuf, access| HostDirectory {
             path: path.to_str().unwrap().to_owned(),
             access,
@@ -206,7 +206,7 @@ impl InsideRunner for Sandbox {
         request.restrictions.binds.extend(lent);
         let mut process = self.driver.exec(request).await?;
         let (pieces, exit) = rest(&mut process).await;
-        Ok(InsideOutput {
+        Ok(SandboxOutput {
             code: exit.code,
             stdout: of(&pieces, OutputChannel::Stdout),
             stderr: exit.stderr_tail,

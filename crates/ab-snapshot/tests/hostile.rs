@@ -216,27 +216,27 @@ struct Forger<'a> {
 }
 
 #[async_trait::async_trait]
-impl ab_snapshot::InsideRunner for Liar<'_> {
+impl ab_snapshot::SandboxRunner for Liar<'_> {
     async fn run(
         &self,
-        command: ab_snapshot::InsideCommand,
-    ) -> ab_core::Result<ab_snapshot::InsideOutput> {
+        command: ab_snapshot::SandboxCommand,
+    ) -> ab_core::Result<ab_snapshot::SandboxOutput> {
         if command.argv.contains(&"bundle".to_owned()) {
-            return Ok(ab_snapshot::InsideOutput { code: Some(0), ..Default::default() });
+            return Ok(ab_snapshot::SandboxOutput { code: Some(0), ..Default::default() });
         }
         self.sandbox.run(command).await
     }
 }
 
 #[async_trait::async_trait]
-impl ab_snapshot::InsideRunner for Forger<'_> {
+impl ab_snapshot::SandboxRunner for Forger<'_> {
     async fn run(
         &self,
-        command: ab_snapshot::InsideCommand,
-    ) -> ab_core::Result<ab_snapshot::InsideOutput> {
+        command: ab_snapshot::SandboxCommand,
+    ) -> ab_core::Result<ab_snapshot::SandboxOutput> {
         if command.argv.contains(&"bundle".to_owned()) {
             self.sandbox.shell(&self.script).await;
-            return Ok(ab_snapshot::InsideOutput { code: Some(0), ..Default::default() });
+            return Ok(ab_snapshot::SandboxOutput { code: Some(0), ..Default::default() });
         }
         self.sandbox.run(command).await
     }

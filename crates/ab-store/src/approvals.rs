@@ -24,7 +24,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::Exists`] if an approval with this id exists.
-    pub async fn ask(&self, approval: Approval) -> Result<(), StoreError> {
+    pub async fn add_approval(&self, approval: Approval) -> Result<(), StoreError> {
         self.write(move |writing| Box::pin(insert(writing, approval))).await
     }
 
@@ -98,7 +98,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::NotFound`] if there is none; [`StoreError::Closed`] when the store closes first.
-    pub async fn decided(&self, id: ApprovalId) -> Result<Approval, StoreError> {
+    pub async fn wait_decided(&self, id: ApprovalId) -> Result<Approval, StoreError> {
         let mut closed = self.closed();
         loop {
             // Subscribed before the read: a decision after the read signals.

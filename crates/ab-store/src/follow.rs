@@ -9,7 +9,7 @@ use futures_util::stream;
 use tokio::sync::watch;
 
 use crate::error::StoreError;
-use crate::record::Record;
+use crate::record::EventRecord;
 use crate::store::Store;
 use crate::tail::{Known, Tail};
 
@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 
 /// Which part of the log a reader follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum LogScope {
     /// One session. The cursor is the sequence number in its stream.
     Session(SessionId),
     /// Everything. The cursor is the position in the log.
@@ -27,21 +27,21 @@ pub enum Scope {
 
 /// A reader of the log. It gives every record after its cursor once and in order, and then waits for more.
 #[derive(Debug)]
-pub struct Follow {
+pub struct LogReader {
     store: Store,
-    scope: Scope,
+    scope: LogScope,
     cursor: u64,
     tail: Arc<Tail>,
     wake_up: watch::Receiver<u64>,
-    batch: VecDeque<Arc<Record>>,
+    batch: VecDeque<Arc<EventRecord>>,
     closed: watch::Receiver<bool>,
 }
 
-impl Follow {
-    pub(crate) fn new(store: Store, scope: Scope, after: u64) -> Self {
+impl LogReader {
+    pub(crate) fn new(store: Store, scope: LogScope, after: u64) -> Self {
         let tail = match scope {
-            Scope::Session(id) => store.tails().session(id),
-            Scope::All => store.tails().all(),
+            LogScope::Session(id) => store.tails().session(id),
+            LogScope::All => store.tails().all(),
         };
         // Subscribed before the first read: a record that is committed after that read signals.
         let wake_up = tail.wake_up();
@@ -59,7 +59,7 @@ impl Follow {
     /// # Errors
     ///
     /// [`StoreError::Closed`] once the store is closed, and errors of the database.
-    pub async fn next(&mut self) -> Result<Arc<Record>, StoreError> {
+    pub async fn next(&mut self) -> Result<Arc<EventRecord>, StoreError> {
         loop {
             if let Some(record) = self.batch.pop_front() {
                 self.cursor = self.tail.cursor(&record);
@@ -81,12 +81,12 @@ impl Follow {
 
     /// The records as a stream. It ends when the store is closed, and after the last event of a session that has
     /// ended.
-    pub fn into_stream(self) -> impl Stream<Item = Result<Arc<Record>, StoreError>> + Send {
+    pub fn into_stream(self) -> impl Stream<Item = Result<Arc<EventRecord>, StoreError>> + Send {
         stream::unfold(Some(self), |follow| async move {
             let mut follow = follow?;
             match follow.next().await {
                 Ok(record) => {
-                    let is_end = matches!(follow.scope, Scope::Session(_)) && record.is_last();
+                    let is_end = matches!(follow.scope, LogScope::Session(_)) && record.is_last();
                     Some((Ok(record), (!is_end).then_some(follow)))
                 }
                 Err(StoreError::Closed) => None,

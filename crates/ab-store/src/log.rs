@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ab_api::{Event, SessionId};
 
 use crate::error::StoreError;
-use crate::follow::Scope;
-use crate::record::{Record, Records, signed, unsigned};
+use crate::follow::LogScope;
+use crate::record::{EventRecord, Records, signed, unsigned};
 use crate::store::Store;
 
 /// How many records one read gives at most.
@@ -30,13 +30,13 @@ impl Store {
     /// Errors of the database.
     pub async fn records(
         &self,
-        scope: Scope,
+        scope: LogScope,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Arc<Record>>, StoreError> {
+    ) -> Result<Vec<Arc<EventRecord>>, StoreError> {
         let limit = signed(limit.min(MAX_READ) as u64);
-        let records: Vec<Record> = match scope {
-            Scope::Session(id) => {
+        let records: Vec<EventRecord> = match scope {
+            LogScope::Session(id) => {
                 sqlx::query_as(
                     "SELECT position, stream, seq, at, kind, body FROM events \
                      WHERE stream = $1 AND seq > $2 ORDER BY seq LIMIT $3",
@@ -47,7 +47,7 @@ impl Store {
                 .fetch_all(self.pool())
                 .await?
             }
-            Scope::All => {
+            LogScope::All => {
                 sqlx::query_as(
                     "SELECT position, stream, seq, at, kind, body FROM events \
                      WHERE position > $1 ORDER BY position LIMIT $2",
@@ -71,8 +71,8 @@ impl Store {
         session: SessionId,
         kind: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<Record>, StoreError> {
-        let mut records: Vec<Record> = sqlx::query_as(
+    ) -> Result<Vec<EventRecord>, StoreError> {
+        let mut records: Vec<EventRecord> = sqlx::query_as(
             "SELECT position, stream, seq, at, kind, body FROM events \
              WHERE stream = $1 AND (CAST($2 AS TEXT) IS NULL OR kind = $2) \
              ORDER BY seq DESC LIMIT $3",

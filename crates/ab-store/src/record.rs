@@ -13,7 +13,7 @@ pub const MAX_EVENT_BYTES: usize = 64 * 1024;
 
 /// An event with its places in the log. The JSON is kept as text: it is written to many readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct EventRecord {
     /// The place in the whole log, counted from 1.
     pub position: u64,
     pub session: SessionId,
@@ -26,7 +26,7 @@ pub struct Record {
     pub json: String,
 }
 
-impl Record {
+impl EventRecord {
     /// The event.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ pub(crate) fn parse_id<K: ab_api::IdKind>(text: &str) -> Result<ab_api::Id<K>, S
     })
 }
 
-impl FromRow<'_, SqliteRow> for Record {
+impl FromRow<'_, SqliteRow> for EventRecord {
     fn from_row(row: &SqliteRow) -> Result<Self, sqlx::Error> {
         let stream: &str = row.try_get("stream")?;
         let session = parse_id(stream).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
@@ -91,4 +91,4 @@ impl FromRow<'_, SqliteRow> for Record {
 }
 
 /// Records that many readers share.
-pub(crate) type Records = Vec<Arc<Record>>;
+pub(crate) type Records = Vec<Arc<EventRecord>>;

@@ -49,11 +49,11 @@ pub struct IdempotencyKey {
 
 /// What became of a [`NewSession`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Created {
+pub enum SessionCreation {
     /// The session was made.
-    Now,
+    New,
     /// A request with the same key made a session before. This was its answer.
-    Before { answer: String },
+    Existing { answer: String },
 }
 
 /// Which sessions a list has. The default has all.
@@ -77,7 +77,7 @@ impl Store {
     ///
     /// [`StoreError::KeyReused`] if the key came before with another request; [`StoreError::Exists`] if the id did;
     /// [`StoreError::NoWorkspace`] if there is no workspace to take over.
-    pub async fn create_session(&self, new: NewSession) -> Result<Created, StoreError> {
+    pub async fn create_session(&self, new: NewSession) -> Result<SessionCreation, StoreError> {
         self.write(move |writing| Box::pin(create(writing, new))).await
     }
 
@@ -243,7 +243,7 @@ const LIST: &str = "SELECT body, progress FROM sessions \
          WHERE session = sessions.id AND name = $6 AND value = $7)) \
      ORDER BY id DESC LIMIT $8 OFFSET $9";
 
-async fn create(writing: &mut Writing, new: NewSession) -> Result<Created, StoreError> {
+async fn create(writing: &mut Writing, new: NewSession) -> Result<SessionCreation, StoreError> {
     let now = Time::now().as_millis();
     if let Some(key) = &new.idempotency {
         sqlx::query("DELETE FROM idempotency_keys WHERE created < $1")
@@ -304,14 +304,14 @@ async fn create(writing: &mut Writing, new: NewSession) -> Result<Created, Store
     }
     insert_prompt(writing, session.id, 1, &session.prompt).await?;
     writing.append(session.id, &new.events).await?;
-    Ok(Created::Now)
+    Ok(SessionCreation::New)
 }
 
 /// The outcome of an earlier request with the same key.
 async fn answer_before(
     writing: &mut Writing,
     key: &IdempotencyKey,
-) -> Result<Option<Result<Created, StoreError>>, StoreError> {
+) -> Result<Option<Result<SessionCreation, StoreError>>, StoreError> {
     let sql = "SELECT digest, answer FROM idempotency_keys WHERE scope = $1 AND key = $2";
     let query = sqlx::query(sql).bind(&key.scope).bind(&key.key);
     let Some(row) = query.fetch_optional(&mut writing.connection).await? else { return Ok(None) };
@@ -319,7 +319,7 @@ async fn answer_before(
     if digest != sha256(&key.request) {
         return Ok(Some(Err(StoreError::KeyReused)));
     }
-    Ok(Some(Ok(Created::Before { answer: row.try_get("answer")? })))
+    Ok(Some(Ok(SessionCreation::Existing { answer: row.try_get("answer")? })))
 }
 
 async fn insert_prompt(

@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 
 use crate::data_dir::DataDir;
 use crate::error::StoreError;
-use crate::follow::{Follow, Scope};
-use crate::record::Record;
+use crate::follow::{LogReader, LogScope};
+use crate::record::EventRecord;
 use crate::schema;
 use crate::tail::{Tails, lock};
 use crate::writer::{Order, QUEUE, Typed, Writer, Writing};
@@ -43,7 +43,7 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    pub(crate) fn publish(&self, records: &[Arc<Record>], decided: &[ApprovalId]) {
+    pub(crate) fn publish(&self, records: &[Arc<EventRecord>], decided: &[ApprovalId]) {
         self.tails.publish(records);
         for id in decided {
             // Dropping the sender wakes its receivers.
@@ -91,8 +91,8 @@ impl Store {
     }
 
     /// Follows the log after a cursor: first the stored records, then new ones, without a gap or a repetition.
-    pub fn follow(&self, scope: Scope, after: u64) -> Follow {
-        Follow::new(self.clone(), scope, after)
+    pub fn follow(&self, scope: LogScope, after: u64) -> LogReader {
+        LogReader::new(self.clone(), scope, after)
     }
 
     /// Performs `work` in a transaction and gives its value after the commit.

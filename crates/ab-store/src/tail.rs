@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ab_api::SessionId;
 use tokio::sync::watch;
 
-use crate::record::{Record, Records};
+use crate::record::{EventRecord, Records};
 
 /// How many records one tail keeps.
 const MAX_RECORDS: usize = 256;
@@ -28,12 +28,12 @@ pub(crate) struct Tail {
     /// The cursor of the newest record.
     newest: watch::Sender<u64>,
     /// Which number of a record is its cursor in this stream.
-    cursor: fn(&Record) -> u64,
+    cursor: fn(&EventRecord) -> u64,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
-    records: VecDeque<Arc<Record>>,
+    records: VecDeque<Arc<EventRecord>>,
     bytes: usize,
 }
 
@@ -69,7 +69,7 @@ impl Tails {
     }
 
     /// Adds committed records and wakes their readers.
-    pub(crate) fn publish(&self, records: &[Arc<Record>]) {
+    pub(crate) fn publish(&self, records: &[Arc<EventRecord>]) {
         for record in records {
             self.all.push(record);
             let tail = lock(&self.sessions).get(&record.session).and_then(Weak::upgrade);
@@ -81,7 +81,7 @@ impl Tails {
 }
 
 impl Tail {
-    fn new(cursor: fn(&Record) -> u64) -> Self {
+    fn new(cursor: fn(&EventRecord) -> u64) -> Self {
         Self { ring: Mutex::default(), newest: watch::Sender::new(0), cursor }
     }
 
@@ -91,7 +91,7 @@ impl Tail {
     }
 
     /// The cursor of `record` in this stream.
-    pub(crate) fn cursor(&self, record: &Record) -> u64 {
+    pub(crate) fn cursor(&self, record: &EventRecord) -> u64 {
         (self.cursor)(record)
     }
 
@@ -108,7 +108,7 @@ impl Tail {
         Known::Next(ring.records.iter().skip(skip).take(limit).cloned().collect())
     }
 
-    fn push(&self, record: &Arc<Record>) {
+    fn push(&self, record: &Arc<EventRecord>) {
         let mut ring = lock(&self.ring);
         ring.bytes += record.bytes();
         ring.records.push_back(Arc::clone(record));

@@ -8,7 +8,7 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::StoreError;
-use crate::record::{MAX_EVENT_BYTES, Record, Records, signed, unsigned};
+use crate::record::{MAX_EVENT_BYTES, EventRecord, Records, signed, unsigned};
 use crate::store::Readers;
 
 /// How many changes wait for the writer before callers wait to hand theirs over.
@@ -120,7 +120,7 @@ impl Writing {
             .execute(&mut self.connection)
             .await?;
             let (position, kind) = (self.position, kind.to_owned());
-            let record = Record { position, session, seq, at: event.ts, kind, json };
+            let record = EventRecord { position, session, seq, at: event.ts, kind, json };
             self.appended.push(Arc::new(record));
         }
         Ok(())

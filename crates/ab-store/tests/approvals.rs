@@ -4,7 +4,7 @@ use ab_api::{
     Approval, ApprovalId, ApprovalStatus, ApprovalSubject, Choice, DecidedBy, Decision,
     PageRequest, SessionId, Time,
 };
-use ab_store::{ApprovalFilter, Scope, Store, StoreError};
+use ab_store::{ApprovalFilter, LogScope, Store, StoreError};
 
 use crate::fixture::{scratch, stored};
 
@@ -22,7 +22,7 @@ async fn ask(store: &Store, session: SessionId) -> ApprovalId {
         decided_by: None,
         reason: None,
     };
-    store.ask(approval).await.expect("ask");
+    store.add_approval(approval).await.expect("ask");
     id
 }
 
@@ -66,7 +66,7 @@ async fn of_many_decisions_one_counts() {
     assert_eq!(decided.len(), 1);
     let scratch = scratch.reopen().await;
     assert_eq!(scratch.store.approval(id).await.expect("read"), decided[0]);
-    let records = scratch.store.records(Scope::Session(session), 0, 10).await.expect("read");
+    let records = scratch.store.records(LogScope::Session(session), 0, 10).await.expect("read");
     let kinds: Vec<_> = records.iter().map(|record| record.kind.as_str()).collect();
     assert_eq!(kinds, ["status", "approvalRequested", "approvalDecided"]);
 }
@@ -80,13 +80,13 @@ async fn waiting_ends_with_the_decision() {
     assert_eq!(scratch.store.session(session).await.expect("read").open_approvals, 1);
     let decide = scratch.store.decide(id, no("too risky"), by("ana"));
     let (waited, also, decided) =
-        tokio::join!(scratch.store.decided(id), scratch.store.decided(id), decide);
+        tokio::join!(scratch.store.wait_decided(id), scratch.store.wait_decided(id), decide);
     let waited = waited.expect("decided");
     assert_eq!(waited.status, ApprovalStatus::Denied);
     assert_eq!(waited.reason.as_deref(), Some("too risky"));
     assert_eq!(Some(&waited), also.as_ref().ok());
     assert_eq!(waited, decided.expect("the first decision"));
-    assert_eq!(scratch.store.decided(id).await.expect("decided before"), waited);
+    assert_eq!(scratch.store.wait_decided(id).await.expect("decided before"), waited);
     assert_eq!(pending(&scratch.store, session).await, 0);
 }
 
@@ -101,7 +101,7 @@ async fn pending_approvals_expire_with_their_time_or_their_session() {
     assert_eq!(expired, [early]);
     let late = ask(&scratch.store, session).await;
     let expire = scratch.store.expire_approvals(session, "the session ended".to_owned());
-    let (waited, expired) = tokio::join!(scratch.store.decided(late), expire);
+    let (waited, expired) = tokio::join!(scratch.store.wait_decided(late), expire);
     expired.expect("expire");
     assert_eq!(waited.expect("expired").status, ApprovalStatus::Expired);
     let error = scratch.store.decide(late, yes(), by("ana")).await.expect_err("too late");
@@ -113,7 +113,7 @@ async fn waiting_ends_when_the_store_closes() {
     let scratch = scratch().await;
     let session = stored(&scratch.store, "a").await;
     let id = ask(&scratch.store, session).await;
-    let (waited, ()) = tokio::join!(scratch.store.decided(id), scratch.store.close());
+    let (waited, ()) = tokio::join!(scratch.store.wait_decided(id), scratch.store.close());
     assert!(matches!(waited, Err(StoreError::Closed)), "{waited:?}");
 }
 
@@ -123,6 +123,6 @@ async fn unknown_approvals_are_not_found() {
     let id = ApprovalId::generate();
     let error = scratch.store.decide(id, yes(), by("ana")).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
-    let error = scratch.store.decided(id).await.expect_err("unknown");
+    let error = scratch.store.wait_decided(id).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
 }

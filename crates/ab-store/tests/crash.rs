@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use ab_store::{DataDir, Scope, Store};
+use ab_store::{DataDir, LogScope, Store};
 
 use crate::fixture::{line, stored};
 
@@ -51,7 +51,7 @@ async fn killed_writer_loses_no_stored_event() {
     let mut records = Vec::new();
     loop {
         let after = records.len() as u64;
-        let more = store.records(Scope::All, after, 1000).await.expect("read");
+        let more = store.records(LogScope::All, after, 1000).await.expect("read");
         if more.is_empty() {
             break;
         }

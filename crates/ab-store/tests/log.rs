@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use ab_api::{SessionId, SessionStatus};
-use ab_store::{Follow, MAX_EVENT_BYTES, Record, Scope, Store, StoreError};
+use ab_store::{LogReader, MAX_EVENT_BYTES, EventRecord, LogScope, Store, StoreError};
 use futures_util::StreamExt;
 
 use crate::fixture::{line, scratch, status, stored};
 
-async fn take(follow: &mut Follow, count: usize) -> Vec<Arc<Record>> {
+async fn take(follow: &mut LogReader, count: usize) -> Vec<Arc<EventRecord>> {
     let mut records = Vec::new();
     for _ in 0..count {
         records.push(follow.next().await.expect("a record"));
@@ -22,7 +22,7 @@ async fn append(store: &Store, session: SessionId, from: usize, count: usize) {
     }
 }
 
-fn seqs(records: &[Arc<Record>]) -> Vec<u64> {
+fn seqs(records: &[Arc<EventRecord>]) -> Vec<u64> {
     records.iter().map(|record| record.seq).collect()
 }
 
@@ -32,7 +32,7 @@ async fn sequences_count_per_stream_and_positions_over_all() {
     let (a, b) = (stored(&scratch.store, "a").await, stored(&scratch.store, "b").await);
     scratch.store.append(a, vec![line("1"), line("2")]).await.expect("append");
     scratch.store.append(b, vec![line("1")]).await.expect("append");
-    let all = scratch.store.records(Scope::All, 0, 100).await.expect("read");
+    let all = scratch.store.records(LogScope::All, 0, 100).await.expect("read");
     let places: Vec<_> = all.iter().map(|it| (it.position, it.session == a, it.seq)).collect();
     assert_eq!(places, [(1, true, 1), (2, false, 1), (3, true, 2), (4, true, 3), (5, false, 2)]);
     assert_eq!(scratch.store.last_position().await.expect("read"), 5);
@@ -43,7 +43,7 @@ async fn following_replays_and_then_goes_on_live() {
     let scratch = scratch().await;
     let id = stored(&scratch.store, "a").await;
     append(&scratch.store, id, 0, 300).await;
-    let mut follow = scratch.store.follow(Scope::Session(id), 100);
+    let mut follow = scratch.store.follow(LogScope::Session(id), 100);
     assert_eq!(seqs(&take(&mut follow, 201).await), (101..=301).collect::<Vec<_>>());
     let (records, ()) = tokio::join!(take(&mut follow, 300), append(&scratch.store, id, 300, 300));
     assert_eq!(seqs(&records), (302..=601).collect::<Vec<_>>());
@@ -57,7 +57,7 @@ async fn a_cursor_survives_a_restart() {
     append(&scratch.store, id, 0, 5).await;
     let scratch = scratch.reopen().await;
     append(&scratch.store, id, 5, 5).await;
-    let mut follow = scratch.store.follow(Scope::Session(id), 3);
+    let mut follow = scratch.store.follow(LogScope::Session(id), 3);
     assert_eq!(seqs(&take(&mut follow, 8).await), (4..=11).collect::<Vec<_>>());
 }
 
@@ -70,7 +70,7 @@ async fn many_readers_lose_and_repeat_nothing() {
         .map(|number| {
             // Readers start at different cursors and some of them pause on the way.
             let after = number % 5;
-            let mut follow = scratch.store.follow(Scope::Session(id), after);
+            let mut follow = scratch.store.follow(LogScope::Session(id), after);
             tokio::spawn(async move {
                 let mut expect = after + 1;
                 while expect <= 401 {
@@ -94,10 +94,10 @@ async fn a_stream_ends_with_its_session_and_with_the_store() {
     let scratch = scratch().await;
     let (a, b) = (stored(&scratch.store, "a").await, stored(&scratch.store, "b").await);
     scratch.store.append(a, vec![line("x"), status(SessionStatus::Failed)]).await.expect("append");
-    let ended: Vec<_> = scratch.store.follow(Scope::Session(a), 0).into_stream().collect().await;
+    let ended: Vec<_> = scratch.store.follow(LogScope::Session(a), 0).into_stream().collect().await;
     assert_eq!(ended.len(), 3);
-    let mut open = scratch.store.follow(Scope::Session(b), 0);
-    let mut all = scratch.store.follow(Scope::All, 0);
+    let mut open = scratch.store.follow(LogScope::Session(b), 0);
+    let mut all = scratch.store.follow(LogScope::All, 0);
     take(&mut open, 1).await;
     take(&mut all, 4).await;
     let (open, all, ()) = tokio::join!(
@@ -118,7 +118,7 @@ async fn an_event_above_the_bound_takes_its_whole_batch_along() {
     let error = scratch.store.append(id, events).await.expect_err("too large");
     assert!(matches!(error, StoreError::TooLarge { .. }), "{error}");
     scratch.store.append(id, vec![line("next")]).await.expect("append");
-    let records = scratch.store.records(Scope::All, 0, 10).await.expect("read");
+    let records = scratch.store.records(LogScope::All, 0, 10).await.expect("read");
     assert_eq!(
         records.iter().map(|it| (it.position, it.seq)).collect::<Vec<_>>(),
         [(1, 1), (2, 2)]

@@ -2,7 +2,7 @@
 
 use ab_api::{Activity, PageRequest, SessionId, SessionStatus};
 use ab_store::{
-    Created, IdempotencyKey, NewSession, Progress, Scope, SessionFilter, SessionRecord, Stage,
+    SessionCreation, IdempotencyKey, NewSession, Progress, LogScope, SessionFilter, SessionRecord, Stage,
     StoreError,
 };
 
@@ -67,7 +67,7 @@ async fn an_unknown_session_is_not_found() {
     let record = SessionRecord { session: session("x"), progress: Progress::default() };
     let error = scratch.store.save_session(record, vec![line("x")]).await.expect_err("unknown");
     assert!(matches!(error, StoreError::NotFound), "{error}");
-    assert_eq!(scratch.store.records(Scope::All, 0, 10).await.expect("read"), []);
+    assert_eq!(scratch.store.records(LogScope::All, 0, 10).await.expect("read"), []);
 }
 
 fn keyed(request: &str) -> NewSession {
@@ -96,14 +96,14 @@ async fn a_repeated_request_gets_the_first_answer() {
     drop(first);
     let mut created = 0;
     for attempt in racing {
-        if attempt.await.expect("a task").expect("no conflict") == Created::Now {
+        if attempt.await.expect("a task").expect("no conflict") == SessionCreation::New {
             created += 1;
         }
     }
     assert_eq!(created, 1);
     let scratch = scratch.reopen().await;
     let again = scratch.store.create_session(keyed("request")).await.expect("the same request");
-    let Created::Before { answer: stored } = again else { panic!("made twice") };
+    let SessionCreation::Existing { answer: stored } = again else { panic!("made twice") };
     assert_ne!(stored, answer);
     let (_, total) = scratch
         .store
@@ -124,7 +124,7 @@ async fn a_key_with_another_request_is_a_conflict() {
         key.scope = "bob".to_owned();
     }
     let made = scratch.store.create_session(elsewhere).await.expect("another caller");
-    assert_eq!(made, Created::Now);
+    assert_eq!(made, SessionCreation::New);
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use crate::World;
 use lockstep::Tally;
 
-pub use operation::{Expect, GLOBS, Operation, SLOTS, Slot};
+pub use operation::{Expect, GLOBS, ModelOperation, SLOTS, Slot};
 pub use strategy::{LONGEST, operation, sequence};
 pub use traits::{EmptyDirs, Given, Layout, Search, Traits};
 pub use tree::Tree;

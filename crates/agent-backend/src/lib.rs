@@ -73,7 +73,7 @@ pub fn local(root: impl AsRef<Path>) -> Result<Backend> {
 
 /// A workspace in a directory, with everything that can be set.
 pub fn local_with(mut config: LocalConfig) -> Result<Backend> {
-    config.assembly.recipe = recipe(&config.root, &config.options);
+    config.backend_options.recipe = recipe(&config.root, &config.options);
     Ok(ab_local::open(config)?.backend)
 }
 

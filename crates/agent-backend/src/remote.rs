@@ -38,7 +38,7 @@ pub fn remote(url: &str) -> Result<Backend> {
 
 /// A workspace elsewhere, with everything that can be set. Nothing is connected yet.
 pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
-    let RemoteConfig { settings, mut assembly } = config;
+    let RemoteConfig { settings, backend_options: mut assembly } = config;
     assembly.recipe = Some(WorkspaceRecipe::server(Arc::new(Place::of(&settings)?)));
     Ok(Backend::assemble(Arc::new(Remote::new(settings)?), assembly))
 }
@@ -48,17 +48,17 @@ pub fn remote_with(config: RemoteConfig) -> Result<Backend> {
 pub struct RemoteConfig {
     pub settings: ClientSettings,
     /// Actor, journal and other guards on this side. Those of the server hold whatever these say.
-    pub assembly: BackendOptions,
+    pub backend_options: BackendOptions,
 }
 
 impl RemoteConfig {
     pub fn new(endpoint: Endpoint) -> Self {
-        Self { settings: ClientSettings::new(endpoint), assembly: BackendOptions::default() }
+        Self { settings: ClientSettings::new(endpoint), backend_options: BackendOptions::default() }
     }
 
     /// What a URL says: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
     pub fn parse(url: &str) -> Result<Self> {
-        Ok(Self { settings: ClientSettings::parse(url)?, assembly: BackendOptions::default() })
+        Ok(Self { settings: ClientSettings::parse(url)?, backend_options: BackendOptions::default() })
     }
 
     /// The directory over there.

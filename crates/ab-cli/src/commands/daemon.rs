@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ab_core::{BackendOptions, Backend, CommandLimit, MemoryOptions, ScopeOptions};
 use ab_host::{ExecSettings, MissingRoot};
 use ab_mcp::HttpSettings;
-use ab_server::{App, Bounds, DaemonSurface, Port, Tls};
+use ab_server::{App, PortLimits, DaemonSurface, Port, Tls};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 use clap::{Args, ValueEnum};
 
@@ -209,7 +209,7 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let http = HttpSettings { max_body, ..HttpSettings::default() };
     let mut served = DaemonSurface::new(backend.clone(), root_dir, &http);
     if daemon.scope_path.is_some() {
-        served = served.in_scope();
+        served = served.with_fixed_scope();
     }
     let (host, port) = (daemon.listening.host, daemon.listening.port);
     let listener = sockets::listen(host, port).await.map_err(|error| {
@@ -229,11 +229,11 @@ async fn serve(daemon: Daemon) -> Result<(), Failure> {
     let _lanes = beside.lanes();
     let mut known = notice::Known::of(&beside, encrypted);
     known.guarded = guarded;
-    served = served.beside_ssh(known.ssh.is_some());
+    served = served.with_separate_ssh(known.ssh.is_some());
     let bounds = daemon.listening.bounds();
     let opened = Port::new(App::new(gate).with_daemon(served))
         .with_tls(tls)
-        .with_bounds(bounds)
+        .with_limits(bounds)
         .open(listener);
     let mut opened = opened.map_err(|error| Failure::input("open the port", error))?;
     let beside = beside.serve();
@@ -296,18 +296,18 @@ impl Daemon {
         config.options.exec = settings;
         config.policy = CommandPolicy { profile, ..CommandPolicy::default() };
         let most = usize::try_from(self.commands.max_commands).unwrap_or(usize::MAX);
-        config.assembly.guards.limits.push(Arc::new(CommandLimit::new(most)));
+        config.backend_options.guards.limits.push(Arc::new(CommandLimit::new(most)));
         Ok(agent_backend::local_with(config)?)
     }
 }
 
 impl Listening {
-    fn bounds(&self) -> Bounds {
+    fn bounds(&self) -> PortLimits {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        Bounds {
+        PortLimits {
             connections: number(self.max_connections),
             per_address: number(self.max_connections_per_address),
-            ..Bounds::default()
+            ..PortLimits::default()
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ab_conformance::Fixtures;
 use ab_mcp::HttpSettings;
-use ab_server::{App, DaemonSurface, Gate, Port, Running};
+use ab_server::{App, DaemonSurface, Gate, Port, RunningPort};
 use ab_testkit::peers::Peers;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -63,7 +63,7 @@ fn complaints(results: &Path) -> BTreeMap<String, Vec<String>> {
 }
 
 /// A port as the daemon opens it, with the fixtures of the suite beside the tools.
-async fn open(root: &Path) -> (Running, String) {
+async fn open(root: &Path) -> (RunningPort, String) {
     let backend = agent_backend::local(root).unwrap();
     let extension = Some(Arc::new(Fixtures::new()) as Arc<_>);
     let settings = HttpSettings { extension, ..HttpSettings::default() };

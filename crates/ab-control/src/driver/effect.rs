@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_api::{EndReason, EventKind, LogLevel};
-use ab_executor::{Delivered, ExecutorError, Job, LaunchMode, Launched, Provisioned, Reports};
+use ab_executor::{Delivered, ExecutorError, Job, LaunchMode, Launched, Provisioned, ReportSender};
 use ab_store::Cleanup;
 use futures_util::future::BoxFuture;
 use tokio::sync::OwnedSemaphorePermit;
@@ -74,7 +74,7 @@ impl Doing {
         Self { effect: Effect::Prompt(number), generation, work }
     }
 
-    pub(super) fn launch(plane: Arc<Plane>, job: Job, effect: Effect, reports: Reports) -> Self {
+    pub(super) fn launch(plane: Arc<Plane>, job: Job, effect: Effect, reports: ReportSender) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move { launch(&plane, &job, effect, reports).await });
         Self { effect, generation, work }
@@ -87,7 +87,7 @@ impl Doing {
     }
 }
 
-async fn launch(plane: &Plane, job: &Job, effect: Effect, reports: Reports) -> Done {
+async fn launch(plane: &Plane, job: &Job, effect: Effect, reports: ReportSender) -> Done {
     let token = match new_token() {
         Ok(token) => token,
         Err(error) => return failed(EndReason::Launch, error.to_string()),

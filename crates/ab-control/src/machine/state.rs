@@ -23,11 +23,11 @@ pub struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     Queued,
-    Provisioning(Setup),
-    Running(Work),
-    Pausing(Work),
-    Paused(Work),
-    Resuming(Work),
+    Provisioning(SetupStep),
+    Running(RunningWork),
+    Pausing(RunningWork),
+    Paused(RunningWork),
+    Resuming(RunningWork),
     /// The last processes are being ended. `shown` is `stopping` if a person ended the session, and else the
     /// status that it had.
     Closing {
@@ -39,14 +39,14 @@ pub enum Phase {
 
 /// A step of provisioning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Setup {
+pub enum SetupStep {
     Workspace,
     Agent,
 }
 
 /// What a running session does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Work {
+pub enum RunningWork {
     /// The agent waits for a prompt.
     Idle,
     /// The agent has a prompt, or may have it.
@@ -85,10 +85,10 @@ impl State {
     /// What a running session does, as clients see it.
     pub fn activity(&self) -> Option<Activity> {
         match self.phase {
-            Phase::Running(Work::Idle) if self.turn < self.prompts => Some(Activity::Working),
-            Phase::Running(Work::Idle) => Some(Activity::Idle),
-            Phase::Running(Work::Turn) => Some(Activity::Working),
-            Phase::Running(Work::Deliver) => Some(Activity::Delivering),
+            Phase::Running(RunningWork::Idle) if self.turn < self.prompts => Some(Activity::Working),
+            Phase::Running(RunningWork::Idle) => Some(Activity::Idle),
+            Phase::Running(RunningWork::Turn) => Some(Activity::Working),
+            Phase::Running(RunningWork::Deliver) => Some(Activity::Delivering),
             Phase::Closing { shown: SessionStatus::Running, .. } => Some(Activity::Delivering),
             _ => None,
         }
@@ -105,8 +105,8 @@ impl State {
     /// The part of the state that is stored beside the status.
     pub fn progress(&self) -> Progress {
         let (stage, ending) = match self.phase {
-            Phase::Queued | Phase::Provisioning(Setup::Workspace) => (Stage::Provision, None),
-            Phase::Provisioning(Setup::Agent) => (Stage::Launch, None),
+            Phase::Queued | Phase::Provisioning(SetupStep::Workspace) => (Stage::Provision, None),
+            Phase::Provisioning(SetupStep::Agent) => (Stage::Launch, None),
             Phase::Running(work)
             | Phase::Pausing(work)
             | Phase::Paused(work)
@@ -123,18 +123,18 @@ impl State {
     pub fn restore(status: SessionStatus, progress: &Progress, keep_open: bool) -> Option<Self> {
         let work = match progress.stage {
             Stage::Provision | Stage::Launch => None,
-            Stage::Idle => Some(Work::Idle),
-            Stage::Turn => Some(Work::Turn),
-            Stage::Deliver => Some(Work::Deliver),
+            Stage::Idle => Some(RunningWork::Idle),
+            Stage::Turn => Some(RunningWork::Turn),
+            Stage::Deliver => Some(RunningWork::Deliver),
         };
         let phase = match (status, progress.ending) {
             (status, Some(ending)) if status.is_terminal() => Phase::Ended(ending),
             (shown, Some(ending)) => Phase::Closing { shown, ending },
             (SessionStatus::Queued, None) => Phase::Queued,
             (SessionStatus::Provisioning, None) if progress.stage == Stage::Launch => {
-                Phase::Provisioning(Setup::Agent)
+                Phase::Provisioning(SetupStep::Agent)
             }
-            (SessionStatus::Provisioning, None) => Phase::Provisioning(Setup::Workspace),
+            (SessionStatus::Provisioning, None) => Phase::Provisioning(SetupStep::Workspace),
             (SessionStatus::Running, None) => Phase::Running(work?),
             (SessionStatus::Pausing, None) => Phase::Pausing(work?),
             (SessionStatus::Paused, None) => Phase::Paused(work?),
@@ -160,10 +160,10 @@ impl State {
     }
 }
 
-fn stage(work: Work) -> Stage {
+fn stage(work: RunningWork) -> Stage {
     match work {
-        Work::Idle => Stage::Idle,
-        Work::Turn => Stage::Turn,
-        Work::Deliver => Stage::Deliver,
+        RunningWork::Idle => Stage::Idle,
+        RunningWork::Turn => Stage::Turn,
+        RunningWork::Deliver => Stage::Deliver,
     }
 }

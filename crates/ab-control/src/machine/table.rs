@@ -6,7 +6,7 @@ use std::fmt::Write;
 use ab_api::{EndReason, SessionStatus};
 use ab_store::Ending;
 
-use super::{Input, Phase, Setup, State, Work, apply};
+use super::{Input, Phase, SetupStep, State, RunningWork, apply};
 
 /// The statuses that a session can fail from after something was started for it.
 const FAILS_FROM: [SessionStatus; 5] = [
@@ -19,7 +19,7 @@ const FAILS_FROM: [SessionStatus; 5] = [
 
 /// States that together show every transition between statuses.
 pub fn representative_states() -> Vec<State> {
-    let works = [Work::Idle, Work::Turn, Work::Deliver];
+    let works = [RunningWork::Idle, RunningWork::Turn, RunningWork::Deliver];
     let endings = [
         Ending { status: SessionStatus::Stopped, reason: EndReason::Stopped },
         Ending { status: SessionStatus::Completed, reason: EndReason::Done },
@@ -28,11 +28,11 @@ pub fn representative_states() -> Vec<State> {
     ];
     let mut phases = vec![
         Phase::Queued,
-        Phase::Provisioning(Setup::Workspace),
-        Phase::Provisioning(Setup::Agent),
+        Phase::Provisioning(SetupStep::Workspace),
+        Phase::Provisioning(SetupStep::Agent),
     ];
     phases.extend(works.map(Phase::Running));
-    for work in [Work::Idle, Work::Turn] {
+    for work in [RunningWork::Idle, RunningWork::Turn] {
         phases.extend([Phase::Pausing(work), Phase::Paused(work), Phase::Resuming(work)]);
     }
     for ending in endings {
@@ -58,7 +58,7 @@ pub fn representative_states() -> Vec<State> {
 
 /// The table in Markdown: each status, the inputs that it accepts, and where they lead. Inputs that keep the status
 /// are left out.
-pub fn markdown() -> String {
+pub fn transition_table() -> String {
     let mut moves = BTreeMap::<(SessionStatus, SessionStatus), BTreeSet<usize>>::new();
     for state in representative_states() {
         for (index, input) in Input::ALL.into_iter().enumerate() {

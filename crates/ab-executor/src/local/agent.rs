@@ -22,7 +22,7 @@ use super::lines::{Lines, cut};
 use super::translate::{Translator, log};
 use super::{failed, lock};
 use crate::contract::ExecutorError;
-use crate::report::{Question, QuestionId, Report, Reports, TurnOutcome};
+use crate::report::{Question, QuestionId, Report, ReportSender, TurnOutcome};
 
 /// How long an agent that closed its output may take to end before it is killed.
 const EXIT_TIME: Duration = Duration::from_secs(2);
@@ -148,7 +148,7 @@ pub(super) struct Pump {
     pub(super) events: AgentEvents,
     pub(super) launched: ab_local::Launched,
     pub(super) translator: Translator,
-    pub(super) reports: Reports,
+    pub(super) reports: ReportSender,
     pub(super) shared: Arc<Shared>,
     /// Makes the ids of questions unique among the attempts to run the session.
     pub(super) generation: u32,
@@ -288,7 +288,7 @@ impl Pump {
 }
 
 /// Waits for room in the queue, unless the agent is being killed.
-async fn report(reports: &Reports, shared: &Shared, report: Report) {
+async fn report(reports: &ReportSender, shared: &Shared, report: Report) {
     tokio::select! {
         biased;
         () = shared.kill.cancelled() => {}

@@ -17,7 +17,7 @@ use super::questions::PolicyQuestions;
 use super::translate::Translator;
 use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
 use crate::contract::{Executor, ExecutorError, Job, LaunchMode, Launched};
-use crate::report::Reports;
+use crate::report::ReportSender;
 
 /// The name of the session's endpoint among the MCP servers of its agent.
 const MCP_NAME: &str = "workspace";
@@ -29,7 +29,7 @@ pub(super) async fn launch(
     executor: &LocalExecutor,
     job: &Job,
     mode: &LaunchMode,
-    reports: Reports,
+    reports: ReportSender,
 ) -> Result<Launched, ExecutorError> {
     let id = job.session.id;
     let runtime = &job.session.runtime;
@@ -97,7 +97,7 @@ async fn start(
     workspace: &Workspace,
     running: &Running,
     mode: &LaunchMode,
-    reports: Reports,
+    reports: ReportSender,
 ) -> Result<Option<String>, ExecutorError> {
     let setup = setup(executor, entry);
     let launched = ab_acp::launch::launch(&running.launcher, entry, &setup).await;

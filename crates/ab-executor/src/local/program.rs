@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ab_acp::catalog::{AgentEntry, SELF};
+use ab_acp::catalog::{AgentEntry, OWN_BINARY};
 use ab_api::RuntimeType;
 use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PATH, Toolchain};
 
@@ -26,7 +26,7 @@ pub(super) fn check(
     toolchains: &[Toolchain],
     runtime: RuntimeType,
 ) -> Result<(), String> {
-    let Some(program) = entry.argv.first().filter(|program| *program != SELF) else {
+    let Some(program) = entry.argv.first().filter(|program| *program != OWN_BINARY) else {
         return Ok(());
     };
     let agent = &entry.id;
@@ -98,7 +98,7 @@ mod tests {
         };
         assert_eq!(why("run-goose", &toolchains), "");
         assert_eq!(why("sh", &[]), "");
-        assert_eq!(why(SELF, &[]), "");
+        assert_eq!(why(OWN_BINARY, &[]), "");
         let missing = why("run-goose", &[]);
         assert!(
             missing.contains("agent \"goose\"") && missing.contains("\"run-goose\" was not found"),

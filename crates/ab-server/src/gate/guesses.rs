@@ -15,7 +15,7 @@ const REMEMBERED: usize = 1024;
 
 /// How wrong tokens are met. An address is one of IPv4, or the first half of one of IPv6.
 #[derive(Clone, Copy, Debug)]
-pub struct Guessing {
+pub struct TokenGuessLimits {
     /// Wrong tokens of an address that are answered at once.
     pub free: u32,
     /// Those beyond this many are told to come back later.
@@ -31,7 +31,7 @@ pub struct Guessing {
     pub memory: Duration,
 }
 
-impl Default for Guessing {
+impl Default for TokenGuessLimits {
     fn default() -> Self {
         Self {
             free: 5,
@@ -48,7 +48,7 @@ impl Default for Guessing {
 /// The failures of a port.
 #[derive(Debug)]
 pub(crate) struct Guesses {
-    settings: Guessing,
+    settings: TokenGuessLimits,
     table: Mutex<Table>,
 }
 
@@ -75,7 +75,7 @@ struct Verdict {
 }
 
 impl Guesses {
-    pub(crate) fn new(settings: Guessing) -> Guesses {
+    pub(crate) fn new(settings: TokenGuessLimits) -> Guesses {
         Guesses { settings, table: Mutex::default() }
     }
 
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn waits_grow_and_then_it_is_too_much() {
-        let guesses = Guesses::new(Guessing { free: 2, limit: 7, ..Guessing::default() });
+        let guesses = Guesses::new(TokenGuessLimits { free: 2, limit: 7, ..TokenGuessLimits::default() });
         let now = Instant::now();
         let met = |_| {
             let verdict = guesses.note(peer("10.0.0.1"), now);
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn failures_are_forgotten_in_silence_only() {
-        let settings = Guessing { free: 1, ..Guessing::default() };
+        let settings = TokenGuessLimits { free: 1, ..TokenGuessLimits::default() };
         let (guesses, start) = (Guesses::new(settings), Instant::now());
         let count =
             |seconds| guesses.note(peer("10.0.0.1"), start + Duration::from_secs(seconds)).count;
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_network_of_the_new_protocol_is_one_address() {
-        let (guesses, now) = (Guesses::new(Guessing::default()), Instant::now());
+        let (guesses, now) = (Guesses::new(TokenGuessLimits::default()), Instant::now());
         assert_eq!(guesses.note(peer("2001:db8:1:2::1"), now).count, 1);
         assert_eq!(guesses.note(peer("2001:db8:1:2:ffff::9"), now).count, 2);
         assert_eq!(guesses.note(peer("2001:db8:1:3::1"), now).count, 1);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn only_so_many_wait_and_are_remembered() {
         let settings =
-            Guessing { free: 0, waiting: 2, all_waiting: 3, limit: 100, ..Guessing::default() };
+            TokenGuessLimits { free: 0, waiting: 2, all_waiting: 3, limit: 100, ..TokenGuessLimits::default() };
         let (guesses, now) = (Guesses::new(settings), Instant::now());
         let met = |text| {
             let verdict = guesses.note(peer(text), now);
@@ -238,7 +238,7 @@ mod tests {
     async fn a_caller_that_leaves_gives_its_place_back() {
         let wait = Duration::from_secs(1000);
         let settings =
-            Guessing { free: 0, first_wait: wait, longest_wait: wait, ..Guessing::default() };
+            TokenGuessLimits { free: 0, first_wait: wait, longest_wait: wait, ..TokenGuessLimits::default() };
         let guesses = Guesses::new(settings);
         {
             let mut waiting = Box::pin(guesses.wrong(peer("::ffff:10.0.0.1")));

@@ -6,7 +6,7 @@ use ab_api::{
 };
 use ab_control::ControlError;
 use ab_core::Principal;
-use ab_store::{ApprovalFilter, Scope, SessionFilter, StoreError};
+use ab_store::{ApprovalFilter, LogScope, SessionFilter, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -177,7 +177,7 @@ async fn activity(
             has_more: false,
         });
     };
-    let records = store.records(Scope::Session(id), after, SHOWN_EVENTS).await;
+    let records = store.records(LogScope::Session(id), after, SHOWN_EVENTS).await;
     let records = records.map_err(store_failed)?;
     let events: Result<_, _> = records.iter().map(|record| record.event()).collect();
     Ok(Activity {

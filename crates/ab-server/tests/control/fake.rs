@@ -9,12 +9,12 @@ use ab_api::{
     AgentListing, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorHealth,
     ExecutorListing, LogLevel, LogSource, Overlay, Provider, SessionId,
 };
-use ab_control::{Control, Settings};
+use ab_control::{Control, ControlSettings};
 use ab_executor::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
-    Question, QuestionId, Report, Reports, TurnOutcome,
+    Question, QuestionId, Report, ReportSender, TurnOutcome,
 };
-use ab_server::{App, Bounds, ControlSurface, Port, Running, TaskCatalog};
+use ab_server::{App, PortLimits, ControlSurface, Port, RunningPort, TaskCatalog};
 use ab_store::{DataDir, Store};
 use async_trait::async_trait;
 use serde_json::Value;
@@ -44,7 +44,7 @@ const FLOOD_BYTES: usize = 4096;
 pub(crate) struct Fake {
     script: Script,
     /// Of every session: a session whose sender is dropped fails.
-    reports: Mutex<HashMap<SessionId, Reports>>,
+    reports: Mutex<HashMap<SessionId, ReportSender>>,
     /// The secret of the last agent.
     token: Mutex<Option<String>>,
     /// Whether the flood may begin.
@@ -52,7 +52,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    fn reports(&self, job: &Job) -> Reports {
+    fn reports(&self, job: &Job) -> ReportSender {
         self.reports.lock().unwrap()[&job.session.id].clone()
     }
 }
@@ -85,7 +85,7 @@ impl Executor for Fake {
         &self,
         job: &Job,
         mode: LaunchMode,
-        reports: Reports,
+        reports: ReportSender,
     ) -> Result<Launched, ExecutorError> {
         let (LaunchMode::New { token } | LaunchMode::Reload { token }) = mode;
         *self.token.lock().unwrap() = Some(token.expose().to_owned());
@@ -158,28 +158,28 @@ impl Executor for Fake {
 
 /// A guarded port over a control plane of its own.
 pub(crate) struct Served {
-    pub(crate) port: Running,
+    pub(crate) port: RunningPort,
     executor: Arc<Fake>,
     _data: TempDir,
 }
 
 pub(crate) async fn serve(script: Script) -> Served {
-    serve_within(script, Bounds::default()).await
+    serve_within(script, PortLimits::default()).await
 }
 
-pub(crate) async fn serve_within(script: Script, bounds: Bounds) -> Served {
+pub(crate) async fn serve_within(script: Script, bounds: PortLimits) -> Served {
     let data = tempfile::tempdir().unwrap();
     let store = Store::open(DataDir::open(data.path().join("data")).unwrap()).await.unwrap();
     let (reports, token) = (Mutex::default(), Mutex::default());
     let released = watch::Sender::new(false);
     let executor = Arc::new(Fake { script, reports, token, released });
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
-    let control = Control::start(store, shared, Settings::default()).await.unwrap();
+    let control = Control::start(store, shared, ControlSettings::default()).await.unwrap();
     let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
     let agents = vec![AgentListing { kind, versions, settings_schema_ref: None }];
     let catalog = TaskCatalog { agents, ..TaskCatalog::default() };
     let app = App::new(guarded()).with_control(ControlSurface::new(control, catalog));
-    let port = open_with(Port::new(app).with_bounds(bounds)).await;
+    let port = open_with(Port::new(app).with_limits(bounds)).await;
     Served { port, executor, _data: data }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ab_server::Bounds;
+use ab_server::PortLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -49,7 +49,7 @@ async fn read_to_end(mut stream: TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_readers_lose_nothing_and_a_sleeping_one_comes_back() {
-    let bounds = Bounds { stall: STALL, ..Bounds::default() };
+    let bounds = PortLimits { write_timeout: STALL, ..PortLimits::default() };
     let served = serve_within(Script::Flood, bounds).await;
     let session = served.create().await;
     let sleeper = open(served.address(), &session, 0).await;

@@ -6,7 +6,7 @@ use ab_core::options::{EntryDetail, ListOptions, ReadOptions};
 use ab_core::{Backend, Version};
 
 use super::answer::{Answer, Reply, State};
-use super::operation::{Operation, SLOTS};
+use super::operation::{ModelOperation, SLOTS};
 use super::perform::{FOREIGN, Subject};
 use super::predict::ModelOracle;
 use super::traits::Traits;
@@ -23,8 +23,8 @@ pub(super) struct Tally {
 #[derive(Debug)]
 pub(super) struct Difference {
     /// What was answered alike before.
-    agreed: Vec<(Operation, Answer)>,
-    operation: Operation,
+    agreed: Vec<(ModelOperation, Answer)>,
+    operation: ModelOperation,
     model: String,
     backend: String,
 }
@@ -33,7 +33,7 @@ pub(super) struct Difference {
 pub(super) async fn run(
     backend: &Backend,
     traits: Traits,
-    operations: &[Operation],
+    operations: &[ModelOperation],
 ) -> Result<Tally, Box<Difference>> {
     let mut oracle = ModelOracle::new(traits);
     given(backend, &mut oracle).await;
@@ -77,11 +77,11 @@ struct Pair {
     subject: Subject,
     /// Every version that was seen, and the state that it stands for.
     versions: Vec<(Version, State)>,
-    agreed: Vec<(Operation, Answer)>,
+    agreed: Vec<(ModelOperation, Answer)>,
 }
 
 impl Pair {
-    async fn step(&mut self, operation: Operation) -> Result<Answer, Box<Difference>> {
+    async fn step(&mut self, operation: ModelOperation) -> Result<Answer, Box<Difference>> {
         let former = self.former(&operation);
         let model = self.oracle.answer(&operation);
         let backend = self.subject.answer(&operation, former).await;
@@ -96,7 +96,7 @@ impl Pair {
     }
 
     /// The latest version that is not the one of the file in question.
-    fn former(&self, operation: &Operation) -> Version {
+    fn former(&self, operation: &ModelOperation) -> Version {
         let now = operation.expecting().and_then(|path| self.oracle.state_at(path));
         let other = |(_, state): &&(Version, State)| Some(*state) != now;
         self.versions
@@ -121,17 +121,17 @@ impl Pair {
     }
 
     /// Everything that can be seen: the tree with details, every file, every open file.
-    fn whole(&self) -> Vec<Operation> {
-        let mut all = vec![Operation::List(".".to_owned(), EVERYTHING)];
+    fn whole(&self) -> Vec<ModelOperation> {
+        let mut all = vec![ModelOperation::List(".".to_owned(), EVERYTHING)];
         let files = self.oracle.tree().files().into_iter();
-        all.extend(files.map(|path| Operation::Read(path, ReadOptions::default())));
-        all.extend((0..SLOTS).map(|slot| Operation::ReadAt { slot, offset: 0, length: 1000 }));
+        all.extend(files.map(|path| ModelOperation::Read(path, ReadOptions::default())));
+        all.extend((0..SLOTS).map(|slot| ModelOperation::ReadAt { slot, offset: 0, length: 1000 }));
         all
     }
 
     fn differ(
         &mut self,
-        operation: Operation,
+        operation: ModelOperation,
         model: &impl fmt::Display,
         backend: &impl fmt::Display,
     ) -> Box<Difference> {

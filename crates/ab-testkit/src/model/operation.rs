@@ -12,7 +12,7 @@ use super::answer::Shown;
 
 /// One call on a workspace, or on one of the files that it holds open.
 #[derive(Clone, Debug)]
-pub enum Operation {
+pub enum ModelOperation {
     Stat(String),
     Exists(String),
     List(String, ListOptions),
@@ -97,28 +97,28 @@ pub enum Expect {
     Foreign,
 }
 
-impl Operation {
+impl ModelOperation {
     /// The path whose version matters, for operations that expect one.
     pub(super) fn expecting(&self) -> Option<&str> {
         match self {
-            Operation::Write { path, .. } | Operation::Edit { path, .. } => Some(path),
+            ModelOperation::Write { path, .. } | ModelOperation::Edit { path, .. } => Some(path),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for ModelOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::Stat(path) => write!(f, "stat {path:?}"),
-            Operation::Exists(path) => write!(f, "exists {path:?}"),
-            Operation::List(path, options) => {
+            ModelOperation::Stat(path) => write!(f, "stat {path:?}"),
+            ModelOperation::Exists(path) => write!(f, "exists {path:?}"),
+            ModelOperation::List(path, options) => {
                 write!(f, "list {path:?}")?;
                 bounded(f, "depth", options.depth)?;
                 bounded(f, "limit", options.limit)?;
                 write!(f, ", detail {:?}", options.detail)
             }
-            Operation::Read(path, ReadOptions { range, limit }) => {
+            ModelOperation::Read(path, ReadOptions { range, limit }) => {
                 write!(f, "read {path:?}")?;
                 if let Some(ByteRange { start, length }) = range {
                     write!(f, ", {length} bytes at {start}")?;
@@ -126,13 +126,13 @@ impl fmt::Display for Operation {
                 let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
                 bounded(f, "limit", limit)
             }
-            Operation::ReadMany(paths) => write!(f, "read_many {paths:?}"),
-            Operation::Glob { root, pattern, limit } => {
+            ModelOperation::ReadMany(paths) => write!(f, "read_many {paths:?}"),
+            ModelOperation::Glob { root, pattern, limit } => {
                 write!(f, "glob {pattern:?} below {root:?}")?;
                 bounded(f, "limit", *limit)
             }
-            Operation::Grep { root, text } => write!(f, "grep {text:?} below {root:?}"),
-            Operation::Write { path, bytes, mode, expect, permissions } => {
+            ModelOperation::Grep { root, text } => write!(f, "grep {text:?} below {root:?}"),
+            ModelOperation::Write { path, bytes, mode, expect, permissions } => {
                 write!(f, "write {path:?} {}", Shown(bytes))?;
                 if *mode != WriteMode::CreateOrReplace {
                     write!(f, ", {mode:?}")?;
@@ -140,8 +140,8 @@ impl fmt::Display for Operation {
                 write!(f, "{expect}")?;
                 permitted(f, *permissions)
             }
-            Operation::Touch(path) => write!(f, "touch {path:?}"),
-            Operation::Edit { path, edits, expect, dry_run } => {
+            ModelOperation::Touch(path) => write!(f, "touch {path:?}"),
+            ModelOperation::Edit { path, edits, expect, dry_run } => {
                 write!(f, "edit {path:?}")?;
                 for Edit { old, new, occurrences: which } in edits {
                     let which = match which {
@@ -153,17 +153,17 @@ impl fmt::Display for Operation {
                 }
                 write!(f, "{expect}{}", if *dry_run { ", dry run" } else { "" })
             }
-            Operation::SetMode(path, mode) => write!(f, "set_mode {path:?} {mode:o}"),
-            Operation::Mkdir(path) => write!(f, "mkdir {path:?}"),
-            Operation::Remove(path, RemoveOptions { depth: reach, missing }) => {
+            ModelOperation::SetMode(path, mode) => write!(f, "set_mode {path:?} {mode:o}"),
+            ModelOperation::Mkdir(path) => write!(f, "mkdir {path:?}"),
+            ModelOperation::Remove(path, RemoveOptions { depth: reach, missing }) => {
                 let reach = if *reach == RemoveDepth::Recursive { ", recursive" } else { "" };
                 let missing = if *missing == MissingTarget::Ignore { ", missing ok" } else { "" };
                 write!(f, "rm {path:?}{reach}{missing}")
             }
-            Operation::Rename { from, to, overwrite } => {
+            ModelOperation::Rename { from, to, overwrite } => {
                 write!(f, "rename {from:?} to {to:?}, {overwrite:?}")
             }
-            Operation::Open { slot, path, options } => {
+            ModelOperation::Open { slot, path, options } => {
                 write!(f, "open {path:?} as file {slot}, {:?}", options.access)?;
                 if options.create != FileCreation::Never {
                     write!(f, ", create {:?}", options.create)?;
@@ -173,14 +173,14 @@ impl fmt::Display for Operation {
                 }
                 permitted(f, options.permissions)
             }
-            Operation::ReadAt { slot, offset, length } => {
+            ModelOperation::ReadAt { slot, offset, length } => {
                 write!(f, "file {slot}: read {length} bytes at {offset}")
             }
-            Operation::WriteAt { slot, offset, bytes } => {
+            ModelOperation::WriteAt { slot, offset, bytes } => {
                 write!(f, "file {slot}: write {} at {offset}", Shown(bytes))
             }
-            Operation::SetLen { slot, length } => write!(f, "file {slot}: set length {length}"),
-            Operation::Describe(slot) => write!(f, "file {slot}: stat"),
+            ModelOperation::SetLen { slot, length } => write!(f, "file {slot}: set length {length}"),
+            ModelOperation::Describe(slot) => write!(f, "file {slot}: stat"),
         }
     }
 }

@@ -8,7 +8,7 @@ use ab_core::{Backend, Error, File, Listing, Result, Stat, Version};
 use bytes::Bytes;
 
 use super::answer::{Answer, Facts, Listed, Refusal, Reply};
-use super::operation::{Expect, Operation, SLOTS, Slot};
+use super::operation::{Expect, ModelOperation, SLOTS, Slot};
 
 /// A version that no file ever has.
 pub(super) const FOREIGN: u128 = u128::MAX;
@@ -28,27 +28,27 @@ impl Subject {
     /// Does it. `former` is the version to take for [`Expect::Former`].
     pub(super) async fn answer(
         &mut self,
-        operation: &Operation,
+        operation: &ModelOperation,
         former: Version,
     ) -> Reply<Version> {
         let outcome = self.outcome(operation, former).await;
         outcome.unwrap_or_else(|error| Reply::new(Answer::Failed(refusal(&error))))
     }
 
-    async fn outcome(&mut self, operation: &Operation, former: Version) -> Result<Reply<Version>> {
+    async fn outcome(&mut self, operation: &ModelOperation, former: Version) -> Result<Reply<Version>> {
         let backend = &self.backend;
         Ok(match operation {
-            Operation::Stat(path) => described(&backend.stat(path).await?),
-            Operation::Exists(path) => Reply::new(Answer::Exists(backend.exists(path).await?)),
-            Operation::List(path, options) => {
+            ModelOperation::Stat(path) => described(&backend.stat(path).await?),
+            ModelOperation::Exists(path) => Reply::new(Answer::Exists(backend.exists(path).await?)),
+            ModelOperation::List(path, options) => {
                 Reply::new(listing(&backend.list(path, *options).await?))
             }
-            Operation::Read(path, options) => {
+            ModelOperation::Read(path, options) => {
                 let content = backend.read_with(path, *options).await?;
                 let answer = Answer::Content(content.bytes.to_vec(), facts(&content.stat));
                 Reply::at(answer, state(&content.stat))
             }
-            Operation::ReadMany(paths) => {
+            ModelOperation::ReadMany(paths) => {
                 let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
                 let one = |read: Result<Bytes>| match read {
                     Ok(bytes) => Answer::Bytes(bytes.to_vec()),
@@ -57,7 +57,7 @@ impl Subject {
                 let all = backend.read_many(&paths).await.into_iter().map(one).collect();
                 Reply::new(Answer::Many(all))
             }
-            Operation::Glob { root, pattern, limit } => {
+            ModelOperation::Glob { root, pattern, limit } => {
                 let options = GlobOptions {
                     root: root.clone(),
                     kinds: EntryKinds::All,
@@ -68,7 +68,7 @@ impl Subject {
                     backend.glob(pattern, options).await?;
                 Reply::new(listing(&Listing { entries, truncated, problems }))
             }
-            Operation::Grep { root, text } => {
+            ModelOperation::Grep { root, text } => {
                 let options = GrepOptions {
                     root: root.clone(),
                     answer: Count::Counts,
@@ -76,7 +76,7 @@ impl Subject {
                 };
                 Reply::new(counted(&backend.grep(text, options).await?))
             }
-            Operation::Write { path, bytes, mode, expect, permissions } => {
+            ModelOperation::Write { path, bytes, mode, expect, permissions } => {
                 let options = WriteOptions {
                     mode: *mode,
                     expect: self.expected(path, *expect, former).await,
@@ -85,55 +85,55 @@ impl Subject {
                 };
                 described(&backend.write_with(path, bytes.as_slice(), options).await?)
             }
-            Operation::Touch(path) => described(&backend.touch(path).await?),
-            Operation::Edit { path, edits, expect, dry_run } => {
+            ModelOperation::Touch(path) => described(&backend.touch(path).await?),
+            ModelOperation::Edit { path, edits, expect, dry_run } => {
                 let expect = self.expected(path, *expect, former).await;
                 let options = EditOptions { dry_run: *dry_run, expect };
                 let edited = backend.edit(path, edits, options).await?;
                 let answer = Answer::Edited { replaced: edited.replaced };
                 Reply::at(answer, edited.stat.as_ref().and_then(state))
             }
-            Operation::SetMode(path, mode) => {
+            ModelOperation::SetMode(path, mode) => {
                 let attributes = Attributes { mode: Some(*mode), ..Attributes::default() };
                 described(&backend.set_attributes(path, attributes).await?)
             }
-            Operation::Mkdir(path) => {
+            ModelOperation::Mkdir(path) => {
                 backend.mkdir(path).await?;
                 Reply::new(Answer::Done)
             }
-            Operation::Remove(path, options) => {
+            ModelOperation::Remove(path, options) => {
                 Reply::new(Answer::Removed(backend.rm(path, *options).await?.count))
             }
-            Operation::Rename { from, to, overwrite } => {
+            ModelOperation::Rename { from, to, overwrite } => {
                 // Whether it was atomic is the backend's own affair.
                 let options = RenameOptions { overwrite: *overwrite };
                 backend.rename_with(from, to, options).await?;
                 Reply::new(Answer::Done)
             }
-            Operation::Open { slot, path, options } => {
+            ModelOperation::Open { slot, path, options } => {
                 let file = backend.open(path, *options).await?;
                 let reply = described(&file.stat().await?);
                 self.slots[*slot] = Some(file);
                 reply
             }
-            Operation::ReadAt { slot, .. }
-            | Operation::WriteAt { slot, .. }
-            | Operation::SetLen { slot, .. }
-            | Operation::Describe(slot) => self.on_file(*slot, operation).await?,
+            ModelOperation::ReadAt { slot, .. }
+            | ModelOperation::WriteAt { slot, .. }
+            | ModelOperation::SetLen { slot, .. }
+            | ModelOperation::Describe(slot) => self.on_file(*slot, operation).await?,
         })
     }
 
-    async fn on_file(&self, slot: Slot, operation: &Operation) -> Result<Reply<Version>> {
+    async fn on_file(&self, slot: Slot, operation: &ModelOperation) -> Result<Reply<Version>> {
         let Some(file) = &self.slots[slot] else { return Ok(Reply::new(Answer::NoFile)) };
         match operation {
-            Operation::ReadAt { offset, length, .. } => {
+            ModelOperation::ReadAt { offset, length, .. } => {
                 let bytes = file.read_at(*offset, *length).await?;
                 return Ok(Reply::new(Answer::Bytes(bytes.to_vec())));
             }
-            Operation::WriteAt { offset, bytes, .. } => {
+            ModelOperation::WriteAt { offset, bytes, .. } => {
                 file.write_at(*offset, Bytes::copy_from_slice(bytes)).await?;
             }
-            Operation::SetLen { length, .. } => file.set_len(*length).await?,
+            ModelOperation::SetLen { length, .. } => file.set_len(*length).await?,
             _ => {}
         }
         Ok(described(&file.stat().await?))

@@ -5,7 +5,7 @@ use ab_core::edit::{Edit, Occurrences};
 use ab_core::options::{EntryDetail, ListOptions, ReadOptions, WriteMode};
 
 use super::answer::{Answer, Listed, Refusal, Reply, State};
-use super::operation::{Expect, Operation, SLOTS, Slot};
+use super::operation::{Expect, ModelOperation, SLOTS, Slot};
 use super::place::Place;
 use super::traits::{Search, Traits};
 use super::tree::{Condition, FileId, Handle, Node, Tree, Writing};
@@ -44,91 +44,91 @@ impl ModelOracle {
         Some(self.tree.state(file))
     }
 
-    pub(super) fn answer(&mut self, operation: &Operation) -> Reply<State> {
+    pub(super) fn answer(&mut self, operation: &ModelOperation) -> Reply<State> {
         self.outcome(operation).unwrap_or_else(|refusal| Reply::new(Answer::Failed(refusal)))
     }
 
-    fn outcome(&mut self, operation: &Operation) -> Outcome {
+    fn outcome(&mut self, operation: &ModelOperation) -> Outcome {
         let tree = &mut self.tree;
         match operation {
-            Operation::Stat(path) => {
+            ModelOperation::Stat(path) => {
                 let node = tree.find(&Place::parse(path)?)?;
                 Ok(self.described(node))
             }
-            Operation::Exists(path) => {
+            ModelOperation::Exists(path) => {
                 let there = tree.look(&Place::parse(path)?).is_ok_and(|node| node.is_some());
                 Ok(Reply::new(Answer::Exists(there)))
             }
-            Operation::List(path, options) => self.list(path, *options),
-            Operation::Read(path, options) => {
+            ModelOperation::List(path, options) => self.list(path, *options),
+            ModelOperation::Read(path, options) => {
                 let (bytes, file) = tree.read(&Place::parse(path)?, *options)?;
                 let facts = tree.facts(Node::File(file));
                 Ok(Reply::at(Answer::Content(bytes, facts), Some(tree.state(file))))
             }
-            Operation::ReadMany(paths) => {
+            ModelOperation::ReadMany(paths) => {
                 let one = |path: &String| match self.read_whole(path) {
                     Ok((bytes, _)) => Answer::Bytes(bytes),
                     Err(refusal) => Answer::Failed(refusal),
                 };
                 Ok(Reply::new(Answer::Many(paths.iter().map(one).collect())))
             }
-            Operation::Glob { root, pattern, limit } => self.glob(root, pattern, *limit),
-            Operation::Grep { root, text } => self.grep(root, text),
-            Operation::Write { path, bytes, mode, expect, permissions } => {
+            ModelOperation::Glob { root, pattern, limit } => self.glob(root, pattern, *limit),
+            ModelOperation::Grep { root, text } => self.grep(root, text),
+            ModelOperation::Write { path, bytes, mode, expect, permissions } => {
                 let (mode, condition) = (*mode, condition(*expect));
                 let writing = Writing { mode, condition, permissions: *permissions };
                 let file = tree.write(&Place::parse(path)?, bytes, writing)?;
                 Ok(self.described(Node::File(file)))
             }
-            Operation::Touch(path) => {
+            ModelOperation::Touch(path) => {
                 let mode = WriteMode::CreateIfMissing;
                 let writing = Writing { mode, condition: Condition::None, permissions: None };
                 let file = tree.write(&Place::parse(path)?, b"", writing)?;
                 Ok(self.described(Node::File(file)))
             }
-            Operation::Edit { path, edits, expect, dry_run } => {
+            ModelOperation::Edit { path, edits, expect, dry_run } => {
                 self.edit(path, edits, *expect, *dry_run)
             }
-            Operation::SetMode(path, mode) => {
+            ModelOperation::SetMode(path, mode) => {
                 let node = tree.set_mode(&Place::parse(path)?, *mode)?;
                 Ok(self.described(node))
             }
-            Operation::Mkdir(path) => {
+            ModelOperation::Mkdir(path) => {
                 tree.create_dir(&Place::parse(path)?)?;
                 Ok(Reply::new(Answer::Done))
             }
-            Operation::Remove(path, options) => {
+            ModelOperation::Remove(path, options) => {
                 let count = tree.remove(&Place::parse(path)?, *options)?;
                 Ok(Reply::new(Answer::Removed(count)))
             }
-            Operation::Rename { from, to, overwrite } => {
+            ModelOperation::Rename { from, to, overwrite } => {
                 tree.rename(&Place::parse(from)?, &Place::parse(to)?, *overwrite)?;
                 Ok(Reply::new(Answer::Done))
             }
-            Operation::Open { slot, path, options } => {
+            ModelOperation::Open { slot, path, options } => {
                 let handle = tree.open(&Place::parse(path)?, *options)?;
                 let reply = self.described(Node::File(handle.file));
                 self.slots[*slot] = Some(handle);
                 Ok(reply)
             }
-            Operation::ReadAt { slot, .. }
-            | Operation::WriteAt { slot, .. }
-            | Operation::SetLen { slot, .. }
-            | Operation::Describe(slot) => self.on_file(*slot, operation),
+            ModelOperation::ReadAt { slot, .. }
+            | ModelOperation::WriteAt { slot, .. }
+            | ModelOperation::SetLen { slot, .. }
+            | ModelOperation::Describe(slot) => self.on_file(*slot, operation),
         }
     }
 
-    fn on_file(&mut self, slot: Slot, operation: &Operation) -> Outcome {
+    fn on_file(&mut self, slot: Slot, operation: &ModelOperation) -> Outcome {
         let Some(handle) = &self.slots[slot] else { return Ok(Reply::new(Answer::NoFile)) };
         match operation {
-            Operation::ReadAt { offset, length, .. } => {
+            ModelOperation::ReadAt { offset, length, .. } => {
                 let bytes = self.tree.read_at(handle, *offset, *length)?;
                 return Ok(Reply::new(Answer::Bytes(bytes)));
             }
-            Operation::WriteAt { offset, bytes, .. } => {
+            ModelOperation::WriteAt { offset, bytes, .. } => {
                 self.tree.write_at(handle, *offset, bytes)?;
             }
-            Operation::SetLen { length, .. } => self.tree.set_len(handle, *length)?,
+            ModelOperation::SetLen { length, .. } => self.tree.set_len(handle, *length)?,
             _ => {}
         }
         let file = handle.file;

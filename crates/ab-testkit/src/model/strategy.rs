@@ -15,52 +15,52 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::operation::{Expect, GLOBS, Operation, Slot};
+use super::operation::{Expect, GLOBS, ModelOperation, Slot};
 
 /// Most operations of one sequence.
 pub const LONGEST: usize = 40;
 
 /// Sequences of any operations.
-pub fn sequence() -> impl Strategy<Value = Vec<Operation>> {
+pub fn sequence() -> impl Strategy<Value = Vec<ModelOperation>> {
     vec(operation(), 1..=LONGEST)
 }
 
 /// Any operation.
-pub fn operation() -> impl Strategy<Value = Operation> {
+pub fn operation() -> impl Strategy<Value = ModelOperation> {
     prop_oneof![
         10 => write(),
-        5 => path().prop_map(Operation::Mkdir),
-        3 => path().prop_map(Operation::Touch),
-        6 => (path(), removal()).prop_map(|(path, options)| Operation::Remove(path, options)),
+        5 => path().prop_map(ModelOperation::Mkdir),
+        3 => path().prop_map(ModelOperation::Touch),
+        6 => (path(), removal()).prop_map(|(path, options)| ModelOperation::Remove(path, options)),
         8 => rename(),
-        4 => (path(), reading()).prop_map(|(path, options)| Operation::Read(path, options)),
-        1 => vec(path(), 0..4).prop_map(Operation::ReadMany),
-        4 => (root(), listing()).prop_map(|(path, options)| Operation::List(path, options)),
+        4 => (path(), reading()).prop_map(|(path, options)| ModelOperation::Read(path, options)),
+        1 => vec(path(), 0..4).prop_map(ModelOperation::ReadMany),
+        4 => (root(), listing()).prop_map(|(path, options)| ModelOperation::List(path, options)),
         2 => glob(),
         2 => (searched(), select(&["a", "b", "ab"][..]))
-            .prop_map(|(root, text)| Operation::Grep { root, text }),
-        3 => path().prop_map(Operation::Stat),
-        1 => path().prop_map(Operation::Exists),
-        2 => (plain(), mode()).prop_map(|(path, mode)| Operation::SetMode(path, mode)),
+            .prop_map(|(root, text)| ModelOperation::Grep { root, text }),
+        3 => path().prop_map(ModelOperation::Stat),
+        1 => path().prop_map(ModelOperation::Exists),
+        2 => (plain(), mode()).prop_map(|(path, mode)| ModelOperation::SetMode(path, mode)),
         4 => edit(),
         6 => open(),
         3 => (slot(), 0u64..8, 0usize..8)
-            .prop_map(|(slot, offset, length)| Operation::ReadAt { slot, offset, length }),
+            .prop_map(|(slot, offset, length)| ModelOperation::ReadAt { slot, offset, length }),
         4 => (slot(), 0u64..8, content())
-            .prop_map(|(slot, offset, bytes)| Operation::WriteAt { slot, offset, bytes }),
-        2 => (slot(), 0u64..8).prop_map(|(slot, length)| Operation::SetLen { slot, length }),
-        1 => slot().prop_map(Operation::Describe),
+            .prop_map(|(slot, offset, bytes)| ModelOperation::WriteAt { slot, offset, bytes }),
+        2 => (slot(), 0u64..8).prop_map(|(slot, length)| ModelOperation::SetLen { slot, length }),
+        1 => slot().prop_map(ModelOperation::Describe),
     ]
 }
 
-fn write() -> impl Strategy<Value = Operation> {
+fn write() -> impl Strategy<Value = ModelOperation> {
     let modes = mostly(
         WriteMode::CreateOrReplace,
         4,
         &[WriteMode::CreateNew, WriteMode::Replace, WriteMode::CreateIfMissing],
     );
     (path(), content(), modes, expect(), permissions()).prop_map(
-        |(path, bytes, mode, expect, permissions)| Operation::Write {
+        |(path, bytes, mode, expect, permissions)| ModelOperation::Write {
             path,
             bytes,
             mode,
@@ -70,30 +70,30 @@ fn write() -> impl Strategy<Value = Operation> {
     )
 }
 
-fn edit() -> impl Strategy<Value = Operation> {
+fn edit() -> impl Strategy<Value = ModelOperation> {
     let text =
         || select(&["a", "b", "ab", "aa", "ba", "\n", "a\n", ""][..]).prop_map(str::to_owned);
     let which = select(&[Occurrences::Unique, Occurrences::All, Occurrences::First][..]);
     let one = (text(), text(), which).prop_map(|(old, new, which)| Edit { old, new, occurrences: which });
     (path(), vec(one, 0..3), expect(), prop::bool::weighted(0.2))
-        .prop_map(|(path, edits, expect, dry_run)| Operation::Edit { path, edits, expect, dry_run })
+        .prop_map(|(path, edits, expect, dry_run)| ModelOperation::Edit { path, edits, expect, dry_run })
 }
 
-fn glob() -> impl Strategy<Value = Operation> {
+fn glob() -> impl Strategy<Value = ModelOperation> {
     let limit = mostly(DEFAULT_MATCH_LIMIT, 4, &[0, 1, 3]);
-    (searched(), select(GLOBS), limit).prop_map(|(root, pattern, limit)| Operation::Glob {
+    (searched(), select(GLOBS), limit).prop_map(|(root, pattern, limit)| ModelOperation::Glob {
         root,
         pattern,
         limit,
     })
 }
 
-fn rename() -> impl Strategy<Value = Operation> {
+fn rename() -> impl Strategy<Value = ModelOperation> {
     (path(), path(), select(&[Overwrite::Refuse, Overwrite::Replace][..]))
-        .prop_map(|(from, to, overwrite)| Operation::Rename { from, to, overwrite })
+        .prop_map(|(from, to, overwrite)| ModelOperation::Rename { from, to, overwrite })
 }
 
-fn open() -> impl Strategy<Value = Operation> {
+fn open() -> impl Strategy<Value = ModelOperation> {
     let options = (
         mostly(FileAccess::ReadWrite, 2, &[FileAccess::Read, FileAccess::Write]),
         mostly(FileCreation::IfMissing, 2, &[FileCreation::Never, FileCreation::Always]),
@@ -104,7 +104,7 @@ fn open() -> impl Strategy<Value = Operation> {
         let (access, create, existing, permissions) = options;
         let options =
             OpenOptions { access, create, existing, permissions, ..OpenOptions::default() };
-        Operation::Open { slot, path, options }
+        ModelOperation::Open { slot, path, options }
     })
 }
 

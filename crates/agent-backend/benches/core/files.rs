@@ -32,7 +32,7 @@ fn guards() -> BackendOptions {
 }
 
 fn local(root: &Path) -> Backend {
-    agent_backend::local_with(LocalConfig { assembly: guards(), ..LocalConfig::new(root) }).unwrap()
+    agent_backend::local_with(LocalConfig { backend_options: guards(), ..LocalConfig::new(root) }).unwrap()
 }
 
 fn prepare(root: &Path) -> (Backend, Vec<String>, Vec<std::path::PathBuf>) {

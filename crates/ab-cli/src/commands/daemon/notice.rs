@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ab_core::effective::{EffectivePolicy, Isolation, ControlStrength, ControlSubject};
-use ab_server::Running;
+use ab_server::RunningPort;
 
 use super::logs::LogFormat;
 use super::ssh::Beside;
@@ -51,10 +51,10 @@ impl Known {
 /// Says it, once it is known that commands can run as they were asked to.
 pub(crate) async fn tell(
     daemon: &Daemon,
-    opened: &mut Running,
+    opened: &mut RunningPort,
     known: &Known,
 ) -> Result<(), Failure> {
-    let Some(policy) = opened.in_force().await? else { return Ok(()) };
+    let Some(policy) = opened.effective_policy().await? else { return Ok(()) };
     let address = opened.address();
     let isolation = policy.isolation.map_or("no commands", Isolation::as_str);
     let scheme = if known.encrypted { "https" } else { "http" };

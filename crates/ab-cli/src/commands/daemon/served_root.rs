@@ -59,7 +59,7 @@ impl ServedRoot {
         };
         config.policy = CommandPolicy { profile: Profile::Guarded, ..CommandPolicy::default() };
         let most = usize::try_from(defaults::MAX_COMMANDS).unwrap_or(usize::MAX);
-        config.assembly.guards.limits.push(Arc::new(CommandLimit::new(most)));
+        config.backend_options.guards.limits.push(Arc::new(CommandLimit::new(most)));
         let backend = agent_backend::local_with(config)?;
         let mut handle = backend.clone();
         if let Ok(inside) = data.strip_prefix(&root) {

@@ -2,7 +2,7 @@
 
 use ab_api::{Event, SessionId, Violations};
 use ab_control::ControlError;
-use ab_store::{Scope, StoreError};
+use ab_store::{LogScope, StoreError};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -73,7 +73,7 @@ pub(crate) async fn follow(
     let control = &app.control()?.control;
     let after = cursor.0.unwrap_or_default();
     let session = found(control, id).await?;
-    let scope = Scope::Session(id);
+    let scope = LogScope::Session(id);
     let failed = |error: StoreError| of_session(id, error.into());
     if wants_json(&headers) {
         let limit = limit.unwrap_or(MAX_HISTORY);
@@ -131,7 +131,7 @@ pub(crate) async fn follow_all(
             last.map_err(|error| of_task(ControlError::from(error)))?
         }
     };
-    let records = control.subscribe(Scope::All, after).into_stream();
+    let records = control.subscribe(LogScope::All, after).into_stream();
     let events = records.map(|record| {
         record.map(|record| SseEvent { id: record.position, json: record.json_with_origin() })
     });

@@ -61,7 +61,7 @@ impl DaemonSurface {
     }
 
     /// `backend` is a scope that was chosen for everybody.
-    pub fn in_scope(mut self) -> DaemonSurface {
+    pub fn with_fixed_scope(mut self) -> DaemonSurface {
         self.scoped = true;
         self
     }
@@ -73,7 +73,7 @@ impl DaemonSurface {
     }
 
     /// Whether the daemon also serves SSH on a port of its own, which is only told here.
-    pub fn beside_ssh(mut self, beside: bool) -> DaemonSurface {
+    pub fn with_separate_ssh(mut self, beside: bool) -> DaemonSurface {
         self.conventional_ssh = beside;
         self
     }
