@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use ab_core::effective::EffectivePolicy;
 use ab_core::metadata::WalkProblem;
-use ab_core::search::{SearchResults, IgnoredCounts, LineRole, Match};
+use ab_core::search::{IgnoredCounts, LineRole, Match, SearchResults};
 use ab_core::{ApprovalId, CallEffect, Entry, Error, Listing, Stat, Ticket};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

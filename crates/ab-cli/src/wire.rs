@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
-use ab_control::{Control, CrashHook, CrashPoint, ControlSettings};
+use ab_control::{Control, ControlSettings, CrashHook, CrashPoint};
 use ab_core::{Code, Error, Kind, Network};
 use ab_executor::{ExecutorSettings, LocalExecutor};
 use ab_server::{App, ControlSurface, Gate, TaskCatalog, TaskDefaults};

@@ -68,7 +68,12 @@ impl Surface for Binary {
         Said { refused, stdout, stderr: ran.err }
     }
 
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength {
+    fn strength(
+        &self,
+        ground: &Ground,
+        wishes: &[Wish],
+        subject: ControlSubject,
+    ) -> ControlStrength {
         // A terminal is not a matter of walls.
         let wishes: Vec<Wish> = wishes.iter().copied().filter(|it| *it != Wish::Terminal).collect();
         let mut told = self.told.lock().unwrap();

@@ -10,7 +10,8 @@ use ab_api::{
 };
 use ab_executor::{CleanupToken, Executor};
 use ab_store::{
-    SessionCreation, LogReader, IdempotencyKey, NewSession, LogScope, SessionRecord, Store, StoreError,
+    IdempotencyKey, LogReader, LogScope, NewSession, SessionCreation, SessionRecord, Store,
+    StoreError,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -174,10 +175,12 @@ impl Control {
                 self.spawn(session, state, false);
                 Ok(id)
             }
-            SessionCreation::Existing { answer } => answer.parse().map_err(|error: ab_api::IdError| {
-                let problem = error.to_string();
-                ControlError::Store(StoreError::Corrupt { what: "answer", problem })
-            }),
+            SessionCreation::Existing { answer } => {
+                answer.parse().map_err(|error: ab_api::IdError| {
+                    let problem = error.to_string();
+                    ControlError::Store(StoreError::Corrupt { what: "answer", problem })
+                })
+            }
         }
     }
 

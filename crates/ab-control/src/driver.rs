@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::effect::{Doing, Done};
 use crate::control::{ControlError, Plane};
 use crate::crash::CrashPoint;
-use crate::machine::{self, Effect, Input, Phase, State, RunningWork};
+use crate::machine::{self, Effect, Input, Phase, RunningWork, State};
 
 /// How many reports wait for the driver. A full queue slows the agent down.
 const REPORTS: usize = 256;
@@ -184,8 +184,8 @@ impl Driver {
 
     /// Reports come before commands: a person decides on the newest state.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
-        let is_idle =
-            self.state.phase == Phase::Running(RunningWork::Idle) && machine::wants(&self.state).is_none();
+        let is_idle = self.state.phase == Phase::Running(RunningWork::Idle)
+            && machine::wants(&self.state).is_none();
         self.idle_since = if is_idle { self.idle_since.or(Some(Instant::now())) } else { None };
         let deadline = self.idle_since.map(|since| since + self.plane.settings.idle_timeout);
         let reports = OptionFuture::from(self.reports.as_mut().map(mpsc::Receiver::recv));

@@ -10,8 +10,8 @@ mod table;
 use ab_api::{EndReason, EventKind, SessionStatus};
 use ab_store::Ending;
 
-pub use state::{Phase, SetupStep, State, RunningWork};
-pub use table::{transition_table, representative_states};
+pub use state::{Phase, RunningWork, SetupStep, State};
+pub use table::{representative_states, transition_table};
 
 /// Something that happened to a session, or that a person asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,7 +138,7 @@ impl std::error::Error for IllegalInput {}
 ///
 /// # Errors
 ///
-/// [`Illegal`] if the input does not fit the state. The state is then as before.
+/// [`IllegalInput`] if the input does not fit the state. The state is then as before.
 pub fn apply(state: &State, input: Input) -> Result<(State, Vec<EventKind>), IllegalInput> {
     let next = next(state, input).ok_or(IllegalInput { status: state.status(), input })?;
     let is_same = next.status() == state.status() && next.activity() == state.activity();
@@ -205,12 +205,22 @@ fn advance(state: &State, input: Input) -> Option<State> {
         (Phase::Running(RunningWork::Idle), Input::TurnStarted) if state.turn < state.prompts => {
             Some(State { turn: state.turn + 1, ..state.at(Phase::Running(RunningWork::Turn)) })
         }
-        (Phase::Running(RunningWork::Turn), Input::TurnEnded) => at(Phase::Running(after_turn(state))),
+        (Phase::Running(RunningWork::Turn), Input::TurnEnded) => {
+            at(Phase::Running(after_turn(state)))
+        }
         // The agent finished its turn before it was frozen.
-        (Phase::Pausing(RunningWork::Turn), Input::TurnEnded) => at(Phase::Pausing(after_turn(state))),
-        (Phase::Paused(RunningWork::Turn), Input::TurnEnded) => at(Phase::Paused(after_turn(state))),
-        (Phase::Resuming(RunningWork::Turn), Input::TurnEnded) => at(Phase::Resuming(after_turn(state))),
-        (Phase::Running(RunningWork::Idle), Input::Finish) => at(Phase::Running(RunningWork::Deliver)),
+        (Phase::Pausing(RunningWork::Turn), Input::TurnEnded) => {
+            at(Phase::Pausing(after_turn(state)))
+        }
+        (Phase::Paused(RunningWork::Turn), Input::TurnEnded) => {
+            at(Phase::Paused(after_turn(state)))
+        }
+        (Phase::Resuming(RunningWork::Turn), Input::TurnEnded) => {
+            at(Phase::Resuming(after_turn(state)))
+        }
+        (Phase::Running(RunningWork::Idle), Input::Finish) => {
+            at(Phase::Running(RunningWork::Deliver))
+        }
         (Phase::Running(RunningWork::Deliver), Input::Delivered) => {
             Some(close(state, Ending { status: SessionStatus::Completed, reason: EndReason::Done }))
         }
@@ -235,7 +245,11 @@ fn advance(state: &State, input: Input) -> Option<State> {
 
 /// What a session does after a turn: the next prompt, waiting, or delivering.
 fn after_turn(state: &State) -> RunningWork {
-    if state.turn < state.prompts || state.keep_open { RunningWork::Idle } else { RunningWork::Deliver }
+    if state.turn < state.prompts || state.keep_open {
+        RunningWork::Idle
+    } else {
+        RunningWork::Deliver
+    }
 }
 
 /// Ends a live session because a person wants it. Repeating it is harmless, and a cancel overtakes a stop.
@@ -299,8 +313,12 @@ fn restart(state: &State) -> State {
     match state.phase {
         Phase::Queued | Phase::Ended(_) => *state,
         // Nothing was said to the agent yet.
-        Phase::Running(RunningWork::Idle) if state.turn == 0 => lost.at(Phase::Provisioning(SetupStep::Agent)),
-        Phase::Provisioning(_) | Phase::Running(RunningWork::Deliver) | Phase::Closing { .. } => lost,
+        Phase::Running(RunningWork::Idle) if state.turn == 0 => {
+            lost.at(Phase::Provisioning(SetupStep::Agent))
+        }
+        Phase::Provisioning(_) | Phase::Running(RunningWork::Deliver) | Phase::Closing { .. } => {
+            lost
+        }
         Phase::Running(work) | Phase::Resuming(work) => {
             lost.at(Phase::Resuming(without_turn(work)))
         }

@@ -3,7 +3,7 @@
 use ab_api::{
     ApprovalStatus, Choice, DecidedBy, Decision, EndReason, PageRequest, SessionId, SessionStatus,
 };
-use ab_control::{ControlError, RequestKey, ControlSettings};
+use ab_control::{ControlError, ControlSettings, RequestKey};
 use ab_store::{ApprovalFilter, StoreError};
 
 use crate::fake::{Fake, Fault, Point, Script, scene, start, task};

@@ -1,7 +1,9 @@
 //! Properties of the machine.
 
 use ab_api::{EndReason, EventKind, SessionStatus};
-use ab_control::machine::{Effect, Input, Phase, State, RunningWork, apply, representative_states, wants};
+use ab_control::machine::{
+    Effect, Input, Phase, RunningWork, State, apply, representative_states, wants,
+};
 use proptest::prelude::*;
 
 fn any_input() -> impl Strategy<Value = Input> {

@@ -20,12 +20,12 @@ use futures_util::StreamExt;
 use futures_util::stream;
 
 use crate::call::{Actor, Verb};
-use crate::driver::{Driver, File, BackendInfo};
+use crate::driver::{BackendInfo, Driver, File};
 use crate::error::{Error, Kind, Result};
 use crate::guard::{Guard, Guards, RefusedPath};
 use crate::journal::Journal;
 use crate::life::{Closeable, Life, TrackId};
-use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use crate::mounts::Mounts;
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
@@ -33,15 +33,15 @@ use crate::options::{
 };
 use crate::path::{PathRules, WsPath};
 use crate::recipe::WorkspaceRecipe;
-use crate::search::{SearchResults, Query};
+use crate::search::{Query, SearchResults};
 use crate::stack::Stack;
 use crate::status::{Status, StatusChange, Subscription};
 use crate::ticket::{CallEffect, Ticket};
 
-pub use exec::{ExecOptions, ExecOutput, MAX_OUTPUT_BYTES, CapturedOutput};
+pub use exec::{CapturedOutput, ExecOptions, ExecOutput, MAX_OUTPUT_BYTES};
 pub use narrow::Narrow;
-pub use search::{GlobOptions, GrepOptions, GlobResults, TreeNode, DirectoryTree, TreeOptions};
-pub use streams::{StreamOptions, SINGLE_WRITE_BYTES};
+pub use search::{DirectoryTree, GlobOptions, GlobResults, GrepOptions, TreeNode, TreeOptions};
+pub use streams::{SINGLE_WRITE_BYTES, StreamOptions};
 pub use text::{CHUNK_BYTES, Chunks, LineRange, TextWindow, WINDOW_BYTES};
 pub use views::OverlayWorkspace;
 

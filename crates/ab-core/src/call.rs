@@ -107,7 +107,9 @@ impl Verb {
     pub fn failure_code(self) -> Code {
         match self {
             Verb::List | Verb::Search => Code::LsFailed,
-            Verb::Stat | Verb::Read | Verb::Open | Verb::ReadLink | Verb::DiskSpace => Code::ReadFailed,
+            Verb::Stat | Verb::Read | Verb::Open | Verb::ReadLink | Verb::DiskSpace => {
+                Code::ReadFailed
+            }
             Verb::Write
             | Verb::Touch
             | Verb::SetAttributes

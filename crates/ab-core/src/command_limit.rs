@@ -29,7 +29,9 @@ impl CommandLimit {
         let more = |running: usize| (running < self.most).then_some(running + 1);
         match self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
             Ok(_) => Ok(()),
-            Err(_) => Err(too_many_commands(self.most, "workspace", call.command.unwrap_or_default())),
+            Err(_) => {
+                Err(too_many_commands(self.most, "workspace", call.command.unwrap_or_default()))
+            }
         }
     }
 }
@@ -90,7 +92,8 @@ mod tests {
         assert!(refused.to_string().contains("2 commands of this workspace"), "{refused}");
         let read = Call::new(&actor, Verb::Read);
         assert!(enters(&read).is_ok());
-        let outcome = CallOutcome { end: CallEnd::Done, bytes: 0, duration: Duration::ZERO, exit: None };
+        let outcome =
+            CallOutcome { end: CallEnd::Done, bytes: 0, duration: Duration::ZERO, exit: None };
         limit.exit(&read, &outcome);
         assert_eq!(limit.running(), 2);
         limit.exit(&exec, &outcome);

@@ -1,7 +1,7 @@
 //! What the words of a command line may name where no wall is to be had, and who sees to it.
 //!
 //! Drivers that run commands know nothing of shells. Whoever makes such a driver may give it a
-//! [`Screen`]; without one it runs no command in a mode that needs it.
+//! [`CommandScreen`]; without one it runs no command in a mode that needs it.
 
 use std::collections::BTreeMap;
 

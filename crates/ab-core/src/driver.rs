@@ -12,14 +12,14 @@ use bytes::Bytes;
 
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
-use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{SearchResults, Query};
+use crate::search::{Query, SearchResults};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 
@@ -120,8 +120,8 @@ pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// # Behaviour
     /// - `open::missing_is_not_found`: without creation, nothing there is `NotFound`
     /// - `open::creates_with_parents`: with creation, file and directories are made
-    /// - `open::create_always_refuses_existing`: `Creation::Always` on something is `AlreadyExists`
-    /// - `open::truncates_when_asked`: `Existing::Truncate` starts empty
+    /// - `open::create_always_refuses_existing`: `FileCreation::Always` on something is `AlreadyExists`
+    /// - `open::truncates_when_asked`: `ExistingContent::Truncate` starts empty
     /// - `open::a_directory_is_refused`: a directory is `IsADirectory`
     /// - `restricted::kept_files_do_not_change`: likewise, unless it is only read
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>>;

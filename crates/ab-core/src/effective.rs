@@ -117,9 +117,16 @@ impl EnforcedControls {
 
     /// What `isolation` enforces on a host where it works as a whole.
     pub fn expected(isolation: Isolation) -> Self {
-        let landlock = [ControlSubject::Files, ControlSubject::Kernel, ControlSubject::Sockets, ControlSubject::Processes];
+        let landlock = [
+            ControlSubject::Files,
+            ControlSubject::Kernel,
+            ControlSubject::Sockets,
+            ControlSubject::Processes,
+        ];
         let subjects: &[ControlSubject] = match isolation {
-            Isolation::Bwrap => &[ControlSubject::Attributes, ControlSubject::Restrictions, ControlSubject::Orphans],
+            Isolation::Bwrap => {
+                &[ControlSubject::Attributes, ControlSubject::Restrictions, ControlSubject::Orphans]
+            }
             Isolation::Landlock => &[],
             Isolation::Auto | Isolation::Software | Isolation::None => return Self::NONE,
         };
@@ -225,7 +232,8 @@ pub enum ControlStrength {
 }
 
 impl ControlStrength {
-    pub const ALL: [ControlStrength; 3] = [ControlStrength::Open, ControlStrength::Advisory, ControlStrength::Enforced];
+    pub const ALL: [ControlStrength; 3] =
+        [ControlStrength::Open, ControlStrength::Advisory, ControlStrength::Enforced];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -273,7 +281,9 @@ mod tests {
             (ControlSubject::Kernel, ControlStrength::Enforced),
         ]));
         assert!(found.contains(ControlSubject::Files) && found.contains(ControlSubject::Kernel));
-        assert!(!found.contains(ControlSubject::Attributes) && !found.contains(ControlSubject::Network));
+        assert!(
+            !found.contains(ControlSubject::Attributes) && !found.contains(ControlSubject::Network)
+        );
         let open = policy(&[
             (ControlSubject::Files, ControlStrength::Advisory),
             (ControlSubject::Environment, ControlStrength::Enforced),

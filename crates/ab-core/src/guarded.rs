@@ -13,18 +13,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::call::{Actor, Call, CallEnd, CallOutcome, Verb};
-use crate::driver::{Driver, File, BackendInfo};
+use crate::driver::{BackendInfo, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::Result;
 use crate::guard::{Admission, Guard};
-use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use crate::options::{
-    Attributes, ListOptions, OpenOptions, WritePosition, RemoveDepth, ReadOptions, RemoveOptions,
-    RenameOptions, StatOptions, WriteMode, WriteOptions,
+    Attributes, ListOptions, OpenOptions, ReadOptions, RemoveDepth, RemoveOptions, RenameOptions,
+    StatOptions, WriteMode, WriteOptions, WritePosition,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Exit, Process, ProcessId, ProcessInfo};
-use crate::search::{SearchResults, Query};
+use crate::search::{Query, SearchResults};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 

@@ -132,7 +132,9 @@ impl Guard for Journal {
             CallEnd::Failed(error) => {
                 Some(JournalFailure { code: Some(error.code()), message: error.to_string() })
             }
-            CallEnd::Cancelled => Some(JournalFailure { code: None, message: "cancelled".to_owned() }),
+            CallEnd::Cancelled => {
+                Some(JournalFailure { code: None, message: "cancelled".to_owned() })
+            }
         };
         self.writer.write(&JournalRecord {
             at: SystemTime::now() - outcome.duration,

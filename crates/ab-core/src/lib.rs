@@ -4,12 +4,13 @@
 //! [`WsPath`]. [`guard::Guard`]s see every call and may refuse it; views such as a scope change what
 //! a path means. This crate performs no input or output of its own.
 
+pub mod accepted_cache;
 pub mod approval;
 pub mod backend;
 pub mod call;
 pub mod command_limit;
-pub mod compare;
 pub mod command_screen;
+pub mod compare;
 pub mod driver;
 pub mod edit;
 pub mod effective;
@@ -24,7 +25,6 @@ pub mod metadata;
 mod mounts;
 pub mod options;
 pub mod overlay;
-pub mod accepted_cache;
 pub mod path;
 pub mod principal;
 pub mod process;
@@ -42,22 +42,23 @@ pub use approval::{
     Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, DenyAll, Digest, Verdict,
 };
 pub use backend::{
-    BackendOptions, Backend, WriteBody, ExecOptions, ExecOutput, LineRange, Narrow, OverlayWorkspace, CapturedOutput,
-    ScopeOptions, TextWindow,
+    Backend, BackendOptions, CapturedOutput, ExecOptions, ExecOutput, LineRange, Narrow,
+    OverlayWorkspace, ScopeOptions, TextWindow, WriteBody,
 };
 pub use call::{Actor, Call, CallOutcome, Verb};
 pub use command_limit::CommandLimit;
-pub use command_screen::{ScreenContext, CommandScreen};
-pub use driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
+pub use command_screen::{CommandScreen, ScreenContext};
+pub use driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 pub use edit::{Edit, EditOptions, Edited};
 pub use effective::{
-    EffectiveControl, EffectivePolicy, EnforcedControls, Isolation, Network, ControlStrength, ControlSubject,
+    ControlStrength, ControlSubject, EffectiveControl, EffectivePolicy, EnforcedControls,
+    Isolation, Network,
 };
 pub use error::{Code, Error, Kind, Result};
 pub use guard::{Guard, Guards};
 pub use life::{Closeable, TrackId};
 pub use memory::{Memory, MemoryOptions};
-pub use metadata::{FileContent, Entry, FileKind, Listing, Stat, Version};
+pub use metadata::{Entry, FileContent, FileKind, Listing, Stat, Version};
 pub use overlay::{Change, ChangeKind};
 pub use path::{PathRules, WsPath};
 pub use principal::{Principal, PrincipalKind, Role, TenantId};

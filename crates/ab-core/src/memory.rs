@@ -14,17 +14,17 @@ use bytes::Bytes;
 
 use crate::backend::WriteBody;
 use crate::call::Verb;
-use crate::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
+use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
 use crate::path::{PathRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{SearchResults, Query};
+use crate::search::{Query, SearchResults};
 use crate::status::{Status, StatusHub};
 use crate::ticket::{CallEffect, Ticket};
 

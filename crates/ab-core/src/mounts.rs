@@ -19,18 +19,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::call::{Actor, Verb};
-use crate::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
+use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::life::Life;
-use crate::metadata::{FileContent, FileKind, Listing, Removed, Renamed, DiskSpace, Stat, Version};
+use crate::metadata::{DiskSpace, FileContent, FileKind, Listing, Removed, Renamed, Stat, Version};
 use crate::options::{
     Attributes, LinkHandling, ListOptions, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
     RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{SearchResults, IgnoreFiles, Query};
+use crate::search::{IgnoreFiles, Query, SearchResults};
 use crate::stack::Stack;
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};

@@ -33,18 +33,18 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::call::{Actor, Verb};
-use crate::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
+use crate::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Error, Kind, Result};
 use crate::life::Life;
-use crate::metadata::{FileContent, FileKind, Listing, Removed, Renamed, DiskSpace, Stat};
+use crate::metadata::{DiskSpace, FileContent, FileKind, Listing, Removed, Renamed, Stat};
 use crate::options::{
     Attributes, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{SearchResults, Query};
+use crate::search::{Query, SearchResults};
 use crate::stack::Stack;
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};

@@ -18,7 +18,7 @@ use crate::error::{Code, Error, Kind, Result};
 pub const MAX_PATH_BYTES: usize = 4095;
 /// Longest segment in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Longest path in characters under [`Style::Strict`].
+/// Longest path in characters under [`PathStyle::Strict`].
 pub const MAX_STRICT_CHARS: usize = 255;
 /// Names that begin so belong to writes in flight: never listed, never accepted from a caller.
 pub const RESERVED_PREFIX: &str = ".ab-tmp-";

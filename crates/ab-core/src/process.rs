@@ -1,6 +1,6 @@
 //! Running commands: the request, and a process as a struct of channels.
 //!
-//! A driver makes both ends with [`Process::channel`], keeps the [`Feed`] and hands out the
+//! A driver makes both ends with [`Process::with_feed`], keeps the [`ProcessFeed`] and hands out the
 //! [`Process`]. Local and remote processes are the same struct, so nothing above can tell them
 //! apart.
 
@@ -304,7 +304,7 @@ pub enum OutputChannel {
 }
 
 /// A piece of output. Sequence numbers count bytes of both channels, so a reader can come back to
-/// where it was: after this piece, that is [`Output::next`].
+/// where it was: after this piece, that is [`OutputChunk::next_sequence`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputChunk {
     pub sequence: u64,

@@ -11,17 +11,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::call::Verb;
-use crate::driver::{Driver, File, BackendInfo};
+use crate::driver::{BackendInfo, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
-use crate::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat, WalkProblem};
+use crate::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat, WalkProblem};
 use crate::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteMode, WriteOptions,
 };
 use crate::path::{AccessRules, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo, Restrictions};
-use crate::search::{SearchResults, Query};
+use crate::search::{Query, SearchResults};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 

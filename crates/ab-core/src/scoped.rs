@@ -13,11 +13,11 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use crate::call::Verb;
-use crate::driver::{BackendKind, Driver, File, BackendInfo};
+use crate::driver::{BackendInfo, BackendKind, Driver, File};
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::metadata::{
-    FileContent, FileKind, Listing, Removed, Renamed, DiskSpace, Stat, Version, WalkProblem,
+    DiskSpace, FileContent, FileKind, Listing, Removed, Renamed, Stat, Version, WalkProblem,
 };
 use crate::options::{
     Attributes, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
@@ -25,7 +25,7 @@ use crate::options::{
 };
 use crate::path::{MAX_PATH_BYTES, WsPath};
 use crate::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use crate::search::{SearchResults, Query};
+use crate::search::{Query, SearchResults};
 use crate::status::StatusHub;
 use crate::ticket::{CallEffect, Ticket};
 

@@ -1,5 +1,5 @@
 //! Files of any size as pieces, several of them under way at once: what is on its way does not wait
-//! for what has arrived. Memory is bounded by [`PIECE`] times [`AHEAD`].
+//! for what has arrived. Memory is bounded by [`PIECE_BYTES`] times [`PIECES_IN_FLIGHT`].
 
 use std::ops::Deref;
 use std::pin::pin;
@@ -41,7 +41,8 @@ where
     let offsets = (start..end).step_by(PIECE_BYTES);
     stream::iter(offsets)
         .map(move |offset| {
-            let wanted = usize::try_from(end - offset).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+            let wanted =
+                usize::try_from(end - offset).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
             let file = file.clone();
             async move { Ok((wanted, piece(&*file, offset, wanted).await?)) }
         })

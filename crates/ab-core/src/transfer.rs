@@ -12,7 +12,7 @@ use crate::driver::{Driver, File};
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{Stat, Version};
 use crate::options::{
-    Attributes, FileCreation, FileAccess, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
+    Attributes, FileAccess, FileCreation, OpenOptions, Overwrite, ReadOptions, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
 use crate::path::{RESERVED_PREFIX, WsPath};

@@ -6,8 +6,8 @@ use ab_core::memory::MemoryOptions;
 use ab_core::options::{ReadOptions, WriteOptions};
 use ab_core::process::{Command, ExecRequest, Exit};
 use ab_core::{
-    BackendOptions, Backend, BackendKind, Code, Error, Guards, Kind, Memory, Result, Retry, ScopeOptions,
-    Verb,
+    Backend, BackendKind, BackendOptions, Code, Error, Guards, Kind, Memory, Result, Retry,
+    ScopeOptions, Verb,
 };
 use ab_testkit::{Gate, GateAnswer, Log, Recording, Script};
 

@@ -86,7 +86,10 @@ fn check_one(text: &str, edit: &Edit) -> TestCaseResult {
         Err(problem) if senseless => prop_assert_eq!(problem.kind, Kind::Invalid),
         Err(problem) if found == 0 => prop_assert_eq!(problem.kind, Kind::NoMatch),
         Err(problem) => {
-            prop_assert_eq!((problem.kind, edit.occurrences), (Kind::Ambiguous, Occurrences::Unique));
+            prop_assert_eq!(
+                (problem.kind, edit.occurrences),
+                (Kind::Ambiguous, Occurrences::Unique)
+            );
             let count = format!("found {found} times");
             prop_assert!(found > 1 && problem.message.contains(&count), "{:?}", problem);
         }

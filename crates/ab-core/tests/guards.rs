@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use ab_core::options::{
-    Attributes, FileCreation, ExistingContent, FileAccess, ListOptions, OpenOptions, RemoveOptions,
+    Attributes, ExistingContent, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
     StatOptions,
 };
 use ab_core::process::{ExecRequest, Exit, ProcessId};
-use ab_core::{BackendOptions, Backend, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb};
+use ab_core::{
+    Backend, BackendOptions, Code, Error, Guard, Guards, Kind, Result, ScopeOptions, Verb,
+};
 use ab_testkit::expect::{failure, holds};
 use ab_testkit::gate::Finish;
 use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, Step, fuzz};
@@ -21,7 +23,10 @@ use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof};
 use proptest::sample::select;
 
 fn backend(driver: &Recording, guards: Guards) -> Backend {
-    Backend::assemble(Arc::new(driver.clone()), BackendOptions { guards, ..BackendOptions::default() })
+    Backend::assemble(
+        Arc::new(driver.clone()),
+        BackendOptions { guards, ..BackendOptions::default() },
+    )
 }
 
 /// Gates in one of the places, numbered from 0.

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ab_core::journal::{
-    JournalFailure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, JournalMode, JournalWriter,
+    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MEMORY_ENTRIES,
+    MemoryWriter,
 };
-use ab_core::options::{Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, RemoveOptions};
+use ab_core::options::{
+    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions,
+};
 use ab_core::process::{ExecRequest, Exit};
 use ab_core::{
-    Actor, BackendOptions, Backend, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
+    Actor, Backend, BackendOptions, Code, Edit, EditOptions, Guards, Kind, ScopeOptions, Verb,
 };
 use ab_testkit::expect::failure;
 use ab_testkit::{Gate, GateAnswer, Log, Recording, Script, every_call};
@@ -31,7 +34,8 @@ fn guarded(mode: JournalMode, guards: Guards) -> World {
     let (driver, writer) = (Recording::new(), Arc::new(MemoryWriter::default()));
     let journal = Journal::new(writer.clone(), mode).for_workspace("project");
     let guards = Guards { journal: Some(Arc::new(journal)), ..guards };
-    let assembly = BackendOptions { actor: Actor::new("agent-7"), guards, ..BackendOptions::default() };
+    let assembly =
+        BackendOptions { actor: Actor::new("agent-7"), guards, ..BackendOptions::default() };
     let backend = Backend::assemble(Arc::new(driver.clone()), assembly);
     World { driver, writer, backend }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
 use ab_core::{
-    BackendOptions, Backend, Code, Driver, Error, Guards, Kind, Memory, ScopeOptions, Status,
+    Backend, BackendOptions, Code, Driver, Error, Guards, Kind, Memory, ScopeOptions, Status,
     StatusChange,
 };
 use ab_testkit::expect::{failure, holds};
@@ -21,8 +21,10 @@ fn every_kind() -> Vec<Backend> {
     let memory = || Backend::new(Memory::new());
     let guards =
         Guards { policy: vec![Arc::new(Gate::open(0, &Log::default()))], ..Guards::default() };
-    let guarded =
-        Backend::assemble(Arc::new(Memory::new()), BackendOptions { guards, ..BackendOptions::default() });
+    let guarded = Backend::assemble(
+        Arc::new(Memory::new()),
+        BackendOptions { guards, ..BackendOptions::default() },
+    );
     vec![
         memory(),
         scope(&memory(), "scope"),

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use ab_core::backend::WriteBody;
 use ab_core::memory::{DEFAULT_LIMIT, MemoryOptions};
-use ab_core::metadata::{Removed, DiskSpace};
-use ab_core::options::{FileCreation, FileAccess, OpenOptions, RemoveOptions, WriteOptions};
+use ab_core::metadata::{DiskSpace, Removed};
+use ab_core::options::{FileAccess, FileCreation, OpenOptions, RemoveOptions, WriteOptions};
 use ab_core::{Backend, BackendKind, Code, Error, FileKind, Kind, Memory, Verb};
 use ab_testkit::expect::{failure, failure_on, holds, nothing, tree};
 use bytes::Bytes;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, JournalMode};
+use ab_core::journal::{Journal, JournalMode, MemoryWriter};
 use ab_core::path::PathStyle;
 use ab_core::process::Restrictions;
 use ab_core::{
-    Actor, BackendOptions, Backend, Guards, Kind, Memory, Narrow, PathRules, Principal, PrincipalKind,
-    WsPath,
+    Actor, Backend, BackendOptions, Guards, Kind, Memory, Narrow, PathRules, Principal,
+    PrincipalKind, WsPath,
 };
 use ab_testkit::expect::failure;
 use ab_testkit::{Gate, GateAnswer, Log, Recording};
@@ -120,8 +120,10 @@ async fn guards_of_the_first_handle_see_every_call() {
     let log = Log::default();
     let gate = Arc::new(Gate::new(0, GateAnswer::Refuse, &log));
     let guards = Guards { policy: vec![gate], ..Guards::default() };
-    let backend =
-        Backend::assemble(Arc::new(Memory::new()), BackendOptions { guards, ..BackendOptions::default() });
+    let backend = Backend::assemble(
+        Arc::new(Memory::new()),
+        BackendOptions { guards, ..BackendOptions::default() },
+    );
     let narrow =
         Narrow { scope: Some(path("a")), guards: Guards::default(), ..Narrow::actor(ada()) };
     let handle = backend.narrow(narrow).unwrap();

@@ -9,10 +9,12 @@ mod same;
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::TruncatedBy;
 use ab_core::options::{
-    ByteRange, FileCreation, EntryDetail, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    ByteRange, EntryDetail, FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions,
+    RemoveOptions,
 };
 use ab_core::{
-    Backend, BackendKind, Code, FileKind, Kind, Memory, OverlayWorkspace, ScopeOptions, Status, Verb,
+    Backend, BackendKind, Code, FileKind, Kind, Memory, OverlayWorkspace, ScopeOptions, Status,
+    Verb,
 };
 use ab_testkit::expect::{failure, failure_on, holds, nothing, paths, tree};
 use ab_testkit::{Recording, every_call};

@@ -1,7 +1,8 @@
 //! Handles through which some paths are hidden and others cannot be changed.
 
 use ab_core::options::{
-    self, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions,
+    self, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveDepth, RemoveOptions,
+    RenameOptions,
 };
 use ab_core::process::{BindAccess, ExecRequest, HostDirectory, Restrictions};
 use ab_core::{Backend, Code, Kind, MAX_RESTRICTIONS, Memory, ScopeOptions, WsPath};

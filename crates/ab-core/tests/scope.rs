@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use ab_core::options::{FileCreation, FileAccess, LinkHandling, OpenOptions, StatOptions};
+use ab_core::options::{FileAccess, FileCreation, LinkHandling, OpenOptions, StatOptions};
 use ab_core::process::{ExecRequest, ProcessId, ProcessInfo};
 use ab_core::{Backend, BackendKind, Code, FileKind, Kind, Memory, ScopeOptions, Verb};
 use ab_testkit::expect::{failure, failure_on, holds, tree};

@@ -1,6 +1,6 @@
 //! Files of any size as streams: what arrives, what a reader sees, and what a failure leaves.
 
-use ab_core::backend::{StreamOptions, SINGLE_WRITE_BYTES};
+use ab_core::backend::{SINGLE_WRITE_BYTES, StreamOptions};
 use ab_core::options::{ByteRange, WriteMode, WriteOptions};
 use ab_core::{Backend, Code, Error, Kind, Memory, Result};
 use bytes::Bytes;

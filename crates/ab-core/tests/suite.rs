@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, JournalMode};
+use ab_core::journal::{Journal, JournalMode, MemoryWriter};
 use ab_core::options::RemoveOptions;
-use ab_core::{BackendOptions, Backend, Guard, Guards, Memory, ScopeOptions};
+use ab_core::{Backend, BackendOptions, Guard, Guards, Memory, ScopeOptions};
 use ab_testkit::{Gate, Log, World, behaviour_suite};
 
 fn plain() -> Backend {
@@ -21,7 +21,10 @@ fn with_guards() -> Backend {
         policy: vec![open(2), open(3)],
         limits: vec![open(4)],
     };
-    Backend::assemble(Arc::new(Memory::new()), BackendOptions { guards, ..BackendOptions::default() })
+    Backend::assemble(
+        Arc::new(Memory::new()),
+        BackendOptions { guards, ..BackendOptions::default() },
+    )
 }
 
 /// Scopes a backend and keeps it, with something beside the scope that must not be seen.

@@ -26,7 +26,7 @@ use ab_api::{
     NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, SessionId,
 };
 use ab_core::journal::{Journal, JournalMode};
-use ab_core::{BackendOptions, Backend, Guards, Isolation, Network};
+use ab_core::{Backend, BackendOptions, Guards, Isolation, Network};
 use ab_host::{ControlGroup, Toolchain, TotalLimits};
 use ab_local::{CommandPolicy, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;

@@ -25,7 +25,8 @@ use ab_core::Verb;
 use ab_core::effective::{EffectivePolicy, Isolation};
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    EndCause, Command, ExecLimits, ExecRequest, Exit, ProcessFeed, ProcessLifetime, Process, ProcessId, ProcessInfo,
+    Command, EndCause, ExecLimits, ExecRequest, Exit, Process, ProcessFeed, ProcessId, ProcessInfo,
+    ProcessLifetime,
 };
 use tokio::sync::OnceCell;
 
@@ -274,8 +275,7 @@ impl Runner {
         let id = self.table.id(&place);
         let (process, feed) = Process::with_feed(id.clone(), request.stdin);
         let ProcessFeed { stdin, control, ending, .. } = feed;
-        let bounds =
-            Bounds { memory: self.settings.spool.memory, disk: self.settings.spool.disk };
+        let bounds = Bounds { memory: self.settings.spool.memory, disk: self.settings.spool.disk };
         let spool = Arc::new(Spool::new(bounds, self.settings.temporary.clone()));
         self.table.add(
             &place,

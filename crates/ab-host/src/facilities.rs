@@ -106,7 +106,13 @@ pub struct Facility {
 
 impl Facility {
     fn working(name: FacilityName, detail: impl Into<String>) -> Facility {
-        Facility { name, state: FacilityState::Working, detail: detail.into(), cause: None, remedy: None }
+        Facility {
+            name,
+            state: FacilityState::Working,
+            detail: detail.into(),
+            cause: None,
+            remedy: None,
+        }
     }
 
     fn partial(name: FacilityName, detail: impl Into<String>, lack: Lack) -> Facility {
@@ -137,7 +143,7 @@ impl Lack {
     }
 }
 
-/// Tries everything. The answers come in the order of [`Name::ALL`].
+/// Tries everything. The answers come in the order of [`FacilityName::ALL`].
 pub fn probe(surroundings: &ProbeSettings) -> Vec<Facility> {
     let deadline = Instant::now() + PROBE_TIME;
     let waiting: Vec<_> = FacilityName::ALL
@@ -221,7 +227,8 @@ mod tests {
 
     #[test]
     fn without_programs_the_lack_of_them_is_the_cause() {
-        let nowhere = ProbeSettings { path: Vec::new(), directory: PathBuf::from("/no/such/directory") };
+        let nowhere =
+            ProbeSettings { path: Vec::new(), directory: PathBuf::from("/no/such/directory") };
         for facility in probe(&nowhere) {
             let program = match facility.name {
                 FacilityName::UserNamespaces | FacilityName::Overlay => "unshare",

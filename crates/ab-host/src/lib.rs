@@ -18,8 +18,8 @@ mod stripes;
 pub mod tool;
 
 pub use exec::{
-    ExecSettings, READABLE_SYSTEM_DIRS, Requirement, SANDBOX_ROOT, SYSTEM_PATH, SandboxMount, Shell,
-    SpoolLimits, Toolchain, check_restrictions,
+    ExecSettings, READABLE_SYSTEM_DIRS, Requirement, SANDBOX_ROOT, SYSTEM_PATH, SandboxMount,
+    Shell, SpoolLimits, Toolchain, check_restrictions,
 };
 pub use limits::cgroup::{ControlGroup, TotalLimits};
 pub use local::{Local, LocalOptions, MissingRoot, PathResolution};

@@ -17,16 +17,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ab_core::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
+use ab_core::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
 use ab_core::effective::EffectivePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use ab_core::options::{
     Attributes, LinkHandling, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use ab_core::search::{SearchResults, Query};
+use ab_core::search::{Query, SearchResults};
 use ab_core::status::{Status, StatusHub};
 use ab_core::{CallEffect, Ticket, Verb, WsPath};
 use async_trait::async_trait;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ab_core::metadata::TruncatedBy;
 use ab_core::options::{
-    FileCreation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
+    FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions, StatOptions,
     WriteOptions,
 };
 use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind};

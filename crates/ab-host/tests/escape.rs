@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::GrepOptions;
 use ab_core::options::{
-    Attributes, FileCreation, EntryDetail, FileAccess, LinkHandling, ListOptions, OpenOptions, RemoveOptions,
-    StatOptions, WriteMode, WriteOptions,
+    Attributes, EntryDetail, FileAccess, FileCreation, LinkHandling, ListOptions, OpenOptions,
+    RemoveOptions, StatOptions, WriteMode, WriteOptions,
 };
 use ab_core::search::Query;
 use ab_core::{Backend, Code, Edit, EditOptions, FileKind, Kind, ScopeOptions};
@@ -457,7 +457,8 @@ async fn race(yard: &Yard) {
                 }
             }
             6 => {
-                let details = ListOptions { detail: EntryDetail::Stat, depth: 3, ..Default::default() };
+                let details =
+                    ListOptions { detail: EntryDetail::Stat, depth: 3, ..Default::default() };
                 if let Ok(listing) = backend.list("swap", details).await {
                     let outside = SECRET.len() as u64;
                     let leaked = listing.entries.iter().any(|e| {

@@ -1,6 +1,8 @@
 //! Overlays over real files: links of both layers, and changes at the same time.
 
-use ab_core::options::{FileCreation, FileAccess, OpenOptions, RemoveOptions, WriteMode, WriteOptions};
+use ab_core::options::{
+    FileAccess, FileCreation, OpenOptions, RemoveOptions, WriteMode, WriteOptions,
+};
 use ab_core::{Backend, Edit, EditOptions, Kind, OverlayWorkspace};
 use ab_host::{Local, LocalOptions};
 use ab_testkit::crowd;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::options::{
-    Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, RemoveOptions, RenameOptions,
+    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, RemoveOptions, RenameOptions,
 };
 use ab_core::process::Restrictions;
 use ab_core::search::{IgnoreFiles, Visibility};

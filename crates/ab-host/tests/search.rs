@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::metadata::TruncatedBy;
-use ab_core::search::{IgnoreFiles, EntryKinds, Match, SearchOutputMode, SearchLimits, PatternSyntax, Visibility};
+use ab_core::search::{
+    EntryKinds, IgnoreFiles, Match, PatternSyntax, SearchLimits, SearchOutputMode, Visibility,
+};
 use ab_core::{Backend, FileKind, Kind, ScopeOptions};
 use ab_host::{Local, LocalOptions};
 

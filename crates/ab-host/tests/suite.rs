@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, JournalMode};
-use ab_core::{BackendOptions, Backend, Guards, Isolation, ScopeOptions};
+use ab_core::journal::{Journal, JournalMode, MemoryWriter};
+use ab_core::{Backend, BackendOptions, Guards, Isolation, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions, PathResolution};
 use ab_testkit::World;
 use ab_testkit::behaviour_suite;
@@ -53,7 +53,8 @@ async fn with_guards() -> World {
     let (keep, local) = open(PathResolution::Auto);
     let journal = Journal::new(Arc::new(MemoryWriter::default()), JournalMode::Verbose);
     let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-    let backend = Backend::assemble(Arc::new(local), BackendOptions { guards, ..BackendOptions::default() });
+    let backend =
+        Backend::assemble(Arc::new(local), BackendOptions { guards, ..BackendOptions::default() });
     World::keeping(backend, keep)
 }
 

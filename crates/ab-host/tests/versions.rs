@@ -1,7 +1,7 @@
 //! Versions: no two states of files share one.
 
 use ab_core::Backend;
-use ab_core::options::{FileCreation, FileAccess, OpenOptions, RemoveOptions};
+use ab_core::options::{FileAccess, FileCreation, OpenOptions, RemoveOptions};
 use ab_host::{Local, LocalOptions};
 
 /// Enough for an inode number to be used again within a tick of the clock.

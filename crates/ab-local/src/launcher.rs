@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    OutputChannel, Command, ExecLimits, ExecRequest, Exit, Process, ProcessControl, ProcessEnding,
+    Command, ExecLimits, ExecRequest, Exit, OutputChannel, Process, ProcessControl, ProcessEnding,
     ProcessId, Stdin,
 };
 use ab_core::{Verb, WsPath};
@@ -232,9 +232,8 @@ impl Launched {
             Some(exit) => {
                 Ok(LaunchOutput { exit, stdout: stdout.freeze(), stderr: stderr.freeze() })
             }
-            None => {
-                Err(Error::new(Code::ExecError, Kind::Io, self.ending.loss_message()).with_verb(Verb::Exec))
-            }
+            None => Err(Error::new(Code::ExecError, Kind::Io, self.ending.loss_message())
+                .with_verb(Verb::Exec)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_core::{BackendOptions, Backend, Driver, Result};
+use ab_core::{Backend, BackendOptions, Driver, Result};
 use ab_host::{Local, LocalOptions};
 use ab_policy::{HomeLocation, Profile};
 

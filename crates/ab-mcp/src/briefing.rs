@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ab_core::effective::{EffectivePolicy, Isolation, ControlSubject};
+use ab_core::effective::{ControlSubject, EffectivePolicy, Isolation};
 use ab_core::process::Exit;
 use ab_core::{Backend, Error};
 use tokio::sync::OnceCell;
@@ -169,7 +169,7 @@ impl Lack {
 
 #[cfg(test)]
 mod tests {
-    use ab_core::effective::{EffectiveControl, ControlStrength};
+    use ab_core::effective::{ControlStrength, EffectiveControl};
 
     use super::*;
 
@@ -182,8 +182,10 @@ mod tests {
             mechanism: String::new(),
             proof: None,
         };
-        let controls =
-            vec![control(ControlSubject::Network, network), control(ControlSubject::Shell, "/bin/bash")];
+        let controls = vec![
+            control(ControlSubject::Network, network),
+            control(ControlSubject::Shell, "/bin/bash"),
+        ];
         EffectivePolicy { isolation: Some(isolation), controls }
     }
 

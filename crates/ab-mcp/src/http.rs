@@ -411,7 +411,12 @@ fn nonsense(refusal: Refusal) -> HttpResponse {
     told(StatusCode::BAD_REQUEST, &message)
 }
 
-fn refusal(status: StatusCode, id: Option<RequestId>, code: ErrorCode, why: String) -> HttpResponse {
+fn refusal(
+    status: StatusCode,
+    id: Option<RequestId>,
+    code: ErrorCode,
+    why: String,
+) -> HttpResponse {
     told(status, &ServerJsonRpcMessage::error(ErrorData::new(code, why, None), id))
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::bounds::{QUEUED_ANSWER_BYTES, HANDS, LARGE_ANSWER, ROOM_PATIENCE};
+use crate::bounds::{HANDS, LARGE_ANSWER, QUEUED_ANSWER_BYTES, ROOM_PATIENCE};
 
 const KIB: usize = 1024;
 

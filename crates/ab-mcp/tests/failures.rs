@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ab_core::guard::{Admission, RefusedPath};
 use ab_core::{
-    BackendOptions, Backend, Call, Code, EffectiveControl, Error, Guard, Guards, Kind, Memory, CallOutcome,
-    Verb,
+    Backend, BackendOptions, Call, CallOutcome, Code, EffectiveControl, Error, Guard, Guards, Kind,
+    Memory, Verb,
 };
 use serde_json::{Value, json};
 

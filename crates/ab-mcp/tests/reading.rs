@@ -1,6 +1,6 @@
 //! The tools that read files.
 
-use ab_mcp::{DEFAULT_LINES, REQUESTED_RESULT_BYTES, DEFAULT_RESULT_BYTES};
+use ab_mcp::{DEFAULT_LINES, DEFAULT_RESULT_BYTES, REQUESTED_RESULT_BYTES};
 use serde_json::{Value, json};
 
 use crate::caller::Place;

@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ab_policy::{Policy, Profile, RuleFile, CommandContext, example_context};
+use ab_policy::{CommandContext, Policy, Profile, RuleFile, example_context};
 
 const ROUNDS: usize = 15;
 const TURNS: usize = 2_000;

@@ -19,7 +19,7 @@ mod wrappers;
 pub use effect::CommandEffect;
 pub use screen::screen;
 
-use crate::place::{PathLocation, CommandContext};
+use crate::place::{CommandContext, PathLocation};
 use crate::shell::{self, Dialect, Meter, Problem};
 use walk::Walk;
 
@@ -139,7 +139,10 @@ fn second_reading(command: &str, scene: &CommandContext, meter: &Meter) -> Analy
             let mut found = walk.top(&script);
             // Bash has said what its own constructs chain; this shell may only add dangers.
             let ours = |found: &Finding| {
-                !matches!(found.effect, CommandEffect::Separates | CommandEffect::Chains | CommandEffect::Unparsable)
+                !matches!(
+                    found.effect,
+                    CommandEffect::Separates | CommandEffect::Chains | CommandEffect::Unparsable
+                )
             };
             found.findings.retain(ours);
             found

@@ -3,7 +3,7 @@
 use ab_core::{Result, Verdict};
 use serde::Deserialize;
 
-use crate::place::{HomeLocation, CommandContext};
+use crate::place::{CommandContext, HomeLocation};
 use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::rules::{RuleFile, invalid, located};

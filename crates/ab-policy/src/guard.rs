@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
+use ab_core::accepted_cache::AcceptedCache;
 use ab_core::environment::{CodeVariablePolicy, check};
 use ab_core::error::printable;
 use ab_core::guard::{Admission, RefusedPath};
-use ab_core::accepted_cache::AcceptedCache;
 use ab_core::process::{ExecRequest, Stdin};
 use ab_core::{
-    Answer, Approver, Asked, AskingRule, Call, DenyAll, Driver, EffectiveControl, EnforcedControls,
-    Error, Guard, Kind, CallOutcome, Result, ControlStrength, ControlSubject, Verb, Verdict, WsPath,
+    Answer, Approver, Asked, AskingRule, Call, CallOutcome, ControlStrength, ControlSubject,
+    DenyAll, Driver, EffectiveControl, EnforcedControls, Error, Guard, Kind, Result, Verb, Verdict,
+    WsPath,
 };
 use tokio::sync::OnceCell;
 
-use crate::place::{CommandInput, HomeLocation, CommandContext};
-use crate::policy::{MatchedRule, Judgement, Policy};
+use crate::place::{CommandContext, CommandInput, HomeLocation};
+use crate::policy::{Judgement, MatchedRule, Policy};
 use crate::profile::Profile;
 
 /// Texts longer than this are judged on a thread that may take its time.
@@ -70,7 +71,8 @@ impl CommandGuard {
     }
 
     fn by(rules: Rules, root_aliases: &[String]) -> Self {
-        let scene = root_aliases.iter().fold(CommandContext::new(), |scene, alias| scene.with_root(alias));
+        let scene =
+            root_aliases.iter().fold(CommandContext::new(), |scene, alias| scene.with_root(alias));
         Self {
             rules,
             scene,

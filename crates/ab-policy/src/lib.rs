@@ -1,6 +1,6 @@
 //! Verdicts on commands: shell text is parsed, every command in it is judged by rules that are data.
 //!
-//! [`Policy::judge`] is the one question: a command line and a [`Scene`] in, a [`Judgement`] out.
+//! [`Policy::judge`] is the one question: a command line and a [`CommandContext`] in, a [`Judgement`] out.
 //! [`CommandGuard`] asks it before every command of a backend. What cannot be parsed, and what is
 //! beyond the bounds of the analysis, is never allowed. It is a seat belt, not a wall: programs do
 //! things that their command line does not say.
@@ -19,8 +19,8 @@ mod shell;
 pub use analysis::{Analysis, CommandEffect, analyse, screen};
 pub use corpus::{Corpus, CorpusCase, CorpusHome, CorpusMismatch};
 pub use guard::CommandGuard;
-pub use place::{CommandInput, HomeLocation, PathLocation, CommandContext};
-pub use policy::{MatchedRule, Judgement, Policy, built_in_rules, example_context};
+pub use place::{CommandContext, CommandInput, HomeLocation, PathLocation};
+pub use policy::{Judgement, MatchedRule, Policy, built_in_rules, example_context};
 pub use profile::Profile;
-pub use rules::{ArgumentPatterns, Category, WordChoice, Rule, RuleFile, SandboxControl};
+pub use rules::{ArgumentPatterns, Category, Rule, RuleFile, SandboxControl, WordChoice};
 pub use shell::{MAX_COMMAND_BYTES, MAX_DEPTH};

@@ -302,15 +302,24 @@ mod tests {
             assert_eq!(found, expect, "{text} from {cwd:?}");
         }
         let nameless = CommandContext::new();
-        assert_eq!(nameless.resolve("..", &nameless.start()), PathLocation::Outside("..".to_owned()));
+        assert_eq!(
+            nameless.resolve("..", &nameless.start()),
+            PathLocation::Outside("..".to_owned())
+        );
     }
 
     #[test]
     fn a_scope_is_all_there_is() {
         let scene = CommandContext::new().with_root("/srv/ws").in_scope("tenants/a");
         let start = scene.start();
-        assert_eq!(scene.resolve("/srv/ws/tenants/a/x", &start), PathLocation::Inside("x".to_owned()));
-        assert_eq!(scene.resolve("../b", &start), PathLocation::Outside("/srv/ws/tenants/b".to_owned()));
+        assert_eq!(
+            scene.resolve("/srv/ws/tenants/a/x", &start),
+            PathLocation::Inside("x".to_owned())
+        );
+        assert_eq!(
+            scene.resolve("../b", &start),
+            PathLocation::Outside("/srv/ws/tenants/b".to_owned())
+        );
         assert!(scene.is_private("/srv/ws/tenants/b/secret") && scene.is_private("/srv/ws"));
         let low = CommandContext::new().with_root("/tmp/a/ws");
         assert!(low.is_open("/tmp/b") && !low.is_open("/tmp/a") && !low.is_open("/etc"));

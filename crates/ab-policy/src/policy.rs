@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use ab_core::{Code, EnforcedControls, Result, Verdict};
 
-use crate::analysis::{Analysis, CommandEffect, AnalysedCommand, analyse};
+use crate::analysis::{AnalysedCommand, Analysis, CommandEffect, analyse};
 use crate::place::CommandContext;
 use crate::profile::Profile;
 use crate::rules::{Category, Fit, Matcher, Rule, RuleFile, invalid};
@@ -170,7 +170,8 @@ impl Policy {
             |hit: &MatchedRule| (hit.verdict, hit.rule.category.code() == Code::DangerousOperation);
         hits.sort_by_key(|hit| std::cmp::Reverse(weight(hit)));
         let verdict = hits.first().map_or(Verdict::Allow, |hit| hit.verdict);
-        let unseen = |finding: &crate::analysis::Finding| finding.effect == CommandEffect::CodeUnseen;
+        let unseen =
+            |finding: &crate::analysis::Finding| finding.effect == CommandEffect::CodeUnseen;
         let notes = analysis.findings.iter().any(unseen).then_some(UNSEEN_INPUT);
         Judgement { verdict, matched: hits, notes: notes.into_iter().collect(), analysis }
     }
@@ -179,7 +180,9 @@ impl Policy {
 impl Judgement {
     /// The hit that decided, unless the command is allowed.
     pub fn decisive(&self) -> Option<&MatchedRule> {
-        self.matched.first().filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
+        self.matched
+            .first()
+            .filter(|hit| hit.verdict == self.verdict && self.verdict > Verdict::Allow)
     }
 
     /// The verdict on one of the commands alone, effects of the whole line aside.
@@ -285,7 +288,12 @@ impl Index {
 }
 
 impl Entry {
-    fn hit(&self, at: usize, command: &AnalysedCommand, found: &HashSet<(usize, CommandEffect)>) -> Option<MatchedRule> {
+    fn hit(
+        &self,
+        at: usize,
+        command: &AnalysedCommand,
+        found: &HashSet<(usize, CommandEffect)>,
+    ) -> Option<MatchedRule> {
         let verdict = match self.matcher.fits(&self.rule, command) {
             Fit::No => return None,
             // Not known to match is not safe, but no certainty either.

@@ -8,7 +8,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
-use ab_core::{Code, EnforcedControls, Error, Kind, Result, ControlSubject, Verdict};
+use ab_core::{Code, ControlSubject, EnforcedControls, Error, Kind, Result, Verdict};
 
 use crate::analysis::CommandEffect;
 use crate::profile::Profile;
@@ -50,7 +50,7 @@ pub struct Rule {
     /// The first words of the command, each a word or a choice of words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefix: Vec<WordChoice>,
-    #[serde(default, skip_serializing_if = "Arguments::is_empty")]
+    #[serde(default, skip_serializing_if = "ArgumentPatterns::is_empty")]
     pub arguments: ArgumentPatterns,
     /// Globs on the places that the words lead to: from the root of the workspace, or absolute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

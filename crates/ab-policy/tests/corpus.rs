@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::Verdict;
-use ab_policy::{Corpus, Policy, Profile, RuleFile, CommandContext};
+use ab_policy::{CommandContext, Corpus, Policy, Profile, RuleFile};
 
 /// Every file of the corpus, by name.
 pub(crate) fn files() -> Vec<(String, Corpus)> {

@@ -141,7 +141,9 @@ fn fuzz_policy() {
         let verdict = judged.verdict;
         prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
         prop_assert!(strict.judge(&text, &scene).verdict >= verdict, "strict is milder");
-        let unclear = |effect: CommandEffect| matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit);
+        let unclear = |effect: CommandEffect| {
+            matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+        };
         let lost = judged.analysis.findings.iter().any(|found| unclear(found.effect));
         if lost {
             prop_assert_eq!(verdict, Verdict::Deny);
@@ -174,7 +176,9 @@ fn fuzz_screen() {
         let started = Instant::now();
         let passes = screen(&text, &confines).is_ok();
         prop_assert!(started.elapsed() < LONGEST, "took {:?}", started.elapsed());
-        let unclear = |effect: CommandEffect| matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit);
+        let unclear = |effect: CommandEffect| {
+            matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+        };
         let lost = analyse(&text, &scene).findings.iter().any(|found| unclear(found.effect));
         prop_assert!(!(lost && passes), "passes though it cannot be understood");
         // Nothing hides what stands before or after it.
@@ -208,9 +212,10 @@ fn limits_fail_to_deny() {
         assert_eq!(policy.judge(&text, &scene).verdict, Verdict::Deny, "{shown}");
         let found = analyse(&text, &scene).findings;
         assert!(
-            found
-                .iter()
-                .any(|found| matches!(found.effect, CommandEffect::OverLimit | CommandEffect::Unparsable)),
+            found.iter().any(|found| matches!(
+                found.effect,
+                CommandEffect::OverLimit | CommandEffect::Unparsable
+            )),
             "{shown}"
         );
     }

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use ab_core::journal::{Journal, MemoryWriter, JournalMode};
+use ab_core::journal::{Journal, JournalMode, MemoryWriter};
 use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, BackendOptions, Backend, Code, EffectiveControl,
-    EffectivePolicy, Error, ExecOptions, Guards, Isolation, Kind, Principal, PrincipalKind,
-    ScopeOptions, ControlStrength, ControlSubject, Verb,
+    Actor, Answer, ApprovalId, Approver, Asked, Backend, BackendOptions, Code, ControlStrength,
+    ControlSubject, EffectiveControl, EffectivePolicy, Error, ExecOptions, Guards, Isolation, Kind,
+    Principal, PrincipalKind, ScopeOptions, Verb,
 };
 use ab_policy::{CommandGuard, HomeLocation, Policy, Profile, RuleFile};
 use ab_testkit::Recording;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ab_core::{EnforcedControls, Isolation, Verdict};
-use ab_policy::{HomeLocation, Policy, Profile, CommandContext};
+use ab_policy::{CommandContext, HomeLocation, Policy, Profile};
 
 use crate::corpus::files;
 

@@ -1,7 +1,7 @@
 //! Built-in rules keep what they promise; a user's rules are read, checked and combined.
 
 use ab_core::Verdict;
-use ab_policy::{Policy, Profile, RuleFile, CommandContext, built_in_rules, example_context};
+use ab_policy::{CommandContext, Policy, Profile, RuleFile, built_in_rules, example_context};
 
 fn verdict(policy: &Policy, command: &str) -> Verdict {
     policy.judge(command, &example_context()).verdict

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ab_core::{Code, ScreenContext, Error, Kind, Verb};
+use ab_core::{Code, Error, Kind, ScreenContext, Verb};
 use ab_policy::screen;
 
 const READABLE: &[&str] = &["/usr", "/bin", "/lib", "/etc/ssl"];

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ab_policy::{Corpus, CommandEffect, CommandContext, analyse};
+use ab_policy::{CommandContext, CommandEffect, Corpus, analyse};
 use ab_testkit::host;
 
 use crate::corpus::files;
@@ -136,9 +136,9 @@ fn what_bash_refuses_to_parse_is_refused() {
                 .unwrap()
                 .success();
             let found = analyse(&case.command, &CommandContext::new()).findings;
-            let ours = found
-                .iter()
-                .any(|found| matches!(found.effect, CommandEffect::Unparsable | CommandEffect::OverLimit));
+            let ours = found.iter().any(|found| {
+                matches!(found.effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+            });
             if !parsed && !ours {
                 wrong.push(case.command);
             }
@@ -176,7 +176,9 @@ fn another_parser_sees_no_command_that_we_do_not() {
     for (_, corpus) in files() {
         for case in corpus.cases {
             let analysis = analyse(&case.command, &CommandContext::new().with_root("/workspace"));
-            let unclear = |effect: CommandEffect| matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit);
+            let unclear = |effect: CommandEffect| {
+                matches!(effect, CommandEffect::Unparsable | CommandEffect::OverLimit)
+            };
             // The other parser takes a line that goes on for two words.
             let joined = case.command.contains("\\\n");
             if joined || analysis.findings.iter().any(|found| unclear(found.effect)) {

@@ -78,7 +78,8 @@ fn work_grows_with_the_text() {
         let measured = |n: usize| {
             let text = shape(n);
             let analysis = analyse(&text, &scene);
-            let over = analysis.findings.iter().any(|found| found.effect == CommandEffect::OverLimit);
+            let over =
+                analysis.findings.iter().any(|found| found.effect == CommandEffect::OverLimit);
             (text.len().max(1), analysis.work, over)
         };
         let (short, little, over) = measured(60);

@@ -71,7 +71,11 @@ impl SshUsers {
 
     /// Lets `name` in by the keys of an `authorized_keys` file: how many there are. A line with
     /// options is refused, since what it allows less of would be allowed here.
-    pub fn add_authorized_keys(&mut self, name: &str, text: &str) -> Result<usize, InvalidCredential> {
+    pub fn add_authorized_keys(
+        &mut self,
+        name: &str,
+        text: &str,
+    ) -> Result<usize, InvalidCredential> {
         let mut keys = Vec::new();
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();

@@ -30,7 +30,8 @@ mod steps;
 pub use address::{Address, Host};
 pub use dial::{DialError, open_stream, open_websocket, probe};
 pub use endpoint::{
-    Connector, Credential, Endpoint, Headers, Proxy, TrustRoots, Ssh, ByteStream, TokenInClear, WebSocket,
+    ByteStream, Connector, Credential, Endpoint, Headers, Proxy, Ssh, TokenInClear, TrustRoots,
+    WebSocket,
 };
 pub use host_key::{Fingerprint, HostKeyCheck};
 pub use known_hosts::KnownHosts;

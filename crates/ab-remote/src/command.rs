@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ab_core::command_limit::too_many_commands;
 use ab_core::process::{
-    EndCause, OutputChannel, Command, Exit, Process, ProcessControl, Stdin, TerminalSize,
+    Command, EndCause, Exit, OutputChannel, Process, ProcessControl, Stdin, TerminalSize,
 };
 use ab_core::{Backend, Error, ExecOptions, Kind};
 use bytes::Bytes;

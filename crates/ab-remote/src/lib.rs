@@ -3,7 +3,7 @@
 //!
 //! - [`Server`] serves one connection over whatever carries bytes; [`listen`] is that over TCP, and
 //!   [`websocket::Socket`] makes a byte stream of a WebSocket.
-//! - A server with [`Lanes`] keeps each connection on one thread; without them the runtime that calls
+//! - A server with [`ConnectionThreads`] keeps each connection on one thread; without them the runtime that calls
 //!   does the work.
 //! - What a connection started ends with it: commands, open files, tasks.
 //! - No file of a workspace is opened here and no program started; the backend does that, with its
@@ -32,5 +32,7 @@ pub mod wire;
 pub use auth::{SshAccess, SshUsers};
 pub use host_key::{HostKey, KeyOrigin};
 pub use lanes::ConnectionThreads;
-pub use listener::{ListenerOptions, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, ConnectionObserver, listen};
+pub use listener::{
+    ConnectionObserver, ListenerOptions, MAX_CONNECTIONS, MAX_UNAUTHENTICATED, listen,
+};
 pub use server::{ConnectionEnd, Server, ServerSettings};

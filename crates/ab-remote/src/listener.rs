@@ -54,7 +54,11 @@ impl std::fmt::Debug for ListenerOptions {
 
 /// Serves every connection that a socket gets, until the server is shut down. All of them have
 /// ended when this returns. Beyond the bound of all connections, clients wait to be accepted.
-pub async fn listen(listener: TcpListener, server: Server, listening: ListenerOptions) -> io::Result<()> {
+pub async fn listen(
+    listener: TcpListener,
+    server: Server,
+    listening: ListenerOptions,
+) -> io::Result<()> {
     let mut open = server.is_open();
     let all = Arc::new(Semaphore::new(listening.max_connections));
     let strangers = Arc::new(Strangers::new(listening.max_unauthenticated));

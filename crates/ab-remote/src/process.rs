@@ -1,7 +1,7 @@
 //! A process of our own client, on a channel of its own: frames in, frames out.
 //!
 //! No more output is sent than the client has room for. Input is taken as it comes, and the client is
-//! told how much the process took; it sends no more than [`INPUT_ROOM`] ahead.
+//! told how much the process took; it sends no more than [`INPUT_WINDOW`] ahead.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::input::{InputQueue, Step};
 use crate::ledger::{Caller, Seat, effect_of_failure};
 use crate::outlet::{Gone, Outlet};
 use crate::wire;
-use crate::wire::frame::{ServerFrame, INPUT_WINDOW, MAX_FRAME, ClientFrame, encode_frame};
+use crate::wire::frame::{ClientFrame, INPUT_WINDOW, MAX_FRAME, ServerFrame, encode_frame};
 
 /// Output of one frame, at most.
 const PIECE: usize = 64 * 1024;
@@ -258,7 +258,12 @@ fn pieces(output: OutputChunk) -> impl Iterator<Item = OutputChunk> {
         let mut output = left.take()?;
         if output.bytes.len() > PIECE {
             let rest = output.bytes.split_off(PIECE);
-            left = Some(OutputChunk { sequence: output.next_sequence(), bytes: rest, lost: 0, ..output.clone() });
+            left = Some(OutputChunk {
+                sequence: output.next_sequence(),
+                bytes: rest,
+                lost: 0,
+                ..output.clone()
+            });
         }
         Some(output)
     })

@@ -163,11 +163,19 @@ impl Server {
 
     /// A server whose connections by [`listen`](crate::listen) are served on threads of their own.
     /// What else is served there is up to whoever calls [`serve`](Self::serve).
-    pub fn with_threads(backend: Backend, settings: ServerSettings, lanes: ConnectionThreads) -> Self {
+    pub fn with_threads(
+        backend: Backend,
+        settings: ServerSettings,
+        lanes: ConnectionThreads,
+    ) -> Self {
         Self::made(backend, settings, Some(lanes))
     }
 
-    fn made(backend: Backend, settings: ServerSettings, threads: Option<ConnectionThreads>) -> Self {
+    fn made(
+        backend: Backend,
+        settings: ServerSettings,
+        threads: Option<ConnectionThreads>,
+    ) -> Self {
         let config = Arc::new(preferences::config(&settings));
         let shared = Shared {
             backend,
@@ -223,7 +231,11 @@ impl Server {
     }
 
     /// Like [`serve`](Self::serve); `logged_in` is called once the client is known.
-    pub async fn serve_with_login_hook<S>(&self, stream: S, logged_in: impl FnOnce() + Send) -> ConnectionEnd
+    pub async fn serve_with_login_hook<S>(
+        &self,
+        stream: S,
+        logged_in: impl FnOnce() + Send,
+    ) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -286,7 +298,9 @@ impl Server {
             match (event, told.take()) {
                 (Event::LoggedIn, Some(told)) => told(),
                 (Event::LoggedIn, None) => {}
-                (Event::TooLate, _) => break ConnectionEnd::NotLoggedIn("it took too long".to_owned()),
+                (Event::TooLate, _) => {
+                    break ConnectionEnd::NotLoggedIn("it took too long".to_owned());
+                }
                 (Event::ShutDown, _) => {
                     part(&handle, &mut session, SHUTTING_DOWN).await;
                     break ConnectionEnd::ShutDown;
@@ -295,7 +309,9 @@ impl Server {
                     let why = sent_away.get().map(Failure::to_string);
                     break why.map_or(ConnectionEnd::Closed, ConnectionEnd::Failed);
                 }
-                (Event::Ended(Err(error)), None) if error.is_departure() => break ConnectionEnd::Closed,
+                (Event::Ended(Err(error)), None) if error.is_departure() => {
+                    break ConnectionEnd::Closed;
+                }
                 (Event::Ended(Err(error)), None) => break ConnectionEnd::Failed(error.to_string()),
                 (Event::Ended(Ok(())), Some(_)) => {
                     break ConnectionEnd::NotLoggedIn("it left".to_owned());

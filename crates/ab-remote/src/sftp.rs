@@ -40,7 +40,7 @@ use budget::{Budget, Taken};
 pub(crate) use handles::Allowance;
 use handles::{Handle, Handles};
 use order::Flights;
-use packet::{Id, Incoming, MAX_PACKET, InvalidPacket, SftpReply};
+use packet::{Id, Incoming, InvalidPacket, MAX_PACKET, SftpReply};
 pub(crate) use paths::LinkOrder;
 use perform::Job;
 pub use staging::MAX_CONTENT;

@@ -6,7 +6,7 @@ use ab_core::Kind;
 use ab_core::process::{Command, ExecRequest, ProcessControl, Stdin};
 use ab_remote::wire;
 use ab_remote::wire::call::{CallNumber, HelloReply, WireCall};
-use ab_remote::wire::frame::{ServerFrame, SUBSYSTEM, ClientFrame, encode_frame};
+use ab_remote::wire::frame::{ClientFrame, SUBSYSTEM, ServerFrame, encode_frame};
 use ab_remote::{HostKey, Server, ServerSettings, SshAccess};
 use bytes::{Bytes, BytesMut};
 use russh::client::{Handle, Msg};

@@ -84,7 +84,12 @@ impl Surface for Served {
         })
     }
 
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength {
+    fn strength(
+        &self,
+        ground: &Ground,
+        wishes: &[Wish],
+        subject: ControlSubject,
+    ) -> ControlStrength {
         let backend = self.backend(ground, wishes);
         let policy = self.runtime.block_on(backend.effective_policy()).unwrap();
         assert_eq!(policy.isolation, Some(self.isolation));

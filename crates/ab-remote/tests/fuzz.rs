@@ -6,7 +6,7 @@ use ab_core::{EffectivePolicy, Error};
 use ab_remote::sftp::extended::Extended;
 use ab_remote::sftp::packet::{Incoming, Request, decode};
 use ab_remote::wire::call::{AnswerPart, HelloReply, WireCall};
-use ab_remote::wire::frame::{ServerFrame, ClientFrame};
+use ab_remote::wire::frame::{ClientFrame, ServerFrame};
 use ab_remote::wire::{self, Wire};
 use ab_testkit::fuzz;
 use bytes::Bytes;

@@ -4,7 +4,7 @@ use ab_core::options::{ListOptions, RemoveOptions, RenameOptions, StatOptions};
 use ab_core::process::{OutputChannel, OutputChunk, ProcessControl, ProcessId, TerminalSize};
 use ab_core::{PathRules, WsPath};
 use ab_remote::wire::call::{CallNumber, WireBody, WireCall};
-use ab_remote::wire::frame::{ServerFrame, ClientFrame};
+use ab_remote::wire::frame::{ClientFrame, ServerFrame};
 use ab_remote::wire::{Wire, encode};
 use bytes::Bytes;
 

@@ -213,7 +213,10 @@ async fn a_connection_that_had_its_channels_is_ended() {
     // A session of SFTP begins anew elsewhere, and keeps nobody here.
     assert!(within(handle.channel_open_session()).await.is_err());
     let ended = within(serving).await.unwrap();
-    assert!(matches!(&ended, ConnectionEnd::Failed(why) if why.contains("connect again")), "{ended}");
+    assert!(
+        matches!(&ended, ConnectionEnd::Failed(why) if why.contains("connect again")),
+        "{ended}"
+    );
     assert_eq!(exec(&connect(&server).await.0, "echo anew").await.0, "anew\n");
     backend.destroy().await.unwrap();
 }
@@ -247,7 +250,10 @@ async fn silent_clients_keep_nobody_out() {
     })
     .await;
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told.contains(&ConnectionEnd::NotLoggedIn("it made room for another".to_owned())), "{told:?}");
+    assert!(
+        told.contains(&ConnectionEnd::NotLoggedIn("it made room for another".to_owned())),
+        "{told:?}"
+    );
     stage.end().await;
 }
 

@@ -5,7 +5,7 @@ mod transfer;
 
 use std::sync::Arc;
 
-use ab_core::journal::{Journal, MemoryWriter, JournalMode};
+use ab_core::journal::{Journal, JournalMode, MemoryWriter};
 
 use crate::stage::Stage;
 
@@ -13,7 +13,8 @@ use crate::stage::Stage;
 async fn the_journal_names_the_user_who_logged_in() {
     let writer = Arc::new(MemoryWriter::default());
     let journal = Arc::new(Journal::new(writer.clone(), JournalMode::Standard));
-    let stage = Stage::with(|config| config.backend_options.guards.journal = Some(journal), |_| {}).await;
+    let stage =
+        Stage::with(|config| config.backend_options.guards.journal = Some(journal), |_| {}).await;
     assert!(stage.ssh("true").await.status.success());
     stage.sftp("mkdir made").await;
     let actors: Vec<String> = writer.records().into_iter().map(|record| record.actor).collect();

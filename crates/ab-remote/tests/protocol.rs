@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ab_core::effective::EffectiveControl;
 use ab_core::guard::{Admission, RefusedPath};
-use ab_core::{BackendOptions, Backend, Call, Guard, Guards, Memory, CallOutcome, Verb};
+use ab_core::{Backend, BackendOptions, Call, CallOutcome, Guard, Guards, Memory, Verb};
 use ab_remote::sftp::packet::{MAX_DATA, flags};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;

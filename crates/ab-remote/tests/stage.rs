@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::Backend;
-use ab_remote::{ConnectionEnd, HostKey, ListenerOptions, Server, ServerSettings, SshAccess, SshUsers, listen};
+use ab_remote::{
+    ConnectionEnd, HostKey, ListenerOptions, Server, ServerSettings, SshAccess, SshUsers, listen,
+};
 use agent_backend::LocalConfig;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;

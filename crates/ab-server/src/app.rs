@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::gate::{Gate, Guesses, TokenGuessLimits, Identity};
+use crate::gate::{Gate, Guesses, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
 use crate::routes::{ControlSurface, DaemonSurface};
 

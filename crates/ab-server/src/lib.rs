@@ -22,8 +22,8 @@ mod watched;
 mod wire;
 
 pub use app::App;
-pub use gate::{Gate, TokenGuessLimits, Origin, Token};
-pub use port::{PortLimits, Port, RunningPort};
+pub use gate::{Gate, Origin, Token, TokenGuessLimits};
+pub use port::{Port, PortLimits, RunningPort};
 pub use routes::{ControlSurface, DaemonSurface, TaskCatalog, TaskDefaults, openapi};
 pub use tls::{Tls, TlsError};
 pub use wire::{Control, EffectivePolicyBody};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use ab_core::{Backend, Memory, ScopeOptions};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_mcp::HttpSettings;
-use ab_server::{App, PortLimits, DaemonSurface, Gate, Port, RunningPort, Token};
+use ab_server::{App, DaemonSurface, Gate, Port, PortLimits, RunningPort, Token};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,7 +49,11 @@ pub(crate) async fn open(served: DaemonSurface, gate: Gate) -> RunningPort {
     open_with(Port::new(App::new(gate).with_daemon(served))).await
 }
 
-pub(crate) async fn open_within(served: DaemonSurface, gate: Gate, bounds: PortLimits) -> RunningPort {
+pub(crate) async fn open_within(
+    served: DaemonSurface,
+    gate: Gate,
+    bounds: PortLimits,
+) -> RunningPort {
     open_with(Port::new(App::new(gate).with_daemon(served)).with_limits(bounds)).await
 }
 

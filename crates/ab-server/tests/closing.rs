@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_server::{PortLimits, Gate};
+use ab_server::{Gate, PortLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

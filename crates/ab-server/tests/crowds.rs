@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_server::{PortLimits, Gate};
+use ab_server::{Gate, PortLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -42,7 +42,8 @@ async fn ten_thousand_pipelined_calls_are_answered_in_order() {
 
 #[tokio::test]
 async fn half_a_request_is_waited_for_no_longer_than_said() {
-    let bounds = PortLimits { handshake_timeout: Duration::from_millis(200), ..PortLimits::default() };
+    let bounds =
+        PortLimits { handshake_timeout: Duration::from_millis(200), ..PortLimits::default() };
     let port = open_within(serves(&memory().await), Gate::default(), bounds).await;
     for start in ["", "POST /mcp HT", "POST /mcp HTTP/1.1\r\nhost: localhost\r\n"] {
         let mut stream = TcpStream::connect(port.address()).await.unwrap();
@@ -183,7 +184,11 @@ async fn a_caller_that_has_nothing_more_to_ask_gets_its_answer() {
 async fn a_reader_that_takes_nothing_is_let_go_of() {
     let backend = memory().await;
     backend.write("big.png", vec![1; 16 << 20]).await.unwrap();
-    let bounds = PortLimits { connections: 1, write_timeout: Duration::from_millis(200), ..PortLimits::default() };
+    let bounds = PortLimits {
+        connections: 1,
+        write_timeout: Duration::from_millis(200),
+        ..PortLimits::default()
+    };
     let port = open_within(serves(&backend), Gate::default(), bounds).await;
     let mut slow = TcpStream::connect(port.address()).await.unwrap();
     let read = request(&call("read_media_file", json!({ "path": "big.png" })));

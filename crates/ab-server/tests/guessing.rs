@@ -10,14 +10,19 @@ use crate::caller::{get, guarded, memory, open_within, post, serves, tool};
 const WRONG: (&str, &str) = ("authorization", "Bearer wrong");
 
 fn within(guessing: TokenGuessLimits) -> PortLimits {
-    PortLimits { token_guesses: guessing, shutdown_grace: Duration::from_millis(50), ..PortLimits::default() }
+    PortLimits {
+        token_guesses: guessing,
+        shutdown_grace: Duration::from_millis(50),
+        ..PortLimits::default()
+    }
 }
 
 #[tokio::test]
 async fn too_many_wrong_tokens_are_told_to_come_back_later() {
     // Without waiting, so that the limit is reached at once.
     let (first_wait, longest_wait) = (Duration::ZERO, Duration::ZERO);
-    let guessing = TokenGuessLimits { limit: 10, first_wait, longest_wait, ..TokenGuessLimits::default() };
+    let guessing =
+        TokenGuessLimits { limit: 10, first_wait, longest_wait, ..TokenGuessLimits::default() };
     let port = open_within(serves(&memory().await), guarded(), within(guessing)).await;
     for number in 0..10 {
         // Every path that tells right from wrong counts.
@@ -46,8 +51,12 @@ async fn too_many_wrong_tokens_are_told_to_come_back_later() {
 #[tokio::test]
 async fn wrong_tokens_wait_and_right_ones_do_not() {
     let wait = Duration::from_secs(1000);
-    let guessing =
-        TokenGuessLimits { free: 2, first_wait: wait, longest_wait: wait, ..TokenGuessLimits::default() };
+    let guessing = TokenGuessLimits {
+        free: 2,
+        first_wait: wait,
+        longest_wait: wait,
+        ..TokenGuessLimits::default()
+    };
     let port = open_within(serves(&memory().await), guarded(), within(guessing)).await;
     for _ in 0..2 {
         assert_eq!(post(port.address(), &[WRONG], "{}").await.status, 401);

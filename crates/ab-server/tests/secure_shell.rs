@@ -1,8 +1,8 @@
 //! `/ssh`: the upgrade, the token, the goodbye. What SSH is spoken there is tested elsewhere.
 
 use ab_core::Backend;
-use ab_remote::{HostKey, ConnectionThreads, Server, ServerSettings, SshAccess};
-use ab_server::{PortLimits, Gate, TokenGuessLimits, RunningPort};
+use ab_remote::{ConnectionThreads, HostKey, Server, ServerSettings, SshAccess};
+use ab_server::{Gate, PortLimits, RunningPort, TokenGuessLimits};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -25,7 +25,11 @@ async fn port_within(gate: Gate, bounds: PortLimits) -> RunningPort {
     open_within(serves(&backend).with_ssh(ssh), gate, bounds).await
 }
 
-async fn connect(port: &RunningPort, query: &str, headers: &[(&str, &str)]) -> Result<Socket, Error> {
+async fn connect(
+    port: &RunningPort,
+    query: &str,
+    headers: &[(&str, &str)],
+) -> Result<Socket, Error> {
     let url = format!("ws://{}/ssh{query}", port.address());
     let mut request = url.into_client_request().unwrap();
     for (name, value) in headers {
@@ -84,7 +88,8 @@ async fn a_wrong_token_is_upgraded_and_sent_away() {
 #[tokio::test]
 async fn many_wrong_tokens_are_sent_away_in_the_same_words() {
     let (first_wait, longest_wait) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
-    let guessing = TokenGuessLimits { limit: 2, first_wait, longest_wait, ..TokenGuessLimits::default() };
+    let token_guesses =
+        TokenGuessLimits { limit: 2, first_wait, longest_wait, ..TokenGuessLimits::default() };
     let port = port_within(guarded(), PortLimits { token_guesses, ..PortLimits::default() }).await;
     for _ in 0..8 {
         let mut socket = connect(&port, "?token=wrong", &[]).await.unwrap();
@@ -116,7 +121,8 @@ async fn what_comes_with_the_request_is_heard_on_a_lane_or_not() {
     let with = Server::with_threads(backend.clone(), settings.clone(), lanes);
     for ssh in [with, Server::new(backend.clone(), settings)] {
         let port =
-            open_within(serves(&backend).with_ssh(ssh), Gate::default(), PortLimits::default()).await;
+            open_within(serves(&backend).with_ssh(ssh), Gate::default(), PortLimits::default())
+                .await;
         let mut stream = tokio::net::TcpStream::connect(port.address()).await.unwrap();
         let mut all = b"GET /ssh HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\n\
             upgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -197,7 +203,8 @@ async fn a_websocket_keeps_its_place_until_it_ends() {
 #[tokio::test]
 async fn a_scope_that_a_websocket_may_not_choose_is_refused_before_the_upgrade() {
     let refused =
-        async |port: &RunningPort, headers: &[(&str, &str)]| match connect(port, "", headers).await {
+        async |port: &RunningPort, headers: &[(&str, &str)]| match connect(port, "", headers).await
+        {
             Err(Error::Http(answer)) => {
                 let body = answer.body().as_deref().unwrap_or_default();
                 let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();

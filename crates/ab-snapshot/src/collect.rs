@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_core::Kind;
-use ab_host::directory::{remove_directory, copy_file};
+use ab_host::directory::{copy_file, remove_directory};
 use async_trait::async_trait;
 
 use crate::area;

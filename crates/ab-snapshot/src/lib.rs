@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Git on a tree that an agent can write is the agent's code. Such git runs inside the session's
-//! sandbox, by an [`InsideRunner`]; only a bundle comes out. Git in our own process works on
+//! sandbox, by a [`SandboxRunner`]; only a bundle comes out. Git in our own process works on
 //! repositories of ours and on the operator's, with a clean configuration and without hooks.
 
 mod area;

@@ -8,12 +8,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use ab_core::driver::Driver;
-use ab_core::process::{self, BindAccess, OutputChannel, ExecRequest, HostDirectory};
+use ab_core::process::{self, BindAccess, ExecRequest, HostDirectory, OutputChannel};
 use ab_core::{Isolation, Result};
 use ab_host::{ExecSettings, Local, LocalOptions};
 use ab_snapshot::{
-    BranchName, Changes, CleanupToken, Collected, GitAuthor, GitRequest, SandboxCommand,
-    SandboxOutput, SandboxRunner, Provider, RepoSource, SnapshotSettings, TaskField, Workspace,
+    BranchName, Changes, CleanupToken, Collected, GitAuthor, GitRequest, Provider, RepoSource,
+    SandboxCommand, SandboxOutput, SandboxRunner, SnapshotSettings, TaskField, Workspace,
     WorkspaceRequest, Workspaces,
 };
 use ab_testkit::commands::{of, rest};

@@ -8,7 +8,7 @@ use sqlx::{Connection, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::StoreError;
-use crate::record::{MAX_EVENT_BYTES, EventRecord, Records, signed, unsigned};
+use crate::record::{EventRecord, MAX_EVENT_BYTES, Records, signed, unsigned};
 use crate::store::Readers;
 
 /// How many changes wait for the writer before callers wait to hand theirs over.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_api::{SessionId, SessionStatus};
-use ab_store::{LogReader, MAX_EVENT_BYTES, EventRecord, LogScope, Store, StoreError};
+use ab_store::{EventRecord, LogReader, LogScope, MAX_EVENT_BYTES, Store, StoreError};
 use futures_util::StreamExt;
 
 use crate::fixture::{line, scratch, status, stored};

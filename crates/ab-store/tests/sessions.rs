@@ -2,8 +2,8 @@
 
 use ab_api::{Activity, PageRequest, SessionId, SessionStatus};
 use ab_store::{
-    SessionCreation, IdempotencyKey, NewSession, Progress, LogScope, SessionFilter, SessionRecord, Stage,
-    StoreError,
+    IdempotencyKey, LogScope, NewSession, Progress, SessionCreation, SessionFilter, SessionRecord,
+    Stage, StoreError,
 };
 
 use crate::fixture::{line, new_session, scratch, session, status, stored};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_core::process::{
-    OutputChannel, Command, ExecRequest, Exit, OutputChunk, Process, ProcessControl, Stdin,
+    Command, ExecRequest, Exit, OutputChannel, OutputChunk, Process, ProcessControl, Stdin,
 };
 use ab_core::process::{ProcessId, TerminalSize};
 use ab_core::{Backend, Code, ExecOptions, Kind};

@@ -81,7 +81,12 @@ pub struct Said {
 pub trait Surface {
     fn run(&self, ground: &Ground, wishes: &[Wish], line: &str) -> Said;
     /// What is said to be in force.
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength;
+    fn strength(
+        &self,
+        ground: &Ground,
+        wishes: &[Wish],
+        subject: ControlSubject,
+    ) -> ControlStrength;
     /// Whether nothing at all is meant to hold a command.
     fn is_open(&self) -> bool;
 }

@@ -2,12 +2,12 @@
 
 use ab_core::backend::LineRange;
 use ab_core::options::{
-    Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
+    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, ReadOptions, RemoveOptions,
     StatOptions, WriteOptions,
 };
 use ab_core::path::WsPath;
 use ab_core::process::{ExecRequest, ProcessId};
-use ab_core::search::{IgnoreFiles, EntryKinds, Query, SearchLimits, Visibility, SearchTarget};
+use ab_core::search::{EntryKinds, IgnoreFiles, Query, SearchLimits, SearchTarget, Visibility};
 use ab_core::{Backend, Edit, EditOptions, Result, ScopeOptions};
 
 /// The name of a call and how it went.

@@ -32,7 +32,8 @@ pub fn paths(listing: &Listing) -> Vec<&str> {
 
 /// Everything in the workspace: paths with their kinds, in path order.
 pub async fn tree(backend: &Backend) -> Vec<(String, FileKind)> {
-    let whole = ListOptions { depth: usize::MAX, detail: EntryDetail::Kind, ..ListOptions::default() };
+    let whole =
+        ListOptions { depth: usize::MAX, detail: EntryDetail::Kind, ..ListOptions::default() };
     let listing = backend.list(".", whole).await.unwrap();
     assert_eq!(listing.truncated, None, "the tree was cut");
     listing.entries.iter().map(|entry| (entry.path.to_string(), entry.kind)).collect()

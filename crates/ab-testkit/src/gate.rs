@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use ab_core::call::{CallId, CallEnd};
+use ab_core::call::{CallEnd, CallId};
 use ab_core::effective::EffectiveControl;
 use ab_core::guard::{Admission, RefusedPath};
-use ab_core::{Call, Code, Error, Guard, Kind, CallOutcome, Result, Verb};
+use ab_core::{Call, CallOutcome, Code, Error, Guard, Kind, Result, Verb};
 
 /// What a gate says to every call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

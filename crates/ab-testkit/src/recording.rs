@@ -9,14 +9,16 @@ use std::fmt;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ab_core::driver::{Driver, File, BackendInfo};
-use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use ab_core::driver::{BackendInfo, Driver, File};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use ab_core::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
-use ab_core::process::{ExecRequest, ProcessFeed, Process, ProcessId, ProcessInfo, Restrictions, Stdin};
-use ab_core::search::{SearchResults, Query};
+use ab_core::process::{
+    ExecRequest, Process, ProcessFeed, ProcessId, ProcessInfo, Restrictions, Stdin,
+};
+use ab_core::search::{Query, SearchResults};
 use ab_core::status::StatusHub;
 use ab_core::{CallEffect, EffectivePolicy, Ticket};
 use ab_core::{Error, Memory, Result, Verb, WsPath};

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agent_backend::pool::{IdleCleanup, Pool, PoolOptions, LeaseRequest};
+use agent_backend::pool::{IdleCleanup, LeaseRequest, Pool, PoolOptions};
 use agent_backend::{Backend, LocalConfig, MissingRoot};
 
 #[derive(Clone)]

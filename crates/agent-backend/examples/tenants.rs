@@ -12,7 +12,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let backend = agent_backend::local(directory.path())?;
     for name in ["ada", "grace"] {
-        let journal = Journal::new(Arc::new(ConsoleWriter::stderr()), JournalMode::Verbose).for_workspace(name);
+        let journal = Journal::new(Arc::new(ConsoleWriter::stderr()), JournalMode::Verbose)
+            .for_workspace(name);
         let options = ScopeOptions { journal: Some(Arc::new(journal)), ..ScopeOptions::default() };
         let tenant = backend.scope(&format!("tenants/{name}"), options)?;
         tenant.write("notes.txt", format!("{name} was here\n")).await?;

@@ -17,7 +17,8 @@ mod json_lines;
 mod sink;
 
 pub use ab_core::journal::{
-    JournalFailure, Journal, JournalRecord, MEMORY_ENTRIES, MemoryWriter, JournalMode, JournalWriter,
+    Journal, JournalFailure, JournalMode, JournalRecord, JournalWriter, MEMORY_ENTRIES,
+    MemoryWriter,
 };
 pub use console::ConsoleWriter;
 pub use json_lines::JsonLinesWriter;

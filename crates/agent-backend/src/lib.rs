@@ -47,17 +47,18 @@ use std::sync::Arc;
 use ab_core::process::ExecLimits;
 
 pub use ab_core::{
-    Actor, Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, BackendOptions, Backend,
-    BackendKind, WriteBody, Call, Capabilities, Closeable, Code, ScreenContext, FileContent, Digest, Driver,
-    Edit, EditOptions, Edited, EffectiveControl, EffectivePolicy, Entry, Error, ExecOptions,
-    ExecOutput, File, FileKind, Guard, Guards, BackendInfo, Isolation, Kind, LineRange, Listing, Memory,
-    MemoryOptions, Narrow, Network, WorkspaceOpener, CallOutcome, PathRules, Principal, PrincipalKind, WorkspaceRecipe,
-    Result, Retry, Role, CapturedOutput, ScopeOptions, CommandScreen, Stat, Status, StatusChange, ControlStrength, ControlSubject,
-    Subscription, TenantId, TextWindow, TrackId, Verb, Version, WsPath, backend, call, driver,
-    edit, effective, error, guard, metadata, options, path, process, search, status,
+    Actor, Answer, ApprovalId, Approver, Asked, AskedCall, AskingRule, Backend, BackendInfo,
+    BackendKind, BackendOptions, Call, CallOutcome, Capabilities, CapturedOutput, Closeable, Code,
+    CommandScreen, ControlStrength, ControlSubject, Digest, Driver, Edit, EditOptions, Edited,
+    EffectiveControl, EffectivePolicy, Entry, Error, ExecOptions, ExecOutput, File, FileContent,
+    FileKind, Guard, Guards, Isolation, Kind, LineRange, Listing, Memory, MemoryOptions, Narrow,
+    Network, PathRules, Principal, PrincipalKind, Result, Retry, Role, ScopeOptions, ScreenContext,
+    Stat, Status, StatusChange, Subscription, TenantId, TextWindow, TrackId, Verb, Version,
+    WorkspaceOpener, WorkspaceRecipe, WriteBody, WsPath, backend, call, driver, edit, effective,
+    error, guard, metadata, options, path, process, search, status,
 };
 pub use ab_host::{
-    ExecSettings, LocalOptions, MissingRoot, Requirement, PathResolution, SANDBOX_ROOT, Shell,
+    ExecSettings, LocalOptions, MissingRoot, PathResolution, Requirement, SANDBOX_ROOT, Shell,
     SpoolLimits, Toolchain,
 };
 pub use ab_local::{CommandPolicy, LocalConfig};

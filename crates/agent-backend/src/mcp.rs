@@ -32,8 +32,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ab_core::{Backend, Closeable, WorkspaceOpener, WorkspaceRecipe, Result, ScopeOptions, TrackId};
-use ab_host::child_program::{ChildProgram, ChildPipes};
+use ab_core::{
+    Backend, Closeable, Result, ScopeOptions, TrackId, WorkspaceOpener, WorkspaceRecipe,
+};
+use ab_host::child_program::{ChildPipes, ChildProgram};
 use ab_remote::client::ByteStream;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

@@ -2,6 +2,6 @@
 
 pub use ab_local::CommandPolicy;
 pub use ab_policy::{
-    CommandGuard, CommandInput, Corpus, HomeLocation, Judgement, Policy, Profile, Rule, RuleFile, CommandContext,
-    built_in_rules, screen,
+    CommandContext, CommandGuard, CommandInput, Corpus, HomeLocation, Judgement, Policy, Profile,
+    Rule, RuleFile, built_in_rules, screen,
 };

@@ -61,8 +61,8 @@ use member::{Make, Making};
 
 pub use lease::Lease;
 pub use options::{
-    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, IdleCleanup, DESTROY_TIMEOUT, IDLE_TIMEOUT,
-    MAX_BACKENDS, MAX_WAITING, PoolOptions, LeaseRequest,
+    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, DESTROY_TIMEOUT, IDLE_TIMEOUT, IdleCleanup,
+    LeaseRequest, MAX_BACKENDS, MAX_WAITING, PoolOptions,
 };
 pub use stats::PoolStats;
 

@@ -20,15 +20,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::{BackendOptions, Backend, Code, Error, Kind, WorkspaceRecipe, Result};
+use ab_core::{Backend, BackendOptions, Code, Error, Kind, Result, WorkspaceRecipe};
 
 use crate::mcp::elsewhere::Place;
 
 pub use ab_core::{CallEffect, Ticket};
 pub use ab_remote::client::{
-    Address, ClientSettings, Connector, Credential, Endpoint, Fingerprint, Headers, Host,
-    HostKeyCheck, Keepalive, KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, TrustRoots, Secret,
-    Ssh, ByteStream, TokenInClear, WebSocket,
+    Address, ByteStream, ClientSettings, Connector, Credential, Endpoint, Fingerprint, Headers,
+    Host, HostKeyCheck, Keepalive, KnownHosts, McpEndpoint, Proxy, Reconnection, Remote, Secret,
+    Ssh, TokenInClear, TrustRoots, WebSocket,
 };
 
 /// The workspace at a URL, see [`ClientSettings::parse`]. Nothing is connected yet.
@@ -58,7 +58,10 @@ impl RemoteConfig {
 
     /// What a URL says: `ws`, `wss`, `http` and `https` for a daemon, `ssh` for an SSH server.
     pub fn parse(url: &str) -> Result<Self> {
-        Ok(Self { settings: ClientSettings::parse(url)?, backend_options: BackendOptions::default() })
+        Ok(Self {
+            settings: ClientSettings::parse(url)?,
+            backend_options: BackendOptions::default(),
+        })
     }
 
     /// The directory over there.

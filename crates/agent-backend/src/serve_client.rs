@@ -35,7 +35,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind, Result};
-use ab_remote::client::{Address, TrustRoots, Secret, TokenInClear, WebSocket};
+use ab_remote::client::{Address, Secret, TokenInClear, TrustRoots, WebSocket};
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use agent_backend::journal::{ConsoleWriter, Journal, JsonLinesWriter, JournalMode, JournalWriter};
+use agent_backend::journal::{ConsoleWriter, Journal, JournalMode, JournalWriter, JsonLinesWriter};
 use agent_backend::options::RemoveOptions;
-use agent_backend::{Actor, BackendOptions, Backend, Guards, MemoryOptions};
+use agent_backend::{Actor, Backend, BackendOptions, Guards, MemoryOptions};
 use serde_json::Value;
 
 #[derive(Clone, Default)]
@@ -110,7 +110,8 @@ fn appending_makes_and_keeps_the_file() {
     let path = directory.path().join("journal.jsonl");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for _ in 0..2 {
-        let backend = backend(Arc::new(JsonLinesWriter::append(&path).unwrap()), JournalMode::Standard);
+        let backend =
+            backend(Arc::new(JsonLinesWriter::append(&path).unwrap()), JournalMode::Standard);
         runtime.block_on(backend.touch("f")).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);

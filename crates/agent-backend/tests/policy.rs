@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ab_testkit::expect::failure;
 use agent_backend::effective::ControlStrength;
 use agent_backend::{
-    Answer, Approver, Code, Isolation, Kind, LocalConfig, Profile, RuleFile, ScopeOptions, ControlSubject,
+    Answer, Approver, Code, ControlSubject, Isolation, Kind, LocalConfig, Profile, RuleFile,
+    ScopeOptions,
 };
 
 fn config(root: &std::path::Path) -> LocalConfig {
@@ -81,7 +82,10 @@ async fn profiles_rules_and_people_are_settings() {
     let effective = strict.effective_policy().await.unwrap();
     let commands =
         effective.controls.iter().find(|line| line.subject == ControlSubject::Commands).unwrap();
-    assert_eq!((commands.in_force.as_str(), commands.strength), ("strict", ControlStrength::Advisory));
+    assert_eq!(
+        (commands.in_force.as_str(), commands.strength),
+        ("strict", ControlStrength::Advisory)
+    );
     strict.destroy().await.unwrap();
 
     let text = "[[rule]]\nid = \"own.true\"\nverdict = \"ask\"\ncommand = [\"true\"]\nreason = \"who knows\"\n";

@@ -14,7 +14,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 
 use ab_testkit::Recording;
-use agent_backend::pool::{Pool, PoolOptions, LeaseRequest};
+use agent_backend::pool::{LeaseRequest, Pool, PoolOptions};
 use agent_backend::{
     Backend, Closeable, Code, Driver, Error, Kind, Lease, Memory, MemoryOptions, Result, Status,
 };

@@ -57,7 +57,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
 
     allow(Act::Spawn, "xtask/", "tasks run cargo, git and other tools"),
     allow(Act::Spawn, "crates/ab-testkit/", "tests run real peers"),
-    allow(Act::Spawn, "crates/ab-host/src/companion.rs", "starts a program of ours and ends it when dropped"),
+    allow(Act::Spawn, "crates/ab-host/src/child_program.rs", "starts a program of ours and ends it when dropped"),
     allow(Act::Spawn, "crates/ab-host/src/facilities/program.rs", "asks a program of the host for its version, within a deadline"),
     allow(Act::Spawn, "crates/ab-host/src/process/child.rs", "the one place that starts commands"),
     allow(Act::Spawn, "crates/ab-acp/src/script/workspace.rs", "the scripted agent is the program inside the sandbox"),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ab_core::Backend;
 use ab_core::backend::GrepOptions;
-use ab_core::options::{FileCreation, ExistingContent, FileAccess, ListOptions, OpenOptions};
+use ab_core::options::{ExistingContent, FileAccess, FileCreation, ListOptions, OpenOptions};
 use ab_remote::client::{ClientSettings, Remote};
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, TryStreamExt, stream};

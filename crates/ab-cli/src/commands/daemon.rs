@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ab_core::{BackendOptions, Backend, CommandLimit, MemoryOptions, ScopeOptions};
+use ab_core::{Backend, BackendOptions, CommandLimit, MemoryOptions, ScopeOptions};
 use ab_host::{ExecSettings, MissingRoot};
 use ab_mcp::HttpSettings;
-use ab_server::{App, PortLimits, DaemonSurface, Port, Tls};
+use ab_server::{App, DaemonSurface, Port, PortLimits, Tls};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 use clap::{Args, ValueEnum};
 

@@ -6,8 +6,8 @@ mod elsewhere;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use ab_core::effective::{EffectivePolicy, Isolation, ControlStrength};
-use ab_host::facilities::{self, Facility, FacilityName, ProbeSettings, FacilityState};
+use ab_core::effective::{ControlStrength, EffectivePolicy, Isolation};
+use ab_host::facilities::{self, Facility, FacilityName, FacilityState, ProbeSettings};
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};

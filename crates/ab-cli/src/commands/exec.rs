@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ab_core::backend::CapturedOutput;
 use ab_core::effective::{EffectivePolicy, Isolation, Network};
 use ab_core::process::{
-    BindAccess, EndCause, Command, ExecLimits, ExecRequest, HostDirectory, OrphanOutcome, Process,
+    BindAccess, Command, EndCause, ExecLimits, ExecRequest, HostDirectory, OrphanOutcome, Process,
     ProcessId, Restrictions, Stdin,
 };
 use ab_core::{Backend, Code, Error, ExecOptions, Kind, Status, StatusChange, WsPath};

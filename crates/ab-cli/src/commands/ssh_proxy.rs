@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ab_core::{Code, Error, Kind};
-use ab_remote::client::{DialError, ByteStream, TokenInClear, WebSocket, open_websocket};
+use ab_remote::client::{ByteStream, DialError, TokenInClear, WebSocket, open_websocket};
 use clap::Args;
 use tokio::io::AsyncWriteExt;
 

@@ -30,7 +30,12 @@ impl Surface for Tool {
         }
     }
 
-    fn strength(&self, ground: &Ground, wishes: &[Wish], subject: ControlSubject) -> ControlStrength {
+    fn strength(
+        &self,
+        ground: &Ground,
+        wishes: &[Wish],
+        subject: ControlSubject,
+    ) -> ControlStrength {
         self.binary.strength(ground, wishes, subject)
     }
 

@@ -74,7 +74,12 @@ impl Doing {
         Self { effect: Effect::Prompt(number), generation, work }
     }
 
-    pub(super) fn launch(plane: Arc<Plane>, job: Job, effect: Effect, reports: ReportSender) -> Self {
+    pub(super) fn launch(
+        plane: Arc<Plane>,
+        job: Job,
+        effect: Effect,
+        reports: ReportSender,
+    ) -> Self {
         let generation = job.generation;
         let work = Box::pin(async move { launch(&plane, &job, effect, reports).await });
         Self { effect, generation, work }

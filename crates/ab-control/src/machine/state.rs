@@ -85,7 +85,9 @@ impl State {
     /// What a running session does, as clients see it.
     pub fn activity(&self) -> Option<Activity> {
         match self.phase {
-            Phase::Running(RunningWork::Idle) if self.turn < self.prompts => Some(Activity::Working),
+            Phase::Running(RunningWork::Idle) if self.turn < self.prompts => {
+                Some(Activity::Working)
+            }
             Phase::Running(RunningWork::Idle) => Some(Activity::Idle),
             Phase::Running(RunningWork::Turn) => Some(Activity::Working),
             Phase::Running(RunningWork::Deliver) => Some(Activity::Delivering),

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use ab_api::{EndReason, SessionStatus};
 use ab_store::Ending;
 
-use super::{Input, Phase, SetupStep, State, RunningWork, apply};
+use super::{Input, Phase, RunningWork, SetupStep, State, apply};
 
 /// The statuses that a session can fail from after something was started for it.
 const FAILS_FROM: [SessionStatus; 5] = [

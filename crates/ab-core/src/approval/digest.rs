@@ -13,8 +13,8 @@ use super::AskedCall;
 use crate::path::WsPath;
 use crate::principal::Principal;
 use crate::process::{
-    BindAccess, Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, ProcessLifetime, MountedWorkspace,
-    Restrictions, Stdin, TerminalSize,
+    BindAccess, Command, ExecLimits, ExecRequest, HostDirectory, MountLayout, MountedWorkspace,
+    ProcessLifetime, Restrictions, Stdin, TerminalSize,
 };
 
 /// Changes when the encoding does, so that digests of two versions never meet.
@@ -210,7 +210,8 @@ mod tests {
     }
 
     fn asked(actor: &Actor, request: &ExecRequest) -> Asked {
-        let call = Call { request: Some(request), ..Call::for_path(actor, Verb::Exec, &request.cwd) };
+        let call =
+            Call { request: Some(request), ..Call::for_path(actor, Verb::Exec, &request.cwd) };
         let origin =
             AskingRule { rule: "own.rule".to_owned(), reason: String::new(), suggestion: None };
         Asked::new(&call, origin)

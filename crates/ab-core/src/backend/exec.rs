@@ -10,8 +10,8 @@ use crate::call::Verb;
 use crate::effective::EffectivePolicy;
 use crate::error::{Code, Error, Kind, Result};
 use crate::process::{
-    EndCause, OutputChannel, Command, ExecLimits, ExecRequest, Exit, ProcessLifetime, Process, ProcessId,
-    ProcessInfo, Stdin,
+    Command, EndCause, ExecLimits, ExecRequest, Exit, OutputChannel, Process, ProcessId,
+    ProcessInfo, ProcessLifetime, Stdin,
 };
 
 /// Bytes of each channel that `exec` keeps unless told otherwise.

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::metadata::{Entry, FileKind, TruncatedBy, WalkProblem};
 use crate::options::{DEFAULT_LIST_LIMIT, ListOptions};
 use crate::search::{
-    CaseSensitivity, SearchResults, IgnoreFiles, EntryKinds, IgnoredCounts, Match, Query, SearchOutputMode, SearchLimits, MatchSpan,
-    PatternSyntax, TextQuery, Visibility, SearchTarget,
+    CaseSensitivity, EntryKinds, IgnoreFiles, IgnoredCounts, Match, MatchSpan, PatternSyntax,
+    Query, SearchLimits, SearchOutputMode, SearchResults, SearchTarget, TextQuery, Visibility,
 };
 
 /// How names are searched. The default looks at visible files below the root.

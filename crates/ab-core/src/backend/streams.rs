@@ -13,11 +13,11 @@ use crate::driver::File;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Stat};
 use crate::options::{
-    ByteRange, FileCreation, Durability, FileAccess, LinkHandling, OpenOptions, Overwrite, RemoveOptions,
-    RenameOptions, StatOptions, WriteMode, WriteOptions,
+    ByteRange, Durability, FileAccess, FileCreation, LinkHandling, OpenOptions, Overwrite,
+    RemoveOptions, RenameOptions, StatOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
-use crate::stream::{StreamCopyError, write_pieces, pieces_within};
+use crate::stream::{StreamCopyError, pieces_within, write_pieces};
 use crate::transfer::beside;
 
 /// Content of at most so many bytes is written in one call.
@@ -57,7 +57,7 @@ impl Backend {
 
     /// Writes a file of any size from a stream. The content goes to a name beside the file that no
     /// listing shows, and takes its place when it is complete: a stream that fails changes nothing.
-    /// Content of up to [`WRITTEN_AT_ONCE`] bytes is one write.
+    /// Content of up to [`SINGLE_WRITE_BYTES`] bytes is one write.
     ///
     /// A caller that wants to stop ends the stream with an error. If the future is dropped instead,
     /// the unfinished file stays where it is.

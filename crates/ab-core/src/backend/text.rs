@@ -134,7 +134,8 @@ impl Backend {
                 return Err(Error::for_path(Verb::Write, &parsed, Kind::Conflict, message));
             }
             let before = utf8(Verb::Write, &parsed, content.bytes)?;
-            let applied = edit::apply(&before, edits).map_err(|problem| problem.into_error(&parsed))?;
+            let applied =
+                edit::apply(&before, edits).map_err(|problem| problem.into_error(&parsed))?;
             let done = |stat| {
                 let diff = edit::unified_diff(&parsed.to_string(), &before, &applied.text);
                 Edited { replaced: applied.replaced, diff: diff.text, lines: diff.lines, stat }

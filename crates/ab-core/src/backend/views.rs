@@ -32,7 +32,7 @@ impl Backend {
     }
 
     /// This workspace with changes that go to `upper`, an empty workspace or one that was the upper
-    /// layer of this one before. Nothing here is changed but by [`Overlaid::commit`].
+    /// layer of this one before. Nothing here is changed but by [`OverlayWorkspace::commit`].
     ///
     /// The handle lives as long as this one, and destroying it ends neither workspace. An overlay
     /// cannot be an upper layer itself, since its marks would be mistaken for its own; laid over

@@ -14,12 +14,12 @@ use crate::call::Verb;
 use crate::driver::{BackendKind, File};
 use crate::error::{Code, Error, Kind, Result};
 use crate::metadata::{
-    FileContent, Entry, FileKind, Listing, Removed, Renamed, DiskSpace, Stat, TruncatedBy, Version,
+    DiskSpace, Entry, FileContent, FileKind, Listing, Removed, Renamed, Stat, TruncatedBy, Version,
 };
 use crate::options::{
-    Attributes, FileCreation, EntryDetail, ExistingContent, FileAccess, ListOptions, MissingTarget, OpenOptions,
-    Overwrite, WritePosition, RemoveDepth, ReadOptions, RemoveOptions, RenameOptions, WriteMode,
-    WriteOptions,
+    Attributes, EntryDetail, ExistingContent, FileAccess, FileCreation, ListOptions, MissingTarget,
+    OpenOptions, Overwrite, ReadOptions, RemoveDepth, RemoveOptions, RenameOptions, WriteMode,
+    WriteOptions, WritePosition,
 };
 use crate::path::WsPath;
 
@@ -215,7 +215,9 @@ impl Store {
 
     pub(super) fn open(&mut self, path: &WsPath, options: OpenOptions) -> Result<MemoryFile> {
         let existing = match self.target(Verb::Open, path)? {
-            Some(_) if options.create == FileCreation::Always => return Err(exists(Verb::Open, path)),
+            Some(_) if options.create == FileCreation::Always => {
+                return Err(exists(Verb::Open, path));
+            }
             Some(node) => node,
             None if options.create == FileCreation::Never => return Err(missing(Verb::Open, path)),
             None => {
@@ -264,7 +266,9 @@ impl Store {
             return Err(Error::for_path(verb, path, Kind::Invalid, ROOT_STAYS));
         }
         match self.find(verb, path) {
-            Err(error) if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore => {
+            Err(error)
+                if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
+            {
                 Ok(Removed::default())
             }
             Err(error) => Err(error),
@@ -315,7 +319,12 @@ impl Store {
             (Err(error), _) => return Err(error),
             (Ok(_), _) if options.overwrite == Overwrite::Refuse => return Err(exists(verb, to)),
             (Ok(Place::Dir), Place::File(_)) => {
-                return Err(Error::for_path(verb, to, Kind::IsADirectory, "the target is a directory"));
+                return Err(Error::for_path(
+                    verb,
+                    to,
+                    Kind::IsADirectory,
+                    "the target is a directory",
+                ));
             }
             (Ok(Place::File(_)), Place::Dir) => {
                 return Err(Error::for_path(verb, to, Kind::NotADirectory, "the target is a file"));

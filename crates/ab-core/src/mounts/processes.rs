@@ -9,7 +9,9 @@ use crate::call::Verb;
 use crate::driver::BackendKind;
 use crate::error::{Code, Error, Kind, Result};
 use crate::path::WsPath;
-use crate::process::{ExecRequest, MountedWorkspace, Process, ProcessId, ProcessInfo, Restrictions};
+use crate::process::{
+    ExecRequest, MountedWorkspace, Process, ProcessId, ProcessInfo, Restrictions,
+};
 
 /// Between the point and the id.
 const SEPARATOR: char = ':';

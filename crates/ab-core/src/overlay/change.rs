@@ -13,8 +13,8 @@ use crate::driver::File;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Removed, Stat};
 use crate::options::{
-    Attributes, FileCreation, EntryDetail, ExistingContent, LinkHandling, ListOptions, MissingTarget, OpenOptions, RemoveDepth,
-    RemoveOptions, WriteMode, WriteOptions,
+    Attributes, EntryDetail, ExistingContent, FileCreation, LinkHandling, ListOptions,
+    MissingTarget, OpenOptions, RemoveDepth, RemoveOptions, WriteMode, WriteOptions,
 };
 use crate::path::WsPath;
 use crate::transfer::{self, Onto, TransferEnd, TransferFailure};
@@ -188,7 +188,9 @@ impl Overlay {
         let verb = Verb::Delete;
         let _tree = self.locks.tree.write().await;
         let spot = match self.look_to_displace(verb, path).await {
-            Err(error) if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore => {
+            Err(error)
+                if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
+            {
                 return Ok(Removed::default());
             }
             result => result?,
@@ -329,7 +331,12 @@ impl Overlay {
 
     /// The turn of a change to what `path` leads to, whatever other names that has, and what is
     /// there.
-    async fn file_turn(&self, verb: Verb, path: &WsPath, last: LinkHandling) -> Result<(Turn<'_>, Spot)> {
+    async fn file_turn(
+        &self,
+        verb: Verb,
+        path: &WsPath,
+        last: LinkHandling,
+    ) -> Result<(Turn<'_>, Spot)> {
         if !self.has_links {
             let (turn, _) = self.turn(path).await;
             return Ok((turn, self.look_to_change(verb, path, last).await?));

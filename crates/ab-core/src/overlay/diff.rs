@@ -157,7 +157,8 @@ impl Differ<'_> {
     }
 
     async fn lower_dir(&self, path: &WsPath) -> Result<BTreeMap<String, Stat>> {
-        let options = ListOptions { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
+        let options =
+            ListOptions { depth: 1, limit: DEFAULT_LIST_LIMIT, detail: EntryDetail::Stat };
         let listing = self.overlay.lower.list(path, options).await?;
         if listing.truncated.is_some() {
             let message = format!("more than {DEFAULT_LIST_LIMIT} entries");

@@ -7,7 +7,9 @@
 //! A *keeper* `.ab-keep` stands in a directory of an upper layer that has no empty directories. It
 //! keeps the directory there, and its own mode and time of change are the directory's.
 
-use crate::path::{EMPTY_DIR_MARKER, MAX_NAME_BYTES, RESERVED_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark};
+use crate::path::{
+    EMPTY_DIR_MARKER, MAX_NAME_BYTES, RESERVED_PREFIX, WHITEOUT_PREFIX, WsPath, is_mark,
+};
 
 /// Between the beginning of a long name and its digest.
 const CUT: char = '~';

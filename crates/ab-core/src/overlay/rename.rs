@@ -9,7 +9,8 @@ use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::{FileKind, Renamed, Stat};
 use crate::options::{
-    Attributes, DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, Overwrite, RemoveOptions, RenameOptions,
+    Attributes, DEFAULT_LIST_LIMIT, EntryDetail, ListOptions, Overwrite, RemoveOptions,
+    RenameOptions,
 };
 use crate::path::WsPath;
 

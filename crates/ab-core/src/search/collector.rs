@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::text::FileMatches;
-use super::{SearchResults, IgnoredCounts, LineRole, Match, SearchOutputMode, SearchLimits};
+use super::{IgnoredCounts, LineRole, Match, SearchLimits, SearchOutputMode, SearchResults};
 use crate::error::Error;
 use crate::metadata::{Entry, TruncatedBy, WalkProblem};
 use crate::path::WsPath;
@@ -61,7 +61,12 @@ impl MatchCollector {
         self.add(Match::Name(entry), size, 1)
     }
 
-    pub fn add_file(&mut self, path: &WsPath, hits: FileMatches, answer: SearchOutputMode) -> SearchFlow {
+    pub fn add_file(
+        &mut self,
+        path: &WsPath,
+        hits: FileMatches,
+        answer: SearchOutputMode,
+    ) -> SearchFlow {
         self.found.searched += 1;
         if hits.binary {
             self.found.skipped_binary += 1;

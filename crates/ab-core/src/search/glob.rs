@@ -1,6 +1,6 @@
 //! Globs over path segments, matched while a walk goes down.
 //!
-//! A pattern is a list of segments, so a [`Position`] (how much of it a directory has used up) can
+//! A pattern is a list of segments, so a [`GlobPosition`] (how much of it a directory has used up) can
 //! be carried along: a directory that no continuation can match is not entered, and a file costs
 //! one step. The work for one name is linear in the pattern, whatever the pattern is.
 
@@ -293,13 +293,22 @@ mod tests {
             ("ä*", vec!["äö", "ä"], vec!["a"]),
         ] {
             for path in yes {
-                assert!(matches(pattern, DotfileMatching::Explicit, path), "{pattern} must match {path}");
+                assert!(
+                    matches(pattern, DotfileMatching::Explicit, path),
+                    "{pattern} must match {path}"
+                );
             }
             for path in no {
-                assert!(!matches(pattern, DotfileMatching::Explicit, path), "{pattern} must not match {path}");
+                assert!(
+                    !matches(pattern, DotfileMatching::Explicit, path),
+                    "{pattern} must not match {path}"
+                );
             }
         }
-        assert!(matches("*", DotfileMatching::Any, ".hidden") && matches("**/x", DotfileMatching::Any, ".d/x"));
+        assert!(
+            matches("*", DotfileMatching::Any, ".hidden")
+                && matches("**/x", DotfileMatching::Any, ".d/x")
+        );
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::collector::{MatchCollector, SearchFlow};
-use super::selection::{WalkPosition, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
+use super::selection::{IGNORE_FILE, MAX_IGNORE_BYTES, Selection, WalkPosition};
 use super::text::{FileSearcher, TextSearch};
-use super::{SearchResults, IgnoredCounts, Query, SearchTarget};
+use super::{IgnoredCounts, Query, SearchResults, SearchTarget};
 use crate::call::Verb;
 use crate::driver::Driver;
 use crate::error::{Error, Kind, Result};

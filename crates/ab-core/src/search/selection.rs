@@ -1,6 +1,6 @@
 //! Which entries a search looks at: globs, hidden names, ignore files.
 //!
-//! A driver walks as it likes and asks here. What it carries down the tree is a [`Ground`].
+//! A driver walks as it likes and asks here. What it carries down the tree is a [`WalkPosition`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::glob::{DotfileMatching, Glob, GlobPosition};
-use super::{IgnoreFiles, EntryKinds, Query, Visibility, SearchTarget};
+use super::{EntryKinds, IgnoreFiles, Query, SearchTarget, Visibility};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 use crate::metadata::FileKind;
@@ -141,7 +141,9 @@ impl Selection {
             return None;
         }
         let wanted = match (&self.wanted, &ground.wanted) {
-            (Some(glob), Some(at)) => Some(glob.descend(at, name)).filter(GlobPosition::is_open)?.into(),
+            (Some(glob), Some(at)) => {
+                Some(glob.descend(at, name)).filter(GlobPosition::is_open)?.into()
+            }
             _ => None,
         };
         if self.hides(name) && wanted.is_none() && include.is_empty() {

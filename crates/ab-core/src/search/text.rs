@@ -9,7 +9,9 @@ use grep_searcher::{
     SinkMatch,
 };
 
-use super::{CaseSensitivity, LineRole, Query, SearchOutputMode, MatchSpan, PatternSyntax, TextQuery};
+use super::{
+    CaseSensitivity, LineRole, MatchSpan, PatternSyntax, Query, SearchOutputMode, TextQuery,
+};
 use crate::call::Verb;
 use crate::error::{Error, Kind, Result};
 
@@ -248,18 +250,22 @@ mod tests {
     #[test]
     fn a_match_may_reach_over_line_ends_when_asked() {
         let text = "fn a(\n  b: u8,\n) {}\nfn c() {}\r\nx\n";
-        let lines_only = TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
+        let lines_only =
+            TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(r"fn a\(.*?\)") };
         assert_eq!(lines(lines_only.clone(), text), []);
         let over = TextQuery { span: MatchSpan::Lines, ..lines_only };
         let expect = [(1, "fn a(".into()), (2, "  b: u8,".into()), (3, ") {}".into())];
         assert_eq!(lines(over.clone(), text), expect);
-        let hits =
-            search(TextQuery { answer: SearchOutputMode::Counts, ..over }, text.as_bytes()).unwrap();
+        let hits = search(TextQuery { answer: SearchOutputMode::Counts, ..over }, text.as_bytes())
+            .unwrap();
         assert_eq!(hits.count, 1);
         let literal = TextQuery { span: MatchSpan::Lines, ..TextQuery::literal("u8,\n)") };
         assert_eq!(lines(literal, text), [(2, "  b: u8,".into()), (3, ") {}".into())]);
-        let everything =
-            TextQuery { span: MatchSpan::Lines, syntax: PatternSyntax::Regex, ..TextQuery::literal("fn c.*") };
+        let everything = TextQuery {
+            span: MatchSpan::Lines,
+            syntax: PatternSyntax::Regex,
+            ..TextQuery::literal("fn c.*")
+        };
         assert_eq!(lines(everything, text), [(4, "fn c() {}".into()), (5, "x".into())]);
     }
 
@@ -320,8 +326,10 @@ mod tests {
 
     #[test]
     fn senseless_and_explosive_patterns_are_refused() {
-        let regex =
-            |pattern: &str| TextQuery { syntax: PatternSyntax::Regex, ..TextQuery::literal(pattern) };
+        let regex = |pattern: &str| TextQuery {
+            syntax: PatternSyntax::Regex,
+            ..TextQuery::literal(pattern)
+        };
         let long = "a".repeat(MAX_PATTERN_BYTES + 1);
         for query in [
             TextQuery::literal(""),

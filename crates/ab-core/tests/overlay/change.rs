@@ -2,7 +2,7 @@
 
 use ab_core::metadata::{Removed, Renamed};
 use ab_core::options::{
-    Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, Overwrite, RemoveOptions,
+    Attributes, ExistingContent, FileAccess, FileCreation, OpenOptions, Overwrite, RemoveOptions,
     RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Edit, EditOptions, FileKind, Kind, Memory, MemoryOptions, Verb, Version};
@@ -99,7 +99,8 @@ async fn opening_for_writing_copies_up_first() {
     assert!(below.calls()[start..].iter().all(|(verb, _)| *verb == Verb::Stat));
     let always = OpenOptions { create: FileCreation::Always, ..WRITE };
     failure_on(view.open("dir/file", always).await, Kind::AlreadyExists, "dir/file");
-    let if_missing = OpenOptions { access: FileAccess::Read, create: FileCreation::IfMissing, ..WRITE };
+    let if_missing =
+        OpenOptions { access: FileAccess::Read, create: FileCreation::IfMissing, ..WRITE };
     lower.write("third", "kept").await.unwrap();
     let file = view.open("third", if_missing).await.unwrap();
     assert_eq!(file.read_at(0, 10).await.unwrap(), "kept");

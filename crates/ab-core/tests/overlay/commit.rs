@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use ab_core::guard::{Admission, RefusedPath};
 use ab_core::options::{Attributes, RemoveOptions};
 use ab_core::{
-    BackendOptions, Backend, Call, Code, Error, Guard, Guards, Kind, Memory, CallOutcome, OverlayWorkspace, Result,
-    Verb,
+    Backend, BackendOptions, Call, CallOutcome, Code, Error, Guard, Guards, Kind, Memory,
+    OverlayWorkspace, Result, Verb,
 };
 use ab_testkit::expect::{failure, holds, nothing};
 

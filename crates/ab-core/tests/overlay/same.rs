@@ -3,8 +3,8 @@
 //! when changes are committed in between.
 
 use ab_core::options::{
-    Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, Overwrite, RemoveDepth, RemoveOptions,
-    RenameOptions, WriteMode, WriteOptions,
+    Attributes, ExistingContent, FileAccess, FileCreation, OpenOptions, Overwrite, RemoveDepth,
+    RemoveOptions, RenameOptions, WriteMode, WriteOptions,
 };
 use ab_core::{Backend, Error, FileKind, OverlayWorkspace, Result};
 use ab_testkit::expect::tree;

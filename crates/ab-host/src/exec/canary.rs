@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::effective::{Isolation, Network};
-use ab_core::process::{OutputChannel, ExecRequest};
+use ab_core::process::{ExecRequest, OutputChannel};
 
 use super::scene::{self, Origin, Terms};
 use super::standing::Standing;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ab_core::accepted_cache::AcceptedCache;
 use ab_core::command_screen::ScreenContext;
 use ab_core::effective::Isolation;
 use ab_core::environment::CodeVariablePolicy;
 use ab_core::error::{Code, Error, Kind, Result};
-use ab_core::accepted_cache::AcceptedCache;
 use ab_core::process::{BindAccess, Command, ExecRequest};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 

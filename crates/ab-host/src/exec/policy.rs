@@ -1,7 +1,7 @@
 //! What is in force for commands, put into words.
 
 use ab_core::effective::{
-    EffectiveControl, EffectivePolicy, Isolation, Network, ControlStrength, ControlSubject,
+    ControlStrength, ControlSubject, EffectiveControl, EffectivePolicy, Isolation, Network,
 };
 
 use ab_core::process::BindAccess;
@@ -156,10 +156,14 @@ impl Walls<'_> {
     fn network(&self) -> EffectiveControl {
         let given = match (self.settings.network, self.isolation()) {
             (Network::Shared, _) => (ControlStrength::Open, "that of the host", "none"),
-            (Network::None, Isolation::Bwrap) => {
-                (ControlStrength::Enforced, "none but its own loopback", "network namespace of bwrap")
+            (Network::None, Isolation::Bwrap) => (
+                ControlStrength::Enforced,
+                "none but its own loopback",
+                "network namespace of bwrap",
+            ),
+            (Network::None, Isolation::Landlock) => {
+                (ControlStrength::Enforced, "no sockets", "seccomp")
             }
-            (Network::None, Isolation::Landlock) => (ControlStrength::Enforced, "no sockets", "seccomp"),
             (Network::None, Isolation::Software | Isolation::None | Isolation::Auto) => {
                 (ControlStrength::Open, "that of the host", "none")
             }
@@ -262,9 +266,13 @@ impl Walls<'_> {
                 (ControlStrength::Advisory, format!("{BEST_EFFORT}; {cause}"), "process group")
             }
         };
-        let control = self.control(ControlSubject::Orphans, "none", (strength, &in_force, mechanism));
+        let control =
+            self.control(ControlSubject::Orphans, "none", (strength, &in_force, mechanism));
         let proof = "a group with the limits was made, and the watchdog runs".to_owned();
-        EffectiveControl { proof: (strength == ControlStrength::Enforced).then_some(proof), ..control }
+        EffectiveControl {
+            proof: (strength == ControlStrength::Enforced).then_some(proof),
+            ..control
+        }
     }
 
     /// Whether a group ends with its command and with us; or why not.
@@ -349,7 +357,9 @@ impl Walls<'_> {
             match (groups.make(&Wanted { memory: None, processes: Some(100) }).is_ok(), root) {
                 (true, _) => (ControlStrength::Enforced, "all that the command starts", GROUP),
                 (false, true) => (ControlStrength::Open, "root is not bound", "RLIMIT_NPROC"),
-                (false, false) => (ControlStrength::Advisory, "all of the same user", "RLIMIT_NPROC"),
+                (false, false) => {
+                    (ControlStrength::Advisory, "all of the same user", "RLIMIT_NPROC")
+                }
             };
         let each = |mechanism| (ControlStrength::Enforced, "each process for itself", mechanism);
         let mut controls = vec![
@@ -362,7 +372,11 @@ impl Walls<'_> {
             self.control(ControlSubject::Memory, number(limits.memory), memory),
             self.control(ControlSubject::ProcessCount, number(limits.processes), processes),
             self.control(ControlSubject::FileSize, number(limits.file_size), each("RLIMIT_FSIZE")),
-            self.control(ControlSubject::OpenFiles, number(limits.open_files), each("RLIMIT_NOFILE")),
+            self.control(
+                ControlSubject::OpenFiles,
+                number(limits.open_files),
+                each("RLIMIT_NOFILE"),
+            ),
             self.control(
                 ControlSubject::Output,
                 "bounded",

@@ -70,7 +70,9 @@ impl Unproven {
         if exit.cause == EndCause::Timeout {
             return Unproven::this_time(isolation, "a test command did not end in time");
         }
-        if exit.cause != EndCause::Itself || exit.signal.is_some_and(|signal| signal != libc::SIGSYS) {
+        if exit.cause != EndCause::Itself
+            || exit.signal.is_some_and(|signal| signal != libc::SIGSYS)
+        {
             let ended = format!("a test command was ended by signal {:?} {stderr}", exit.signal);
             return Unproven::this_time(isolation, ended.trim_end());
         }

@@ -2,7 +2,7 @@
 
 use super::namespaces::refusal;
 use super::program::Programs;
-use super::{Facility, Lack, FacilityName};
+use super::{Facility, FacilityName, Lack};
 
 const ABSENCE: &str = "commands cannot be isolated by namespaces";
 

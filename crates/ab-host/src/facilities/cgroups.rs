@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Facility, Lack, FacilityName};
+use super::{Facility, FacilityName, Lack};
 use crate::limits::cgroup::Groups;
 use crate::limits::cgroup::delegation::{Facts, Way, way};
 use crate::limits::hierarchy::{CONTROLLERS, Hierarchy, refused, unseen};

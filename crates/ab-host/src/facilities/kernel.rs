@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use rustix::thread::{SecureComputingMode, secure_computing_mode, set_secure_computing_mode};
 
-use super::{Facility, Lack, FacilityName};
+use super::{Facility, FacilityName, Lack};
 
 const NEWER_KERNEL: &str = "run a newer kernel";
 
@@ -110,7 +110,10 @@ pub(super) fn landlock() -> Facility {
         return Facility::partial(FacilityName::Landlock, detail, lack);
     }
     let reach = if abi < ABI::V6 { "files and TCP" } else { "files, TCP, signals, sockets" };
-    Facility::working(FacilityName::Landlock, format!("ABI {number}: rules for {reach}; seen to hold"))
+    Facility::working(
+        FacilityName::Landlock,
+        format!("ABI {number}: rules for {reach}; seen to hold"),
+    )
 }
 
 /// Whether the root directory cannot be read, because every access was forbidden.
@@ -132,7 +135,11 @@ pub(super) fn seccomp() -> Facility {
         }
         Ok(()) => {
             let cause = "the kernel took a filter that is none";
-            Facility::missing(FacilityName::Seccomp, absence, Lack::new(cause, "do not rely on it here"))
+            Facility::missing(
+                FacilityName::Seccomp,
+                absence,
+                Lack::new(cause, "do not rely on it here"),
+            )
         }
     }
 }
@@ -155,9 +162,10 @@ pub(super) fn reflink(directory: &Path) -> Facility {
     };
     let filled = rustix::io::write(&source, &[1; 4096]);
     match filled.and_then(|_| sys::ioctl_ficlone(&copy, &source)) {
-        Ok(()) => {
-            Facility::working(FacilityName::Reflink, format!("files in {place} can share their data"))
-        }
+        Ok(()) => Facility::working(
+            FacilityName::Reflink,
+            format!("files in {place} can share their data"),
+        ),
         Err(errno) => {
             let cause = format!("the file system of {place} answers: {errno}");
             let remedy = "keep workspaces on btrfs or xfs";

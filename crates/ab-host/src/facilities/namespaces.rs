@@ -7,7 +7,7 @@ use rustix::process::geteuid;
 use rustix::thread::{SecureComputingMode, secure_computing_mode};
 
 use super::program::{Complaint, Programs};
-use super::{Facility, Lack, FacilityName};
+use super::{Facility, FacilityName, Lack};
 
 const OVERLAY_ABSENCE: &str = "isolated copies need another way";
 
@@ -52,7 +52,9 @@ pub(super) fn overlay(programs: &Programs) -> Facility {
         (Ok(()), Ok(())) => {
             Facility::working(FacilityName::Overlay, "mounted as root and in a user namespace")
         }
-        (Ok(()), Err(lack)) => Facility::partial(FacilityName::Overlay, "mounted as root only", lack),
+        (Ok(()), Err(lack)) => {
+            Facility::partial(FacilityName::Overlay, "mounted as root only", lack)
+        }
         (Err(lack), Ok(())) => {
             Facility::partial(FacilityName::Overlay, "mounted in a user namespace only", lack)
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ab_core::driver::File;
 use ab_core::metadata::Stat;
-use ab_core::options::{Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, WritePosition};
+use ab_core::options::{
+    Attributes, ExistingContent, FileAccess, FileCreation, OpenOptions, WritePosition,
+};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -124,8 +126,12 @@ fn open_name(spot: &Spot, name: &str, options: OpenOptions) -> Result<OwnedFd, E
             ExistingContent::Keep => Keep::Content,
             ExistingContent::Truncate => Keep::Nothing,
         };
-        let source =
-            openat(&spot.dir, name, flags(FileAccess::Read, WritePosition::AtOffset), Mode::empty())?;
+        let source = openat(
+            &spot.dir,
+            name,
+            flags(FileAccess::Read, WritePosition::AtOffset),
+            Mode::empty(),
+        )?;
         write::unshare(spot, name, &source, keep)?;
         return Err(Errno::STALE);
     }

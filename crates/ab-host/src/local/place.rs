@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::metadata::{FileKind, Renamed, DiskSpace, Stat};
+use ab_core::metadata::{DiskSpace, FileKind, Renamed, Stat};
 use ab_core::options::{Attributes, Overwrite, RenameOptions};
 use ab_core::path::MAX_PATH_BYTES;
 use ab_core::{Kind, Result, WsPath};

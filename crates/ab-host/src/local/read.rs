@@ -27,7 +27,11 @@ pub(super) fn read_flags() -> OFlags {
 }
 
 /// Reads without ever waiting for a disk; nothing means that it takes a thread that may wait.
-pub(super) fn from_cache(shared: &Shared, path: &WsPath, options: ReadOptions) -> Option<FileContent> {
+pub(super) fn from_cache(
+    shared: &Shared,
+    path: &WsPath,
+    options: ReadOptions,
+) -> Option<FileContent> {
     let file = shared.jail.open_cached(path, read_flags())?;
     let described = describe::handle(&file).ok()?;
     if described.stat.kind != FileKind::File || described.stat.size == 0 {
@@ -61,7 +65,11 @@ pub(super) fn read_cached(file: &OwnedFd, start: u64, length: usize) -> Option<B
     Some(buffer.into())
 }
 
-pub(super) fn from_disk(shared: &Shared, act: Act<'_>, options: ReadOptions) -> Result<FileContent> {
+pub(super) fn from_disk(
+    shared: &Shared,
+    act: Act<'_>,
+    options: ReadOptions,
+) -> Result<FileContent> {
     let file = shared.jail.open(act.path, read_flags(), Final::Follow);
     let file = file.map_err(|fault| act.failed(fault))?;
     let described = describe::handle(&file).map_err(|errno| act.failed(errno))?;

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ab_core::metadata::{Entry, TruncatedBy};
-use ab_core::search::collector::{MatchCollector, MAX_PROBLEMS, SearchFlow};
-use ab_core::search::selection::{WalkPosition, IGNORE_FILE, MAX_IGNORE_BYTES, Selection};
+use ab_core::search::collector::{MAX_PROBLEMS, MatchCollector, SearchFlow};
+use ab_core::search::selection::{IGNORE_FILE, MAX_IGNORE_BYTES, Selection, WalkPosition};
 use ab_core::search::text::{FileMatches, TextSearch};
-use ab_core::search::{SearchResults, IgnoredCounts, Query, SearchTarget, search_failure};
+use ab_core::search::{IgnoredCounts, Query, SearchResults, SearchTarget, search_failure};
 use ab_core::{Error, FileKind, Kind, Result, WsPath};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
@@ -122,7 +122,11 @@ fn one_file(
     let deadline = answering.deadline();
     let stopped = || cancel.is_set() || Instant::now() > deadline;
     let watched = Watched::new(file.into(), false, &stopped);
-    match text.search_file(&mut text.file_searcher(), watched, query.limits.matches.saturating_add(1)) {
+    match text.search_file(
+        &mut text.file_searcher(),
+        watched,
+        query.limits.matches.saturating_add(1),
+    ) {
         Ok(hits) => {
             answering.add_file(act.path, hits, text.answer());
         }
@@ -312,8 +316,9 @@ fn look_in_parallel(
         drop(done_in);
         let walker = scope.spawn(|| {
             let mut batcher = Batcher { number: 0, files: Vec::new(), work: work_in };
-            let mut visit =
-                |picked: Picked| if told() { Ok(SearchFlow::Stop) } else { Ok(batcher.add(picked)) };
+            let mut visit = |picked: Picked| {
+                if told() { Ok(SearchFlow::Stop) } else { Ok(batcher.add(picked)) }
+            };
             let Ways { act, top, place, selection, ground, .. } = ways;
             let mut seeker = Seeker::new(act, selection, ground, deadline, &mut visit);
             let result = walk::walk(Top { handle: top, path: act.path, place }, &mut seeker);
@@ -467,7 +472,9 @@ fn collect(
             for (path, hits) in answers {
                 let step = match hits {
                     Ok(hits) => answering.add_file(&path, hits, text.answer()),
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => SearchFlow::Continue,
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                        SearchFlow::Continue
+                    }
                     Err(error) => {
                         answering.add_problem(path.to_string(), unreadable(&path, &error));
                         SearchFlow::Continue

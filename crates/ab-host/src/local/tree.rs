@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::metadata::{Entry, Listing, Removed, TruncatedBy, WalkProblem};
-use ab_core::options::{EntryDetail, ListOptions, MissingTarget as MissingTarget, RemoveDepth, RemoveOptions};
+use ab_core::options::{EntryDetail, ListOptions, MissingTarget, RemoveDepth, RemoveOptions};
 use ab_core::path::RESERVED_PREFIX;
 use ab_core::{FileKind, Kind, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -118,7 +118,12 @@ pub(super) fn remove(
     }
 }
 
-fn remove_spot(shared: &Shared, act: Act<'_>, reach: RemoveDepth, cancel: &Cancel) -> Result<Removed> {
+fn remove_spot(
+    shared: &Shared,
+    act: Act<'_>,
+    reach: RemoveDepth,
+    cancel: &Cancel,
+) -> Result<Removed> {
     let spot = shared.jail.spot_to(Purpose::Displace, act.path, Final::Keep, Missing::Fail);
     let spot = spot.map_err(|fault| act.failed(fault))?;
     let name = spot.name().map_err(|errno| act.failed(errno))?;

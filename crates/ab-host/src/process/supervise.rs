@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ab_core::process::{
-    EndCause, OutputChannel, Exit, OrphanOutcome, OutputChunk, ProcessControl, TAIL_BYTES, TerminalSize,
+    EndCause, Exit, OrphanOutcome, OutputChannel, OutputChunk, ProcessControl, TAIL_BYTES,
+    TerminalSize,
 };
 use bytes::{Bytes, BytesMut};
 use rustix::fd::OwnedFd;
@@ -141,7 +142,9 @@ pub(crate) async fn supervise(
         EndCause::Itself if running.has_left_some() || left.is_some_and(|left| says_so(&left)) => {
             OrphanOutcome::Ended
         }
-        EndCause::Itself | EndCause::Memory | EndCause::Timeout | EndCause::Dropped => OrphanOutcome::None,
+        EndCause::Itself | EndCause::Memory | EndCause::Timeout | EndCause::Dropped => {
+            OrphanOutcome::None
+        }
     };
     running.kill_rest();
     drop(theirs);

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
-    Exit, AttachedFeed, OutputChunk, Process, ProcessControl, ProcessEnding, ProcessId, ProcessInfo,
+    AttachedFeed, Exit, OutputChunk, Process, ProcessControl, ProcessEnding, ProcessId, ProcessInfo,
 };
 use ab_core::{Verb, WsPath};
 use bytes::Bytes;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ab_core::process::{EndCause, Command, ExecLimits, ExecRequest, ProcessLifetime};
+use ab_core::process::{Command, EndCause, ExecLimits, ExecRequest, ProcessLifetime};
 use ab_core::{ExecOptions, Isolation, Kind};
 use ab_host::ExecSettings;
 use ab_testkit::commands::{holding, let_go, said, talking, until};

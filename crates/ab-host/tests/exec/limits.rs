@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ab_core::process::{EndCause, Command, ExecLimits, ExecRequest};
-use ab_core::{ExecOptions, ExecOutput, Isolation, ControlStrength, ControlSubject};
+use ab_core::process::{Command, EndCause, ExecLimits, ExecRequest};
+use ab_core::{ControlStrength, ControlSubject, ExecOptions, ExecOutput, Isolation};
 use ab_host::{ExecSettings, SpoolLimits};
 use ab_testkit::commands::{PATIENCE, rest};
 use ab_testkit::host;
@@ -120,7 +120,7 @@ async fn a_command_cannot_raise_its_limits() {
 
 #[tokio::test]
 async fn what_a_spool_cannot_keep_is_told() {
-    let spooling = SpoolLimits { memory: 64 * 1024, disk: 256 * 1024 };
+    let spool = SpoolLimits { memory: 64 * 1024, disk: 256 * 1024 };
     let ground = Ground::new(ExecSettings { spool, ..ExecSettings::default() });
     let request = ExecRequest::shell("yes | head -c 5000000");
     let mut process = ground.backend.start(request).await.unwrap();

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::flights::{Caller, Flight};
 use super::{
-    Endpoint, HttpResponse, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call, direct,
-    refusal,
+    Endpoint, HttpResponse, JSON, REVISION, REVISION_UNSAID, SESSION, answer, cancelled_call,
+    direct, refusal,
 };
 use crate::bounds::{BATCH_BYTES, BATCH_MESSAGES};
 use crate::failure::CROWDED;

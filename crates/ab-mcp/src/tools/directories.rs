@@ -6,7 +6,7 @@ use ab_core::{Backend, Entry, FileKind};
 use super::Outcome;
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_ENTRIES, MAX_ENTRIES, DEFAULT_RESULT_BYTES};
+use crate::bounds::{DEFAULT_ENTRIES, DEFAULT_RESULT_BYTES, MAX_ENTRIES};
 use crate::failure::Failure;
 use crate::quantity::{grouped, size};
 

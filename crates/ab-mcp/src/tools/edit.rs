@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Outcome;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{EDITS_AT_ONCE, DEFAULT_RESULT_BYTES};
+use crate::bounds::{DEFAULT_RESULT_BYTES, EDITS_AT_ONCE};
 use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 

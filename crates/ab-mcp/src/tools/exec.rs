@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ab_core::process::{
-    EndCause, OutputChannel, Command, ExecRequest, Exit, OrphanOutcome, Stdin, TerminalSize,
+    Command, EndCause, ExecRequest, Exit, OrphanOutcome, OutputChannel, Stdin, TerminalSize,
 };
 use ab_core::{Backend, Code, Error, ExecOptions, Kind, Verb};
 use serde_json::json;
@@ -14,7 +14,8 @@ use super::output::Kept;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
 use crate::bounds::{
-    DEFAULT_EXEC_TIME, DEFAULT_TERMINAL, MAX_EXEC_TIME, MAX_STAY, PROGRESS_EVERY, DEFAULT_RESULT_BYTES,
+    DEFAULT_EXEC_TIME, DEFAULT_RESULT_BYTES, DEFAULT_TERMINAL, MAX_EXEC_TIME, MAX_STAY,
+    PROGRESS_EVERY,
 };
 use crate::briefing::{InForce, Lack, Printed};
 use crate::failure::Failure;
@@ -99,7 +100,8 @@ async fn waited_for(
 ) -> Result<Ran, Failure> {
     let begun = Instant::now();
     let mut process = backend.spawn(request).await?;
-    let (mut stdout, mut stderr) = (Kept::new(DEFAULT_RESULT_BYTES / 2), Kept::new(DEFAULT_RESULT_BYTES / 2));
+    let (mut stdout, mut stderr) =
+        (Kept::new(DEFAULT_RESULT_BYTES / 2), Kept::new(DEFAULT_RESULT_BYTES / 2));
     let mut ticks = interval(PROGRESS_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.reset();

@@ -4,7 +4,8 @@ use ab_core::backend::GrepOptions;
 use ab_core::error::printable;
 use ab_core::metadata::TruncatedBy;
 use ab_core::search::{
-    CaseSensitivity, SearchResults, LineRole, Match, SearchLimits, MatchSpan, PatternSyntax, Visibility, file_type,
+    CaseSensitivity, LineRole, Match, MatchSpan, PatternSyntax, SearchLimits, SearchResults,
+    Visibility, file_type,
 };
 use ab_core::{Backend, Kind};
 
@@ -12,7 +13,9 @@ use super::Outcome;
 use super::ignored::{self, Ignoring};
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_MATCHES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS, DEFAULT_RESULT_BYTES};
+use crate::bounds::{
+    DEFAULT_MATCHES, DEFAULT_RESULT_BYTES, MAX_CONTEXT, MAX_MATCHES, MAX_PATTERNS,
+};
 use crate::failure::Failure;
 use crate::quantity::{counted, grouped};
 
@@ -31,9 +34,16 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
             ("count", Wanted::Counts),
         ],
     )?;
-    let case =
-        if arguments.flag("caseInsensitive", false)? { CaseSensitivity::Insensitive } else { CaseSensitivity::Sensitive };
-    let syntax = if arguments.flag("literal", false)? { PatternSyntax::Literal } else { PatternSyntax::Regex };
+    let case = if arguments.flag("caseInsensitive", false)? {
+        CaseSensitivity::Insensitive
+    } else {
+        CaseSensitivity::Sensitive
+    };
+    let syntax = if arguments.flag("literal", false)? {
+        PatternSyntax::Literal
+    } else {
+        PatternSyntax::Regex
+    };
     let span = if arguments.flag("multiline", false)? { MatchSpan::Lines } else { MatchSpan::Line };
     let around = lines(&mut arguments, "contextAround")?;
     let before = lines(&mut arguments, "contextBefore")?.or(around).unwrap_or(0);

@@ -13,7 +13,7 @@ use super::exec::status;
 use super::info::shown;
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{COMMAND_CHARS, KILL_WAIT, MAX_WAIT, QUIET, DEFAULT_RESULT_BYTES};
+use crate::bounds::{COMMAND_CHARS, DEFAULT_RESULT_BYTES, KILL_WAIT, MAX_WAIT, QUIET};
 use crate::failure::Failure;
 use crate::quantity::grouped;
 

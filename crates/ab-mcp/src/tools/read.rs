@@ -8,7 +8,7 @@ use super::Outcome;
 use super::media::mime_type;
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{COUNTED_BYTES, DEFAULT_LINES, REQUESTED_RESULT_BYTES, DEFAULT_RESULT_BYTES};
+use crate::bounds::{COUNTED_BYTES, DEFAULT_LINES, DEFAULT_RESULT_BYTES, REQUESTED_RESULT_BYTES};
 use crate::failure::Failure;
 use crate::quantity::size;
 use crate::window::{self, Chosen, Numbers, Passing, Shape, Wanted, Window};

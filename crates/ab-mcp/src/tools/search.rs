@@ -10,7 +10,7 @@ use super::directories::{Page, Total};
 use super::ignored::{self, Ignoring};
 use crate::answer::{ToolAnswer, joined};
 use crate::arguments::Arguments;
-use crate::bounds::{MAX_PATTERNS, DEFAULT_RESULT_BYTES};
+use crate::bounds::{DEFAULT_RESULT_BYTES, MAX_PATTERNS};
 
 #[derive(Clone, Copy)]
 enum Order {
@@ -49,7 +49,9 @@ pub(crate) async fn call(backend: &Backend, mut arguments: Arguments) -> Outcome
     let rows = rows.map(|entry| ab_core::error::printable(&entry.path.to_string()));
     let (text, shown, _) = joined(rows, DEFAULT_RESULT_BYTES);
     let note = match found.truncated {
-        Some(TruncatedBy::Time) => Some("the time was up: narrow the path or the pattern".to_owned()),
+        Some(TruncatedBy::Time) => {
+            Some("the time was up: narrow the path or the pattern".to_owned())
+        }
         Some(TruncatedBy::Count | TruncatedBy::Bytes) => page.note(shown, Total::More),
         None => page.note(shown, Total::Known(found.entries.len())),
     };

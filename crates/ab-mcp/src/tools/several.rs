@@ -5,7 +5,7 @@ use ab_core::Backend;
 use super::{Outcome, read};
 use crate::answer::ToolAnswer;
 use crate::arguments::Arguments;
-use crate::bounds::{DEFAULT_LINES, FILES_AT_ONCE, DEFAULT_RESULT_BYTES};
+use crate::bounds::{DEFAULT_LINES, DEFAULT_RESULT_BYTES, FILES_AT_ONCE};
 use crate::failure::{Failure, explained};
 use crate::window::{self, Chosen, Numbers, Shape, Wanted};
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::place::{PathLocation, CommandContext};
+use crate::place::{CommandContext, PathLocation};
 
 /// One word as a program would get it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -178,7 +178,10 @@ impl Walk<'_> {
             }
             self.writes(&file, state);
             let places = self.places(&file, state);
-            self.downloaded(&file, places.into_iter().filter(|place| *place != PathLocation::Unknown));
+            self.downloaded(
+                &file,
+                places.into_iter().filter(|place| *place != PathLocation::Unknown),
+            );
         }
     }
 

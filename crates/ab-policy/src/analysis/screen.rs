@@ -13,13 +13,13 @@
 use std::collections::HashSet;
 
 use ab_core::error::printable;
-use ab_core::{Code, ScreenContext, Error, Kind, Result, Verb};
+use ab_core::{Code, Error, Kind, Result, ScreenContext, Verb};
 
 use super::argument::{Arg, base_name};
 use super::effect::CommandEffect;
 use super::state::State;
 use super::walk::{Context, Walk};
-use crate::place::{CommandInput, HomeLocation, PathLocation, CommandContext};
+use crate::place::{CommandContext, CommandInput, HomeLocation, PathLocation};
 use crate::shell::tree::RedirectKind;
 use crate::shell::{self, Dialect, Meter, Problem};
 

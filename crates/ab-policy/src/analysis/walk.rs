@@ -12,8 +12,8 @@ use super::effect::CommandEffect;
 use super::functions::Functions;
 use super::screen::Screening;
 use super::state::{Flow, MAX_VARIABLES, State, join};
-use super::{Analysis, Argument, AnalysedCommand, Finding, MAX_COMMANDS};
-use crate::place::{CommandInput, PathLocation, CommandContext};
+use super::{AnalysedCommand, Analysis, Argument, Finding, MAX_COMMANDS};
+use crate::place::{CommandContext, CommandInput, PathLocation};
 use crate::shell::tree::*;
 use crate::shell::{self, Dialect, MAX_DEPTH, Meter, Problem, Unparsable};
 

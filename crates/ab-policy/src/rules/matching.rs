@@ -3,8 +3,8 @@
 use ab_core::Result;
 use ab_core::search::glob::{DotfileMatching, Glob};
 
-use super::{WordChoice, Rule, invalid};
-use crate::analysis::{PathAccess, Argument, AnalysedCommand};
+use super::{Rule, WordChoice, invalid};
+use crate::analysis::{AnalysedCommand, Argument, PathAccess};
 use crate::place::PathLocation;
 
 /// How well a rule fits.
@@ -167,8 +167,9 @@ mod tests {
 
     #[test]
     fn a_glob_covers_what_is_below() {
-        let covered =
-            |pattern: &str, path: &str| covers(&Glob::new(pattern, DotfileMatching::Any).unwrap(), path);
+        let covered = |pattern: &str, path: &str| {
+            covers(&Glob::new(pattern, DotfileMatching::Any).unwrap(), path)
+        };
         assert!(covered("secrets", "secrets") && covered("secrets", "a/secrets/b"));
         assert!(covered("secrets/**", "secrets/a/b") && !covered("secrets/**", "a/secrets/b"));
         assert!(covered("*.pem", "a/b.pem") && !covered("*.pem", "a/b.pem.txt"));

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 pub(crate) use self::client::Client;
 pub use self::failure::DialError;
 use self::failure::Patience;
-use super::endpoint::{Connector, Endpoint, Ssh, ByteStream, WebSocket};
+use super::endpoint::{ByteStream, Connector, Endpoint, Ssh, WebSocket};
 use super::host_key::HostKeyCheck;
 use super::lines::Lines;
 use super::settings::ClientSettings;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::address::{self, Address, TransportSecurity, Host, invalid};
+use super::address::{self, Address, Host, TransportSecurity, invalid};
 use super::host_key::HostKeyCheck;
 use super::known_hosts::KnownHosts;
 use super::secret::Secret;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ab_core::driver::File;
-use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use ab_core::options::{
     Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteOptions,
@@ -12,7 +12,7 @@ use ab_core::options::{
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
 use ab_core::search::selection::Selection;
 use ab_core::search::text::TextSearch;
-use ab_core::search::{SearchResults, Match, Query, SearchTarget};
+use ab_core::search::{Match, Query, SearchResults, SearchTarget};
 use ab_core::{CallEffect, Code, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
@@ -21,7 +21,7 @@ use super::place::Place;
 use super::process::{self, Begin};
 use super::remote::Shared;
 use super::session::{Ours, Session};
-use crate::sftp::packet::{PacketReader, MAX_DATA};
+use crate::sftp::packet::{MAX_DATA, PacketReader};
 use crate::wire::Wire;
 use crate::wire::call::{self, CallNumber, WireBody, WireCall};
 

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_core::process::{
-    EndCause, EndingSetter, ExecRequest, Exit, ProcessFeed, ProcessLifetime, OutputChunk, Process, ProcessControl,
-    ProcessId, Stdin, TerminalSize,
+    EndCause, EndingSetter, ExecRequest, Exit, OutputChunk, Process, ProcessControl, ProcessFeed,
+    ProcessId, ProcessLifetime, Stdin, TerminalSize,
 };
 use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
 use bytes::Bytes;
@@ -28,7 +28,9 @@ use super::session::{Later, Session};
 use crate::inbox::{Gauge, Inbox, MAX_UNREAD};
 use crate::wire;
 use crate::wire::call::CallNumber;
-use crate::wire::frame::{ServerFrame, INPUT_WINDOW, MAX_FRAME, SUBSYSTEM, ClientFrame, encode_frame};
+use crate::wire::frame::{
+    ClientFrame, INPUT_WINDOW, MAX_FRAME, SUBSYSTEM, ServerFrame, encode_frame,
+};
 
 /// Bytes of output that may be on their way or wait for a reader.
 const OUTPUT_ROOM: u64 = 1024 * 1024;
@@ -461,7 +463,8 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
                     lost(ending.take(), flooded(&channel.session));
                     return Left::Over;
                 }
-                Heard::Frame(ServerFrame::Started { .. } | ServerFrame::Refused(_)) | Heard::End => {
+                Heard::Frame(ServerFrame::Started { .. } | ServerFrame::Refused(_))
+                | Heard::End => {
                     return Left::Lost;
                 }
             }
@@ -516,7 +519,9 @@ async fn attend(channel: &Channel, held: &mut Held, ends: &mut Ends<'_>) -> Left
     let control = &mut *ends.control;
     let steering = async {
         if let Some(size) = *size {
-            let _ = channel.say(encode_frame(&ClientFrame::Control(ProcessControl::Resize(size)))).await;
+            let _ = channel
+                .say(encode_frame(&ClientFrame::Control(ProcessControl::Resize(size))))
+                .await;
         }
         while let Some(wish) = control.recv().await {
             match wish {

@@ -8,14 +8,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ab_core::driver::{BackendKind, Capabilities, Driver, File, BackendInfo};
-use ab_core::metadata::{FileContent, Listing, Removed, Renamed, DiskSpace, Stat};
+use ab_core::driver::{BackendInfo, BackendKind, Capabilities, Driver, File};
+use ab_core::metadata::{DiskSpace, FileContent, Listing, Removed, Renamed, Stat};
 use ab_core::options::{
     Attributes, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions, StatOptions,
     WriteOptions,
 };
 use ab_core::process::{ExecRequest, Process, ProcessId, ProcessInfo};
-use ab_core::search::{SearchResults, Query};
+use ab_core::search::{Query, SearchResults};
 use ab_core::status::StatusHub;
 use ab_core::{
     CallEffect, Code, EffectivePolicy, Error, Kind, Result, Status, Ticket, Verb, WsPath,

@@ -25,7 +25,7 @@ use crate::cut::Scissors;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
 use crate::wire;
-use crate::wire::call::{self, CallNumber, AnswerPart, HelloReply, WireCall};
+use crate::wire::call::{self, AnswerPart, CallNumber, HelloReply, WireCall};
 
 /// A connection that is ready.
 pub(crate) struct Session {

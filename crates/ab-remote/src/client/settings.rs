@@ -193,7 +193,7 @@ impl ClientSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::endpoint::{TrustRoots, Ssh};
+    use super::super::endpoint::{Ssh, TrustRoots};
     use super::super::host_key::HostKeyCheck;
     use super::super::known_hosts::KnownHosts;
     use super::*;

@@ -5,7 +5,7 @@ use ab_core::options::{ByteRange, FileAccess, ListOptions, OpenOptions, ReadOpti
 use ab_core::path::RuleSet;
 use ab_core::process::Restrictions;
 use ab_core::search::{Query, SearchLimits};
-use ab_core::{Backend, WriteBody, Kind, PathRules, ScopeOptions, WsPath};
+use ab_core::{Backend, Kind, PathRules, ScopeOptions, WriteBody, WsPath};
 use bytes::{Bytes, BytesMut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -290,8 +290,8 @@ async fn open(session: &Session, path: &WsPath, options: OpenOptions) -> Result<
     let share = session.allowance.handle()?;
     let (backend, text) = place(session, path)?;
     let file = backend.open(&text, options).await?;
-    let appends =
-        options.access != FileAccess::Read && options.position == ab_core::options::WritePosition::End;
+    let appends = options.access != FileAccess::Read
+        && options.position == ab_core::options::WritePosition::End;
     let open = Open::File { file, appends };
     Ok(session.handles.add(Handle { path: path.clone(), open, _share: share }))
 }

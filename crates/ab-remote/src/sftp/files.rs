@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use ab_core::metadata::{Entry, FileKind, WalkProblem};
 use ab_core::options::{
-    Attributes as Wanted, FileCreation, EntryDetail, ExistingContent, FileAccess, LinkHandling, ListOptions, OpenOptions,
-    Overwrite, WritePosition, RemoveOptions, RenameOptions, StatOptions,
+    Attributes as Wanted, EntryDetail, ExistingContent, FileAccess, FileCreation, LinkHandling,
+    ListOptions, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions, WritePosition,
 };
 use ab_core::{Backend, Kind, WsPath};
 use tokio::sync::Mutex as AsyncMutex;
@@ -165,8 +165,11 @@ async fn open(session: &Session, path: &str, flags: u32, attributes: &SftpAttrib
         (true, false) => FileCreation::IfMissing,
         (true, true) => FileCreation::Always,
     };
-    let existing =
-        if writes && flags & flags::TRUNCATE != 0 { ExistingContent::Truncate } else { ExistingContent::Keep };
+    let existing = if writes && flags & flags::TRUNCATE != 0 {
+        ExistingContent::Truncate
+    } else {
+        ExistingContent::Keep
+    };
     let placement = if appends { WritePosition::End } else { WritePosition::AtOffset };
     let permissions = attributes.mode.map(|mode| mode & 0o777 & !UMASK);
     let options = OpenOptions { access, create, existing, position: placement, permissions };

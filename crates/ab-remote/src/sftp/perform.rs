@@ -207,9 +207,7 @@ impl Job {
 
 fn misread(misread: ExtendedError) -> Refusal {
     match misread {
-        ExtendedError::UnknownName => {
-            Refusal::new(UNSUPPORTED, "no extension has this name here")
-        }
+        ExtendedError::UnknownName => Refusal::new(UNSUPPORTED, "no extension has this name here"),
         ExtendedError::Truncated => Refusal::new(BAD_MESSAGE, "the extended request is cut short"),
         ExtendedError::Invalid => {
             Refusal::new(BAD_MESSAGE, "a field of the extended request means nothing")

@@ -68,7 +68,7 @@ impl Wire for CallNumber {
 
 #[derive(Clone, Debug)]
 pub enum WireCall {
-    /// Who makes this connection; the answer is a [`Welcome`].
+    /// Who makes this connection; the answer is a [`HelloReply`].
     Hello {
         connection: u128,
     },
@@ -326,7 +326,10 @@ impl Wire for WireCall {
             }
             8 => WireCall::Open { path: Wire::read(fields)?, options: Wire::read(fields)? },
             9 => WireCall::StatHandle { handle: Wire::read(fields)? },
-            10 => WireCall::SetFileAttributes { handle: Wire::read(fields)?, attributes: Wire::read(fields)? },
+            10 => WireCall::SetFileAttributes {
+                handle: Wire::read(fields)?,
+                attributes: Wire::read(fields)?,
+            },
             11 => WireCall::SetAttributes {
                 path: Wire::read(fields)?,
                 attributes: Wire::read(fields)?,

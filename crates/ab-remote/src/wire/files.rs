@@ -1,7 +1,9 @@
 //! Files on the wire: how they are asked for, and what is said of them.
 
-use ab_core::driver::{BackendKind, Capabilities, BackendInfo};
-use ab_core::metadata::{Entry, FileKind, Listing, DiskSpace, Stat, TruncatedBy, Version, WalkProblem};
+use ab_core::driver::{BackendInfo, BackendKind, Capabilities};
+use ab_core::metadata::{
+    DiskSpace, Entry, FileKind, Listing, Stat, TruncatedBy, Version, WalkProblem,
+};
 use ab_core::options::{
     Attributes, ByteRange, ListOptions, OpenOptions, ReadOptions, RemoveOptions, RenameOptions,
     StatOptions, WriteOptions,

@@ -3,14 +3,19 @@
 //! A number is never given to another value: peers of other versions read it. A new value gets a
 //! new number.
 
-use ab_core::effective::{Isolation, ControlStrength, ControlSubject};
+use ab_core::effective::{ControlStrength, ControlSubject, Isolation};
 use ab_core::metadata::{FileKind, TruncatedBy};
 use ab_core::options::{
-    FileCreation, EntryDetail, Durability, ExistingContent, FileAccess, LinkHandling, MissingTarget, Overwrite, WritePosition,
-    RemoveDepth, WriteMode,
+    Durability, EntryDetail, ExistingContent, FileAccess, FileCreation, LinkHandling,
+    MissingTarget, Overwrite, RemoveDepth, WriteMode, WritePosition,
 };
-use ab_core::process::{BindAccess, EndCause, OutputChannel, OrphanOutcome, ProcessLifetime, Stdin};
-use ab_core::search::{CaseSensitivity, IgnoreFiles, EntryKinds, LineRole, SearchOutputMode, MatchSpan, PatternSyntax, Visibility};
+use ab_core::process::{
+    BindAccess, EndCause, OrphanOutcome, OutputChannel, ProcessLifetime, Stdin,
+};
+use ab_core::search::{
+    CaseSensitivity, EntryKinds, IgnoreFiles, LineRole, MatchSpan, PatternSyntax, SearchOutputMode,
+    Visibility,
+};
 use ab_core::{BackendKind, CallEffect, Code, Kind, Verb};
 
 /// A closed list of values, each with a number of its own.
@@ -147,8 +152,11 @@ impl Numbered for ControlSubject {
 }
 
 impl Numbered for ControlStrength {
-    const NUMBERS: &'static [(u8, Self)] =
-        &[(0, ControlStrength::Open), (1, ControlStrength::Advisory), (2, ControlStrength::Enforced)];
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, ControlStrength::Open),
+        (1, ControlStrength::Advisory),
+        (2, ControlStrength::Enforced),
+    ];
 }
 
 impl Numbered for Isolation {
@@ -193,7 +201,8 @@ impl Numbered for FileCreation {
 }
 
 impl Numbered for ExistingContent {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, ExistingContent::Keep), (1, ExistingContent::Truncate)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, ExistingContent::Keep), (1, ExistingContent::Truncate)];
 }
 
 impl Numbered for WritePosition {
@@ -227,7 +236,8 @@ impl Numbered for Stdin {
 }
 
 impl Numbered for ProcessLifetime {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, ProcessLifetime::Owned), (1, ProcessLifetime::Detached)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, ProcessLifetime::Owned), (1, ProcessLifetime::Detached)];
 }
 
 impl Numbered for BindAccess {
@@ -239,12 +249,17 @@ impl Numbered for OrphanOutcome {
 }
 
 impl Numbered for EndCause {
-    const NUMBERS: &'static [(u8, Self)] =
-        &[(0, EndCause::Itself), (1, EndCause::Timeout), (2, EndCause::Memory), (3, EndCause::Dropped)];
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, EndCause::Itself),
+        (1, EndCause::Timeout),
+        (2, EndCause::Memory),
+        (3, EndCause::Dropped),
+    ];
 }
 
 impl Numbered for OutputChannel {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, OutputChannel::Stdout), (1, OutputChannel::Stderr)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, OutputChannel::Stdout), (1, OutputChannel::Stderr)];
 }
 
 impl Numbered for EntryKinds {
@@ -252,11 +267,13 @@ impl Numbered for EntryKinds {
 }
 
 impl Numbered for PatternSyntax {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, PatternSyntax::Literal), (1, PatternSyntax::Regex)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, PatternSyntax::Literal), (1, PatternSyntax::Regex)];
 }
 
 impl Numbered for CaseSensitivity {
-    const NUMBERS: &'static [(u8, Self)] = &[(0, CaseSensitivity::Sensitive), (1, CaseSensitivity::Insensitive)];
+    const NUMBERS: &'static [(u8, Self)] =
+        &[(0, CaseSensitivity::Sensitive), (1, CaseSensitivity::Insensitive)];
 }
 
 impl Numbered for MatchSpan {
@@ -264,8 +281,11 @@ impl Numbered for MatchSpan {
 }
 
 impl Numbered for SearchOutputMode {
-    const NUMBERS: &'static [(u8, Self)] =
-        &[(0, SearchOutputMode::Lines), (1, SearchOutputMode::Files), (2, SearchOutputMode::Counts)];
+    const NUMBERS: &'static [(u8, Self)] = &[
+        (0, SearchOutputMode::Lines),
+        (1, SearchOutputMode::Files),
+        (2, SearchOutputMode::Counts),
+    ];
 }
 
 impl Numbered for Visibility {

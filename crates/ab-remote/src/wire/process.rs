@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ab_core::effective::{self, EffectivePolicy};
 use ab_core::process::{
-    Command, ExecLimits, ExecRequest, Exit, HostDirectory, MountLayout, OutputChunk, ProcessControl,
-    ProcessId, ProcessInfo, Restrictions, TerminalSize,
+    Command, ExecLimits, ExecRequest, Exit, HostDirectory, MountLayout, OutputChunk,
+    ProcessControl, ProcessId, ProcessInfo, Restrictions, TerminalSize,
 };
 use bytes::{BufMut, BytesMut};
 

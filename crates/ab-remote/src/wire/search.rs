@@ -1,6 +1,8 @@
 //! Searches on the wire.
 
-use ab_core::search::{SearchResults, IgnoredCounts, Match, Query, SearchLimits, TextQuery, SearchTarget};
+use ab_core::search::{
+    IgnoredCounts, Match, Query, SearchLimits, SearchResults, SearchTarget, TextQuery,
+};
 use bytes::{BufMut, BytesMut};
 
 use super::{DecodeError, Read, Wire, put_number, take_number};

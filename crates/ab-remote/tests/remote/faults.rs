@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ab_core::options::{FileCreation, FileAccess, OpenOptions, WritePosition};
+use ab_core::options::{FileAccess, FileCreation, OpenOptions, WritePosition};
 use ab_core::process::{Command, Process};
 use ab_core::{Backend, CallEffect, Error, ExecOptions, Kind, Result, Status};
 use ab_remote::client::{ClientSettings, Endpoint, Keepalive, Reconnection, Remote};

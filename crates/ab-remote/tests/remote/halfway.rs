@@ -4,7 +4,9 @@ mod shelf;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ab_core::options::{Attributes, ListOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions};
+use ab_core::options::{
+    Attributes, ListOptions, Overwrite, RemoveDepth, RemoveOptions, RenameOptions,
+};
 use ab_core::{CallEffect, Error, Kind};
 use ab_remote::sftp::packet::Request;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ab_core::{Backend, Code, Kind, Status};
 use ab_remote::Server;
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
 use ab_testkit::Heard;
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};

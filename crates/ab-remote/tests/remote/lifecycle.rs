@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ab_core::options::{FileCreation, FileAccess, OpenOptions, WritePosition};
+use ab_core::options::{FileAccess, FileCreation, OpenOptions, WritePosition};
 use ab_core::process::{
     Command, ExecRequest, HostDirectory, Process, ProcessControl, Restrictions, Stdin,
 };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::{Backend, CallEffect, Code, Error, Kind};
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
 use ab_remote::sftp::packet::PacketReader;
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_core::options::ListOptions;
-use ab_core::process::{OutputChannel as Side, Command, Exit, OutputChunk, Process, ProcessId};
+use ab_core::process::{Command, Exit, OutputChannel as Side, OutputChunk, Process, ProcessId};
 use ab_core::{Backend, CallEffect, Code, ExecOptions, Kind, Status};
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
 use ab_remote::sftp::packet::PacketReader;
 use ab_remote::wire::call::{self, AnswerPart, HelloReply, WireCall};
-use ab_remote::wire::frame::{self, ServerFrame, SUBSYSTEM, ClientFrame};
+use ab_remote::wire::frame::{self, ClientFrame, SUBSYSTEM, ServerFrame};
 use ab_remote::wire::{self, Wire};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};

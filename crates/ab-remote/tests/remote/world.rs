@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use ab_core::Backend;
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
 use ab_remote::{HostKey, Server, SshAccess};
 use async_trait::async_trait;
 

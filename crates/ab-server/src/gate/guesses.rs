@@ -174,7 +174,8 @@ mod tests {
 
     #[test]
     fn waits_grow_and_then_it_is_too_much() {
-        let guesses = Guesses::new(TokenGuessLimits { free: 2, limit: 7, ..TokenGuessLimits::default() });
+        let guesses =
+            Guesses::new(TokenGuessLimits { free: 2, limit: 7, ..TokenGuessLimits::default() });
         let now = Instant::now();
         let met = |_| {
             let verdict = guesses.note(peer("10.0.0.1"), now);
@@ -215,8 +216,13 @@ mod tests {
 
     #[test]
     fn only_so_many_wait_and_are_remembered() {
-        let settings =
-            TokenGuessLimits { free: 0, waiting: 2, all_waiting: 3, limit: 100, ..TokenGuessLimits::default() };
+        let settings = TokenGuessLimits {
+            free: 0,
+            waiting: 2,
+            all_waiting: 3,
+            limit: 100,
+            ..TokenGuessLimits::default()
+        };
         let (guesses, now) = (Guesses::new(settings), Instant::now());
         let met = |text| {
             let verdict = guesses.note(peer(text), now);
@@ -237,8 +243,12 @@ mod tests {
     #[tokio::test]
     async fn a_caller_that_leaves_gives_its_place_back() {
         let wait = Duration::from_secs(1000);
-        let settings =
-            TokenGuessLimits { free: 0, first_wait: wait, longest_wait: wait, ..TokenGuessLimits::default() };
+        let settings = TokenGuessLimits {
+            free: 0,
+            first_wait: wait,
+            longest_wait: wait,
+            ..TokenGuessLimits::default()
+        };
         let guesses = Guesses::new(settings);
         {
             let mut waiting = Box::pin(guesses.wrong(peer("::ffff:10.0.0.1")));

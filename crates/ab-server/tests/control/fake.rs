@@ -14,7 +14,7 @@ use ab_executor::{
     CleanupToken, Delivered, Executor, ExecutorError, Job, LaunchMode, Launched, Provisioned,
     Question, QuestionId, Report, ReportSender, TurnOutcome,
 };
-use ab_server::{App, PortLimits, ControlSurface, Port, RunningPort, TaskCatalog};
+use ab_server::{App, ControlSurface, Port, PortLimits, RunningPort, TaskCatalog};
 use ab_store::{DataDir, Store};
 use async_trait::async_trait;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ab_core::options::{Attributes, FileCreation, FileAccess, OpenOptions, WriteOptions};
+use ab_core::options::{Attributes, FileAccess, FileCreation, OpenOptions, WriteOptions};
 use ab_core::{Backend, Kind};
 
 use crate::expect::{failure, failure_on, holds};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ab_core::{Backend, Code, EnforcedControls, ExecOptions, Kind, ScopeOptions, ControlSubject};
+use ab_core::{Backend, Code, ControlSubject, EnforcedControls, ExecOptions, Kind, ScopeOptions};
 
 use crate::commands::{can_run, said, said_with};
 use crate::expect::failure;

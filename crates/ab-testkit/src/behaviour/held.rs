@@ -1,7 +1,7 @@
 //! Processes that somebody holds: fed, read, signalled, and ended with whoever held them.
 
 use ab_core::Backend;
-use ab_core::process::{EndCause, OutputChannel, ExecRequest, Exit, ProcessControl};
+use ab_core::process::{EndCause, ExecRequest, Exit, OutputChannel, ProcessControl};
 
 use crate::commands::{
     can_run, control, holding, is_held, let_go, of, on_terminal, rest, say, talking, text, until,

@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::options::{
-    Attributes, FileCreation, ExistingContent, FileAccess, OpenOptions, WritePosition, RemoveOptions,
+    Attributes, ExistingContent, FileAccess, FileCreation, OpenOptions, RemoveOptions,
+    WritePosition,
 };
 use ab_core::{Backend, File, FileKind, Kind};
 use bytes::Bytes;
@@ -35,7 +36,8 @@ pub async fn missing_is_not_found(backend: &Backend) {
 
 /// With creation, file and directories are made.
 pub async fn creates_with_parents(backend: &Backend) {
-    for (path, create) in [("a/b/if-missing", FileCreation::IfMissing), ("c/always", FileCreation::Always)]
+    for (path, create) in
+        [("a/b/if-missing", FileCreation::IfMissing), ("c/always", FileCreation::Always)]
     {
         let file = backend.open(path, OpenOptions { create, ..READ_WRITE }).await.unwrap();
         holds(backend, path, "").await;
@@ -44,23 +46,26 @@ pub async fn creates_with_parents(backend: &Backend) {
     }
 }
 
-/// `Creation::IfMissing` keeps what is there.
+/// `FileCreation::IfMissing` keeps what is there.
 pub async fn keeps_content_unless_told(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
     let file = backend.open("file", READ_WRITE).await.unwrap();
     assert_eq!(read_all(&*file).await, "kept");
 }
 
-/// `Creation::Always` on something is `AlreadyExists`.
+/// `FileCreation::Always` on something is `AlreadyExists`.
 pub async fn create_always_refuses_existing(backend: &Backend) {
     backend.write("file", "kept").await.unwrap();
-    let always =
-        OpenOptions { create: FileCreation::Always, existing: ExistingContent::Truncate, ..READ_WRITE };
+    let always = OpenOptions {
+        create: FileCreation::Always,
+        existing: ExistingContent::Truncate,
+        ..READ_WRITE
+    };
     failure_on(backend.open("file", always).await, Kind::AlreadyExists, "file");
     holds(backend, "file", "kept").await;
 }
 
-/// `Existing::Truncate` starts empty.
+/// `ExistingContent::Truncate` starts empty.
 pub async fn truncates_when_asked(backend: &Backend) {
     let before = backend.write("file", "old content").await.unwrap();
     let truncate = OpenOptions { existing: ExistingContent::Truncate, ..READ_WRITE };

@@ -5,7 +5,7 @@
 
 use ab_core::backend::{GlobOptions, GrepOptions, TreeOptions};
 use ab_core::options::{
-    Attributes, FileCreation, FileAccess, ListOptions, OpenOptions, Overwrite, RemoveOptions,
+    Attributes, FileAccess, FileCreation, ListOptions, OpenOptions, Overwrite, RemoveOptions,
     RenameOptions,
 };
 use ab_core::process::Restrictions;
@@ -172,8 +172,12 @@ pub async fn listings_leave_hidden_files_out(backend: &Backend) {
                 continue;
             }
             let (root, hidden) = (root.to_owned(), Visibility::All);
-            let glob =
-                GlobOptions { root: root.clone(), kinds: EntryKinds::All, hidden, ..Default::default() };
+            let glob = GlobOptions {
+                root: root.clone(),
+                kinds: EntryKinds::All,
+                hidden,
+                ..Default::default()
+            };
             for entry in handle.glob("**", glob).await.unwrap().entries {
                 told(name, &root, entry.path.as_str());
             }

@@ -3,8 +3,8 @@
 use ab_core::backend::{GlobOptions, GrepOptions};
 use ab_core::metadata::TruncatedBy;
 use ab_core::search::{
-    CaseSensitivity, SearchResults, IgnoreFiles, EntryKinds, IgnoredCounts, LineRole, Match, SearchOutputMode, SearchLimits, PatternSyntax,
-    Visibility,
+    CaseSensitivity, EntryKinds, IgnoreFiles, IgnoredCounts, LineRole, Match, PatternSyntax,
+    SearchLimits, SearchOutputMode, SearchResults, Visibility,
 };
 use ab_core::{Backend, Code, Kind, Verb};
 
@@ -158,10 +158,25 @@ pub async fn text_is_literal_unless_asked(backend: &Backend) {
     type Lines = &'static [(&'static str, u64)];
     let table: [(&str, PatternSyntax, CaseSensitivity, Lines); 8] = [
         ("x.y", PatternSyntax::Literal, CaseSensitivity::Sensitive, &[("a", 1), ("b/c", 2)]),
-        ("x.y", PatternSyntax::Literal, CaseSensitivity::Insensitive, &[("a", 1), ("b/c", 1), ("b/c", 2)]),
-        ("x.y", PatternSyntax::Regex, CaseSensitivity::Sensitive, &[("a", 1), ("a", 2), ("b/c", 2)]),
+        (
+            "x.y",
+            PatternSyntax::Literal,
+            CaseSensitivity::Insensitive,
+            &[("a", 1), ("b/c", 1), ("b/c", 2)],
+        ),
+        (
+            "x.y",
+            PatternSyntax::Regex,
+            CaseSensitivity::Sensitive,
+            &[("a", 1), ("a", 2), ("b/c", 2)],
+        ),
         ("(x.y)", PatternSyntax::Literal, CaseSensitivity::Sensitive, &[("b/c", 2)]),
-        ("^x", PatternSyntax::Regex, CaseSensitivity::Insensitive, &[("a", 1), ("a", 2), ("b/c", 1)]),
+        (
+            "^x",
+            PatternSyntax::Regex,
+            CaseSensitivity::Insensitive,
+            &[("a", 1), ("a", 2), ("b/c", 1)],
+        ),
         ("Y$", PatternSyntax::Regex, CaseSensitivity::Sensitive, &[("b/c", 1)]),
         ("y$", PatternSyntax::Regex, CaseSensitivity::Sensitive, &[("a", 1), ("a", 2)]),
         ("absent", PatternSyntax::Literal, CaseSensitivity::Sensitive, &[]),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use ab_core::edit::{Edit, Occurrences};
 use ab_core::options::{
-    ByteRange, FileCreation, ExistingContent, ListOptions, MissingTarget, OpenOptions, Overwrite, RemoveDepth,
-    ReadOptions, RemoveOptions, WriteMode,
+    ByteRange, ExistingContent, FileCreation, ListOptions, MissingTarget, OpenOptions, Overwrite,
+    ReadOptions, RemoveDepth, RemoveOptions, WriteMode,
 };
 
 use super::answer::Shown;
@@ -179,7 +179,9 @@ impl fmt::Display for ModelOperation {
             ModelOperation::WriteAt { slot, offset, bytes } => {
                 write!(f, "file {slot}: write {} at {offset}", Shown(bytes))
             }
-            ModelOperation::SetLen { slot, length } => write!(f, "file {slot}: set length {length}"),
+            ModelOperation::SetLen { slot, length } => {
+                write!(f, "file {slot}: set length {length}")
+            }
             ModelOperation::Describe(slot) => write!(f, "file {slot}: stat"),
         }
     }

@@ -1,9 +1,9 @@
 //! What a backend answers to an operation.
 
-use ab_core::backend::{GlobOptions, GrepOptions, GlobResults};
+use ab_core::backend::{GlobOptions, GlobResults, GrepOptions};
 use ab_core::edit::EditOptions;
 use ab_core::options::{Attributes, RenameOptions, WriteOptions};
-use ab_core::search::{SearchResults, EntryKinds, Match, SearchOutputMode as Count, SearchLimits};
+use ab_core::search::{EntryKinds, Match, SearchLimits, SearchOutputMode as Count, SearchResults};
 use ab_core::{Backend, Error, File, Listing, Result, Stat, Version};
 use bytes::Bytes;
 
@@ -35,7 +35,11 @@ impl Subject {
         outcome.unwrap_or_else(|error| Reply::new(Answer::Failed(refusal(&error))))
     }
 
-    async fn outcome(&mut self, operation: &ModelOperation, former: Version) -> Result<Reply<Version>> {
+    async fn outcome(
+        &mut self,
+        operation: &ModelOperation,
+        former: Version,
+    ) -> Result<Reply<Version>> {
         let backend = &self.backend;
         Ok(match operation {
             ModelOperation::Stat(path) => described(&backend.stat(path).await?),

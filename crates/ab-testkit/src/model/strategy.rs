@@ -6,8 +6,9 @@ use std::fmt;
 
 use ab_core::edit::{Edit, Occurrences};
 use ab_core::options::{
-    ByteRange, FileCreation, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, EntryDetail, ExistingContent, FileAccess,
-    ListOptions, MissingTarget, OpenOptions, Overwrite, RemoveDepth, ReadOptions, RemoveOptions, WriteMode,
+    ByteRange, DEFAULT_LIST_LIMIT, DEFAULT_READ_LIMIT, EntryDetail, ExistingContent, FileAccess,
+    FileCreation, ListOptions, MissingTarget, OpenOptions, Overwrite, ReadOptions, RemoveDepth,
+    RemoveOptions, WriteMode,
 };
 use ab_core::search::DEFAULT_MATCH_LIMIT;
 use proptest::collection::vec;
@@ -74,9 +75,11 @@ fn edit() -> impl Strategy<Value = ModelOperation> {
     let text =
         || select(&["a", "b", "ab", "aa", "ba", "\n", "a\n", ""][..]).prop_map(str::to_owned);
     let which = select(&[Occurrences::Unique, Occurrences::All, Occurrences::First][..]);
-    let one = (text(), text(), which).prop_map(|(old, new, which)| Edit { old, new, occurrences: which });
-    (path(), vec(one, 0..3), expect(), prop::bool::weighted(0.2))
-        .prop_map(|(path, edits, expect, dry_run)| ModelOperation::Edit { path, edits, expect, dry_run })
+    let one =
+        (text(), text(), which).prop_map(|(old, new, which)| Edit { old, new, occurrences: which });
+    (path(), vec(one, 0..3), expect(), prop::bool::weighted(0.2)).prop_map(
+        |(path, edits, expect, dry_run)| ModelOperation::Edit { path, edits, expect, dry_run },
+    )
 }
 
 fn glob() -> impl Strategy<Value = ModelOperation> {
@@ -109,7 +112,10 @@ fn open() -> impl Strategy<Value = ModelOperation> {
 }
 
 fn removal() -> impl Strategy<Value = RemoveOptions> {
-    (select(&[RemoveDepth::One, RemoveDepth::Recursive][..]), select(&[MissingTarget::Fail, MissingTarget::Ignore][..]))
+    (
+        select(&[RemoveDepth::One, RemoveDepth::Recursive][..]),
+        select(&[MissingTarget::Fail, MissingTarget::Ignore][..]),
+    )
         .prop_map(|(reach, missing)| RemoveOptions { depth: reach, missing })
 }
 

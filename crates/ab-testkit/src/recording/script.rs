@@ -1,6 +1,6 @@
 //! What a command of a [`Recording`](super::Recording) says and how it ends.
 
-use ab_core::process::{OutputChannel, Exit, ProcessFeed, OUTPUT_QUEUE, OutputChunk};
+use ab_core::process::{Exit, OUTPUT_QUEUE, OutputChannel, OutputChunk, ProcessFeed};
 use bytes::Bytes;
 
 #[derive(Clone, Debug)]

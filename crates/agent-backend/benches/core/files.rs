@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agent_backend::journal::{Journal, MemoryWriter, JournalMode};
-use agent_backend::{BackendOptions, Backend, Guards, LocalConfig, MemoryOptions};
+use agent_backend::journal::{Journal, JournalMode, MemoryWriter};
+use agent_backend::{Backend, BackendOptions, Guards, LocalConfig, MemoryOptions};
 
 use crate::measure::{ROUNDS, Row, p50, rate};
 
@@ -32,7 +32,8 @@ fn guards() -> BackendOptions {
 }
 
 fn local(root: &Path) -> Backend {
-    agent_backend::local_with(LocalConfig { backend_options: guards(), ..LocalConfig::new(root) }).unwrap()
+    agent_backend::local_with(LocalConfig { backend_options: guards(), ..LocalConfig::new(root) })
+        .unwrap()
 }
 
 fn prepare(root: &Path) -> (Backend, Vec<String>, Vec<std::path::PathBuf>) {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use agent_backend::backend::{GlobOptions, GrepOptions};
-use agent_backend::search::{SearchLimits, PatternSyntax};
+use agent_backend::search::{PatternSyntax, SearchLimits};
 use agent_backend::{Backend, LocalConfig};
 
 use crate::measure::{ROUNDS, Row, millis};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ab_core::{BackendKind, Code, Error, Kind, Result, WsPath};
 use ab_mcp::{HttpTarget, forward_lines};
 use ab_remote::client::{
-    Address, ClientSettings, Endpoint, McpEndpoint, Secret, ByteStream, WebSocket,
+    Address, ByteStream, ClientSettings, Endpoint, McpEndpoint, Secret, WebSocket,
 };
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HOST};
@@ -118,7 +118,8 @@ pub(super) fn start(
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let target = found.target.clone();
     let found = Arc::new(found);
-    let serving = tokio::spawn(forward_lines(theirs, target, move |request| post(found.clone(), request)));
+    let serving =
+        tokio::spawn(forward_lines(theirs, target, move |request| post(found.clone(), request)));
     Ok((Server { companion: None, serving: Some(serving) }, Box::new(ours)))
 }
 

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 
 use ab_core::{Backend, Code, Error, Kind, Result};
-use ab_host::child_program::{ChildProgram, ChildPipes};
+use ab_host::child_program::{ChildPipes, ChildProgram};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 

@@ -12,7 +12,7 @@ pub const MAX_BACKENDS: usize = 1024;
 pub const MAX_WAITING: usize = 16_384;
 /// How long a backend is kept that nobody uses.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-/// How often [`Cleanup::periodic`] looks.
+/// How often [`IdleCleanup::periodic`] looks.
 pub const CLEANUP_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a caller waits for room in a full pool.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);

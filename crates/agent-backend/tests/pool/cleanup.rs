@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use agent_backend::pool::{CLEANUP_INTERVAL, IdleCleanup, IDLE_TIMEOUT, PoolOptions, LeaseRequest, PoolStats};
+use agent_backend::pool::{
+    CLEANUP_INTERVAL, IDLE_TIMEOUT, IdleCleanup, LeaseRequest, PoolOptions, PoolStats,
+};
 use tokio::runtime::Handle;
 use tokio::time::advance;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ab_testkit::expect::failure;
-use agent_backend::pool::{PoolOptions, LeaseRequest};
+use agent_backend::pool::{LeaseRequest, PoolOptions};
 use agent_backend::{Code, Driver, Kind, Status};
 
 use Status::{Connected, Connecting, Destroyed, Disconnected, Reconnecting};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_testkit::expect::failure;
-use agent_backend::pool::{Pool, PoolOptions, LeaseRequest, PoolStats};
+use agent_backend::pool::{LeaseRequest, Pool, PoolOptions, PoolStats};
 use agent_backend::{Code, Driver, Kind, Status};
 use tokio::runtime::{Builder, Handle};
 

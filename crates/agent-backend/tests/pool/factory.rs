@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ab_testkit::expect::failure;
-use agent_backend::pool::{CREATE_TIMEOUT, PoolOptions, LeaseRequest, PoolStats};
+use agent_backend::pool::{CREATE_TIMEOUT, LeaseRequest, PoolOptions, PoolStats};
 use agent_backend::{Code, Kind, Verb};
 use tokio::time::Instant;
 

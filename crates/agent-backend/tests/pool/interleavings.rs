@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ab_testkit::{Recording, fuzz};
-use agent_backend::pool::{Pool, PoolOptions, LeaseRequest, PoolStats};
+use agent_backend::pool::{LeaseRequest, Pool, PoolOptions, PoolStats};
 use agent_backend::{Backend, Driver, Lease, Result, Status};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ab_testkit::crowd;
 use ab_testkit::expect::failure;
 use agent_backend::pool::{
-    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, IdleCleanup, DESTROY_TIMEOUT, IDLE_TIMEOUT,
-    MAX_BACKENDS, MAX_WAITING, Pool, PoolOptions, LeaseRequest, PoolStats,
+    ACQUIRE_TIMEOUT, CLEANUP_INTERVAL, CREATE_TIMEOUT, DESTROY_TIMEOUT, IDLE_TIMEOUT, IdleCleanup,
+    LeaseRequest, MAX_BACKENDS, MAX_WAITING, Pool, PoolOptions, PoolStats,
 };
 use agent_backend::{Backend, Code, Kind, Status};
 use tokio::time::{Instant, advance};
@@ -130,7 +130,8 @@ async fn who_comes_first_is_served_first() {
     let mut held = pool.acquire(LeaseRequest::fresh()).await.unwrap();
     let mut line = Vec::new();
     for number in 0..6 {
-        let request = if number % 2 == 0 { keyed(&format!("{number}")) } else { LeaseRequest::fresh() };
+        let request =
+            if number % 2 == 0 { keyed(&format!("{number}")) } else { LeaseRequest::fresh() };
         let request = request.with(move |config: &mut Config| config.size = 100 + number);
         line.push(ask(&pool, request));
         turns().await;

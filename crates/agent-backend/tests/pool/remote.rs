@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ab_remote::{HostKey, Server, SshAccess};
-use agent_backend::pool::{Pool, PoolOptions, LeaseRequest, PoolStats};
-use agent_backend::remote::{Connector, Endpoint, Reconnection, ByteStream};
+use agent_backend::pool::{LeaseRequest, Pool, PoolOptions, PoolStats};
+use agent_backend::remote::{ByteStream, Connector, Endpoint, Reconnection};
 use agent_backend::{Backend, Code, Kind, RemoteConfig, Result, Status, StatusChange};
 use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};

@@ -60,7 +60,8 @@ async fn a_crowd_on_many_threads_gets_one_backend_for_each_key() {
     let roots = crowd::of(48, |number| {
         let (pool, key) = (pool.clone(), format!("key-{}", number % 3));
         let name = key.clone();
-        let request = LeaseRequest::keyed(&*key).with(move |config: &mut Config| config.name = name);
+        let request =
+            LeaseRequest::keyed(&*key).with(move |config: &mut Config| config.name = name);
         async move {
             let lease = pool.acquire(request).await.unwrap();
             lease.touch(&format!("file-{number}")).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ab_core::effective::{EffectivePolicy, Isolation, ControlStrength, ControlSubject};
+use ab_core::effective::{ControlStrength, ControlSubject, EffectivePolicy, Isolation};
 use ab_server::RunningPort;
 
 use super::logs::LogFormat;

@@ -7,7 +7,7 @@ use ab_core::process::{ExecLimits, Restrictions};
 use ab_core::{Backend, CommandLimit};
 use ab_host::ExecSettings;
 use ab_mcp::HttpSettings;
-use ab_remote::{HostKey, ConnectionThreads, Server, ServerSettings, SshAccess};
+use ab_remote::{ConnectionThreads, HostKey, Server, ServerSettings, SshAccess};
 use ab_server::DaemonSurface;
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ab_core::Backend;
 use ab_remote::{
-    ConnectionEnd, HostKey, KeyOrigin, ConnectionThreads, ListenerOptions, Server, ServerSettings, SshAccess, SshUsers,
+    ConnectionEnd, ConnectionThreads, HostKey, KeyOrigin, ListenerOptions, Server, ServerSettings,
+    SshAccess, SshUsers,
 };
 use clap::Args;
 use tokio::net::TcpListener;

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use ab_core::Error;
-use ab_core::process::{OutputChannel, Exit as Ended, OutputChunk, Process, ProcessControl};
+use ab_core::process::{Exit as Ended, OutputChannel, OutputChunk, Process, ProcessControl};
 use bytes::Bytes;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;

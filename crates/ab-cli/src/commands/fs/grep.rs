@@ -8,7 +8,8 @@ use ab_core::Backend;
 use ab_core::backend::GrepOptions;
 use ab_core::search::text::{MAX_CONTEXT, MAX_LINE_BYTES};
 use ab_core::search::{
-    CaseSensitivity, DEFAULT_MATCH_BYTES, SearchResults, LineRole, Match, SearchOutputMode, SearchLimits, MatchSpan, PatternSyntax,
+    CaseSensitivity, DEFAULT_MATCH_BYTES, LineRole, Match, MatchSpan, PatternSyntax, SearchLimits,
+    SearchOutputMode, SearchResults,
 };
 use clap::Args;
 

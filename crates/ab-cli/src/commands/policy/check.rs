@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ab_core::environment::{self, CodeVariablePolicy};
-use ab_core::{Backend, ScreenContext, EnforcedControls, Error, Isolation, ControlSubject, Verdict};
+use ab_core::{
+    Backend, ControlSubject, EnforcedControls, Error, Isolation, ScreenContext, Verdict,
+};
 use ab_host::{ExecSettings, READABLE_SYSTEM_DIRS, SANDBOX_ROOT};
-use agent_backend::policy::{CommandInput, HomeLocation, Judgement, Profile, CommandContext};
+use agent_backend::policy::{CommandContext, CommandInput, HomeLocation, Judgement, Profile};
 use agent_backend::{LocalConfig, LocalOptions};
 use clap::Args;
 use serde_json::{Value, json};
@@ -71,14 +73,15 @@ pub(super) async fn run(check: &Check, terminal: &mut Terminal) -> Result<(), Fa
     let policy = check.rules.load()?;
     let env = variables(&check.env)?;
     let surroundings = surroundings(check).await;
-    let walled =
-        check.rules.profile() == Profile::Guarded && surroundings.enforced.contains(ControlSubject::Files);
+    let walled = check.rules.profile() == Profile::Guarded
+        && surroundings.enforced.contains(ControlSubject::Files);
     let code = if walled { CodeVariablePolicy::Allowed } else { CodeVariablePolicy::Refused };
     for (name, value) in &env {
         environment::check(name, value, code)?;
     }
     let named = |scene: CommandContext, root: &String| scene.with_root(root);
-    let scene = surroundings.roots.iter().fold(CommandContext::new(), named).with_home(HomeLocation::Start);
+    let scene =
+        surroundings.roots.iter().fold(CommandContext::new(), named).with_home(HomeLocation::Start);
     let scene = scene.in_directory(&check.cwd).with_env(&env).with_input(CommandInput::Unseen);
     let judgement = policy.judge(&check.command, &scene.with_enforced(surroundings.enforced));
     let screened = match (surroundings.isolation, judgement.verdict) {
@@ -147,7 +150,8 @@ fn screened(
     let own = |root: &&String| !root.starts_with(SANDBOX_ROOT);
     let roots: Vec<String> = surroundings.roots.iter().filter(own).cloned().collect();
     let cwd = check.cwd.trim_matches('/');
-    let confines = ScreenContext { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM_DIRS };
+    let confines =
+        ScreenContext { roots: &roots, cwd, env, input: None, readable: READABLE_SYSTEM_DIRS };
     agent_backend::policy::screen(&check.command, &confines)
 }
 

@@ -27,8 +27,12 @@ async fn readers_come_and_go() {
     spool.push(OutputChannel::Stderr, "oh".into()).await;
     spool.push(OutputChannel::Stdout, Bytes::new()).await;
     let first = piece(&spool, 0).await;
-    let expect =
-        OutputChunk { sequence: 0, lost: 0, channel: OutputChannel::Stdout, bytes: "hello world".into() };
+    let expect = OutputChunk {
+        sequence: 0,
+        lost: 0,
+        channel: OutputChannel::Stdout,
+        bytes: "hello world".into(),
+    };
     assert_eq!(first, expect);
     assert_eq!(piece(&spool, 8).await.bytes, "rld");
     let second = piece(&spool, 11).await;
@@ -189,7 +193,8 @@ async fn agrees_with_a_plain_list() {
         let mut all: Vec<(OutputChannel, u8)> = Vec::new();
         let mut follower = (0, 0);
         for _ in 0..400 {
-            let channel = if dice.below(2) == 0 { OutputChannel::Stdout } else { OutputChannel::Stderr };
+            let channel =
+                if dice.below(2) == 0 { OutputChannel::Stdout } else { OutputChannel::Stderr };
             let length = match dice.below(20) {
                 0 => dice.below(100_000),
                 1..4 => dice.below(6_000),
@@ -231,7 +236,8 @@ async fn check(spool: &Spool, all: &[(OutputChannel, u8)], from: u64) -> (u64, u
     assert_eq!(output.sequence, from + output.lost);
     let start = output.sequence as usize;
     let end = start + output.bytes.len();
-    let expect: Vec<(OutputChannel, u8)> = output.bytes.iter().map(|b| (output.channel, *b)).collect();
+    let expect: Vec<(OutputChannel, u8)> =
+        output.bytes.iter().map(|b| (output.channel, *b)).collect();
     assert_eq!(all[start..end], expect, "at {from}");
     assert!(!expect.is_empty() || start == all.len());
     (end as u64, output.lost)

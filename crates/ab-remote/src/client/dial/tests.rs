@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Dialled, dial};
-use crate::client::{ClientSettings, Connector, Endpoint, ByteStream};
+use crate::client::{ByteStream, ClientSettings, Connector, Endpoint};
 use crate::{HostKey, Server, SshAccess};
 
 /// How long anything may take before the test is given up.

@@ -59,7 +59,9 @@ pub(super) async fn reach(
     };
     Ok(match endpoint.address.cover() {
         TransportSecurity::Plain => Box::new(stream),
-        TransportSecurity::Tls => Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?),
+        TransportSecurity::Tls => {
+            Box::new(tls::wrap(stream, host, &endpoint.roots, patience).await?)
+        }
     })
 }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ab_core::metadata::FileKind;
-use ab_core::process::{OutputChannel, ExecRequest, ProcessLifetime, Process, ProcessId, Stdin, TerminalSize};
+use ab_core::process::{
+    ExecRequest, OutputChannel, Process, ProcessId, ProcessLifetime, Stdin, TerminalSize,
+};
 use ab_core::{CallEffect, Code, Error, Kind, Result, Verb};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};

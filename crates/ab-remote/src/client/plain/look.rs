@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use ab_core::driver::BackendKind;
-use ab_core::metadata::{FileKind, DiskSpace, Stat};
+use ab_core::metadata::{DiskSpace, FileKind, Stat};
 use ab_core::options::{LinkHandling, StatOptions};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ab_core::driver::File;
-use ab_core::options::{FileCreation, ExistingContent, FileAccess, OpenOptions, WritePosition};
+use ab_core::options::{ExistingContent, FileAccess, FileCreation, OpenOptions, WritePosition};
 use ab_core::{Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 

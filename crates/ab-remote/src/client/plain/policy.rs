@@ -1,6 +1,8 @@
 //! What is in force for commands on a plain server, put into words: hardly anything.
 
-use ab_core::effective::{EffectiveControl, EffectivePolicy, Isolation, ControlStrength, ControlSubject};
+use ab_core::effective::{
+    ControlStrength, ControlSubject, EffectiveControl, EffectivePolicy, Isolation,
+};
 
 pub(super) fn describe() -> EffectivePolicy {
     let controls = ControlSubject::ALL.into_iter().map(control).collect();

@@ -32,7 +32,9 @@ impl Plain {
             return Err(root_stays(&act));
         }
         match self.remove_spot(act, options.depth).await {
-            Err(error) if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore => {
+            Err(error)
+                if error.kind() == Kind::NotFound && options.missing == MissingTarget::Ignore =>
+            {
                 Ok(Removed::default())
             }
             result => result,

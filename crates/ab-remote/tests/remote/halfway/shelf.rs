@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ab_core::Backend;
-use ab_remote::client::{ClientSettings, Connector, Endpoint, Remote, ByteStream};
+use ab_remote::client::{ByteStream, ClientSettings, Connector, Endpoint, Remote};
 use ab_remote::sftp::packet::{Incoming, Request, decode, flags};
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};

@@ -2,7 +2,7 @@
 
 use ab_core::Kind;
 use ab_core::options::{
-    ByteRange, FileCreation, ExistingContent, FileAccess, OpenOptions, ReadOptions, WriteMode,
+    ByteRange, ExistingContent, FileAccess, FileCreation, OpenOptions, ReadOptions, WriteMode,
 };
 
 use super::super::answer::State;
@@ -105,25 +105,24 @@ impl Tree {
         options: OpenOptions,
     ) -> Outcome<Handle> {
         let writes = options.access.writes();
-        let file =
-            match (self.target(place)?, options.create) {
-                (Some(_), FileCreation::Always) => return Err(place.refuse(Kind::AlreadyExists)),
-                (None, FileCreation::Never) => return Err(place.refuse(Kind::NotFound)),
-                (Some(file), FileCreation::Never | FileCreation::IfMissing) if writes => {
-                    self.bring_up(file);
-                    if options.existing == ExistingContent::Truncate {
-                        self.change(file, Vec::clear);
-                    }
-                    file
+        let file = match (self.target(place)?, options.create) {
+            (Some(_), FileCreation::Always) => return Err(place.refuse(Kind::AlreadyExists)),
+            (None, FileCreation::Never) => return Err(place.refuse(Kind::NotFound)),
+            (Some(file), FileCreation::Never | FileCreation::IfMissing) if writes => {
+                self.bring_up(file);
+                if options.existing == ExistingContent::Truncate {
+                    self.change(file, Vec::clear);
                 }
-                (Some(file), FileCreation::Never | FileCreation::IfMissing) => {
-                    if self.files[file.0].is_below { self.copy(file) } else { file }
-                }
-                (None, FileCreation::IfMissing | FileCreation::Always) => {
-                    let mode = self.mode_of_new(options.permissions);
-                    self.place_file(place, b"", mode)
-                }
-            };
+                file
+            }
+            (Some(file), FileCreation::Never | FileCreation::IfMissing) => {
+                if self.files[file.0].is_below { self.copy(file) } else { file }
+            }
+            (None, FileCreation::IfMissing | FileCreation::Always) => {
+                let mode = self.mode_of_new(options.permissions);
+                self.place_file(place, b"", mode)
+            }
+        };
         Ok(Handle { file, place: place.clone(), access: options.access })
     }
 

@@ -27,8 +27,13 @@ pub(super) struct Needle<'p> {
 }
 
 impl<'p> Needle<'p> {
-    pub(super) fn of(pattern: &'p str, syntax: PatternSyntax, case: CaseSensitivity) -> Option<Needle<'p>> {
-        let fits = syntax == PatternSyntax::Literal && (1..=MAX_NEEDLE_BYTES).contains(&pattern.len());
+    pub(super) fn of(
+        pattern: &'p str,
+        syntax: PatternSyntax,
+        case: CaseSensitivity,
+    ) -> Option<Needle<'p>> {
+        let fits =
+            syntax == PatternSyntax::Literal && (1..=MAX_NEEDLE_BYTES).contains(&pattern.len());
         fits.then_some(Needle { text: pattern, case })
     }
 
@@ -57,7 +62,9 @@ impl<'p> Needle<'p> {
             let c = rest.next()?;
             let same = match self.case {
                 CaseSensitivity::Sensitive => c == wanted,
-                CaseSensitivity::Insensitive => c == wanted || c.to_lowercase().eq(wanted.to_lowercase()),
+                CaseSensitivity::Insensitive => {
+                    c == wanted || c.to_lowercase().eq(wanted.to_lowercase())
+                }
             };
             if !same {
                 return None;
@@ -179,7 +186,9 @@ mod tests {
     fn only_short_literals_are_highlighted() {
         let long = "x".repeat(MAX_NEEDLE_BYTES + 1);
         assert!(Needle::of(&long, PatternSyntax::Literal, CaseSensitivity::Sensitive).is_none());
-        assert!(Needle::of(&long[1..], PatternSyntax::Literal, CaseSensitivity::Sensitive).is_some());
+        assert!(
+            Needle::of(&long[1..], PatternSyntax::Literal, CaseSensitivity::Sensitive).is_some()
+        );
         assert!(Needle::of("x.", PatternSyntax::Regex, CaseSensitivity::Sensitive).is_none());
     }
 }

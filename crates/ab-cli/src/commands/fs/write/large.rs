@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ab_core::metadata::{FileKind, Stat};
 use ab_core::options::{
-    FileCreation, FileAccess, LinkHandling, OpenOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
+    FileAccess, FileCreation, LinkHandling, OpenOptions, Overwrite, RemoveOptions, RenameOptions,
+    StatOptions,
 };
 use ab_core::stream::StreamCopyError;
 use ab_core::{Backend, CallEffect, Code, Error, File, Kind, Status, Subscription, Verb};
@@ -246,7 +247,8 @@ async fn fill(
     let rest = stream::try_unfold(blocks, |mut blocks| async move {
         Ok(blocks.next().await?.map(|block| (block, blocks)))
     });
-    let filled = ab_core::stream::write_pieces(file, begun.chain(rest), |bytes| progress.advance(bytes));
+    let filled =
+        ab_core::stream::write_pieces(file, begun.chain(rest), |bytes| progress.advance(bytes));
     filled.await.map(drop).map_err(|unfilled| match unfilled {
         StreamCopyError::Source(failure) => failure,
         StreamCopyError::Target(error) => error.into(),

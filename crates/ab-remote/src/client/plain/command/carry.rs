@@ -3,7 +3,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use ab_core::process::{EndCause, OutputChannel, Exit, ProcessFeed, OutputChunk, ProcessControl, TAIL_BYTES};
+use ab_core::process::{
+    EndCause, Exit, OutputChannel, OutputChunk, ProcessControl, ProcessFeed, TAIL_BYTES,
+};
 use ab_core::{CallEffect, Verb};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
@@ -67,7 +69,8 @@ pub(super) async fn carry(
             match heard.exit(&ear, cause) {
                 Some(exit) => ending.set(exit),
                 None if session.is_over() => {
-                    ending.set_lost(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None));
+                    ending
+                        .set_lost(session.lost(Verb::Exec).with_effect(CallEffect::Unknown, None));
                 }
                 // Dropped unset, the ending says that the process was lost.
                 None => drop(ending),
