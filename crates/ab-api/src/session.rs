@@ -210,7 +210,7 @@ pub struct SessionAgent {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionWorkspace {
-    /// The provider that made the workspace.
+    /// The provider that makes, or made, the workspace.
     pub snapshot_provider: Option<Provider>,
     /// The directory on the executor's machine.
     pub mount_path: Option<String>,
@@ -232,6 +232,12 @@ pub struct SessionVcs {
     pub delivery: DeliveryChoice,
     /// The commit that the work started from.
     pub base_commit: Option<String>,
+    /// The branch that the delivery made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_branch: Option<String>,
+    /// The commit at the tip of that branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_commit: Option<String>,
 }
 
 /// The size of a change.
@@ -333,9 +339,15 @@ impl Session {
             workspace: SessionWorkspace {
                 choice: before.workspace.choice,
                 made_by: Some(before.workspace.made_by.unwrap_or(self.id)),
+                snapshot_provider: before.workspace.snapshot_provider,
                 ..SessionWorkspace::default()
             },
-            vcs: SessionVcs { base_commit: None, ..before.vcs },
+            vcs: SessionVcs {
+                base_commit: None,
+                delivered_branch: None,
+                delivered_commit: None,
+                ..before.vcs
+            },
             open_approvals: 0,
             changes: None,
             continues: Some(self.id),
@@ -371,7 +383,13 @@ impl Session {
             workspace: SessionWorkspace { choice: task.workspace, ..SessionWorkspace::default() },
             repo: task.repo.clone(),
             delivery: task.delivery.clone(),
-            vcs: SessionVcs { repo: task.repo, delivery: task.delivery, base_commit: None },
+            vcs: SessionVcs {
+                repo: task.repo,
+                delivery: task.delivery,
+                base_commit: None,
+                delivered_branch: None,
+                delivered_commit: None,
+            },
             labels: task.labels,
             keep_open: task.keep_open,
             open_approvals: 0,

@@ -16,6 +16,7 @@ use ab_acp::catalog::Catalog;
 use ab_control::CrashPoint;
 use ab_core::effective::{Isolation, Network};
 use ab_host::Toolchain;
+use ab_policy::RuleFile;
 use clap::{Args, ValueEnum};
 
 use self::file::ConfigFile;
@@ -23,6 +24,7 @@ pub(crate) use self::setting::{Origin, Setting};
 use self::setting::{Sources, Words};
 use crate::commands::daemon::{self, access, logs};
 use crate::commands::exec::amount;
+use crate::commands::policy;
 use crate::data_dir;
 use crate::failure::Failure;
 use crate::{secrets, toolchains};
@@ -126,6 +128,7 @@ pub(crate) struct SessionConfig {
     pub(crate) stop_grace: Setting<Duration>,
     pub(crate) max_running: Setting<usize>,
     pub(crate) allow_disabled_runtime: Setting<bool>,
+    pub(crate) rules: Setting<Rules>,
 }
 
 /// The words of `sessions.toolchains`, and what they mean on this machine.
@@ -133,6 +136,13 @@ pub(crate) struct SessionConfig {
 pub(crate) struct ToolchainChoice {
     words: Vec<String>,
     pub(crate) toolchains: Vec<Toolchain>,
+}
+
+/// The rules that judge the commands of agents, beside the built-in ones.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    path: Option<PathBuf>,
+    pub(crate) file: RuleFile,
 }
 
 impl Config {
@@ -293,6 +303,8 @@ impl SessionConfig {
                 || false,
                 |words| words.flag(),
             )?,
+            rules: sources
+                .pick("sessions.rules", None, Rules::default, |words| Rules::read(words.path()?))?,
         })
     }
 
@@ -305,6 +317,14 @@ impl SessionConfig {
             approval_timeout: self.approval_timeout.value,
             ..ab_control::ControlSettings::default()
         }
+    }
+}
+
+impl Rules {
+    /// Reads rules and proves that they can be used with the built-in ones.
+    fn read(path: PathBuf) -> Result<Rules, String> {
+        let file = policy::read_rules(&path)?;
+        Ok(Rules { path: Some(path), file })
     }
 }
 

@@ -52,6 +52,7 @@ pub(crate) async fn assemble(
     settings.isolation_floor = sessions.isolation_floor.value;
     settings.toolchains = sessions.toolchains.value.toolchains.clone();
     settings.allow_disabled_runtime = sessions.allow_disabled_runtime.value;
+    settings.rules = sessions.rules.value.file.clone();
     settings.refuses_shared_network = config.no_auth.value;
     settings.server_url = Some(url);
     let executor = LocalExecutor::new(settings).map_err(|error| {

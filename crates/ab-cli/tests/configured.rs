@@ -74,6 +74,15 @@ fn mistakes_in_the_file_name_the_key_and_the_line() {
             "contains the data directory",
         ),
         ("[[agents]]\nid = \"a\"\nargv = []", "argv is empty (line 1 of "),
+        (
+            "[[agents]]\nid = \"a\"\nargv = [\"x\"]\n[[agents]]\nid = \"a\"\nargv = [\"y\"]",
+            "the agent id \"a\" is used twice, first in line 1 (line 4 of ",
+        ),
+        ("[sessions]\nrules = \"none.toml\"", "invalid sessions.rules: "),
+        (
+            "[sessions]\nrules = \"config.toml\"",
+            "config.toml: read rules: line 1, column 2: unknown field `sessions`",
+        ),
         ("[[agents]]\nid = \"mock\"\nargv = [\"a\"]", "is taken by agent \"scripted\""),
     ] {
         let mut command = stage.command(BINARY);
@@ -84,6 +93,23 @@ fn mistakes_in_the_file_name_the_key_and_the_line() {
         assert!(ran.err.contains(says), "{text}: {}", ran.err);
     }
     assert!(!stage.outside("data").exists());
+}
+
+#[test]
+fn rules_of_the_configuration_judge_the_commands_of_agents() {
+    let stage = repository();
+    let rules = "[[rule]]\nid = \"own.ls\"\ncategory = \"own\"\nverdict = \"deny\"\n\
+                 command = [\"ls\"]\nreason = \"nobody lists here\"\n";
+    fs::write(stage.outside("rules.toml"), rules).unwrap();
+    let ran = shown(&stage, "[sessions]\nrules = \"rules.toml\"\n", ("A", "b"), &[]);
+    let setting = &ran.value()["values"]["sessions.rules"];
+    assert_eq!(setting["value"], stage.outside("rules.toml").to_str().unwrap());
+    let path = stage.outside("config.toml");
+    let server = Server::start_with(&stage, &["--config", path.to_str().unwrap()]);
+    let done = client(&stage, &["task", "x", "--follow", "--approve", "always"]);
+    assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+    assert!(done.text().contains("nobody lists here"), "{}", done.text());
+    assert_eq!(server.end().0, 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ab_api::{
     Approval, ApprovalId, DecidedBy, Decision, Event, EventKind, LogLevel, LogSource, Session,
-    SessionId, SessionStatus, Task, Time,
+    SessionId, SessionStatus, Task, Time, Violations,
 };
 use ab_executor::{CleanupToken, Executor};
 use ab_store::{
@@ -59,6 +59,8 @@ pub struct RequestKey {
 pub enum ControlError {
     /// There is no such session or approval.
     NotFound,
+    /// The executor cannot do what the task asks for.
+    Refused(Violations),
     /// The session has ended and takes no more commands.
     Ended(SessionStatus),
     /// The command does not fit the session's status.
@@ -77,6 +79,7 @@ impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound => f.write_str("not found"),
+            Self::Refused(violations) => violations.fmt(f),
             Self::Ended(status) => write!(f, "the session has ended: it is {status}"),
             Self::Illegal(illegal) => illegal.fmt(f),
             Self::NotEnded(status) => {
@@ -143,7 +146,8 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// [`StoreError::KeyReused`] in [`ControlError::Store`] if the key came with another request.
+    /// [`StoreError::KeyReused`] in [`ControlError::Store`] if the key came with another request;
+    /// [`ControlError::Refused`] if the executor cannot do what the task asks for.
     pub async fn create(
         &self,
         task: Task,
@@ -153,7 +157,14 @@ impl Control {
             return Err(ControlError::ShuttingDown);
         }
         let id = SessionId::generate();
-        let session = Session::queued(id, task, Time::now());
+        let mut session = Session::queued(id, task, Time::now());
+        if let Some(RequestKey { scope, key, request }) = &key
+            && let Some(answer) = self.plane.store.answer_before(scope, key, request).await?
+        {
+            return first_answer(&answer);
+        }
+        let provider = self.plane.executor.accept(&session).await.map_err(ControlError::Refused)?;
+        session.workspace.snapshot_provider = Some(provider);
         let state = State::new(session.keep_open);
         let (activity, reason, message) = (None, None, None);
         let status = EventKind::Status { status: session.status, activity, reason, message };
@@ -175,12 +186,7 @@ impl Control {
                 self.spawn(session, state, false);
                 Ok(id)
             }
-            SessionCreation::Existing { answer } => {
-                answer.parse().map_err(|error: ab_api::IdError| {
-                    let problem = error.to_string();
-                    ControlError::Store(StoreError::Corrupt { what: "answer", problem })
-                })
-            }
+            SessionCreation::Existing { answer } => first_answer(&answer),
         }
     }
 
@@ -376,6 +382,14 @@ impl Control {
             plane.drivers().remove(&id);
         });
     }
+}
+
+/// The session of an earlier request with the same key.
+fn first_answer(answer: &str) -> Result<SessionId, ControlError> {
+    answer.parse().map_err(|error: ab_api::IdError| {
+        let problem = error.to_string();
+        ControlError::Store(StoreError::Corrupt { what: "answer", problem })
+    })
 }
 
 impl Plane {

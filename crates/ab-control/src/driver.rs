@@ -261,6 +261,10 @@ impl Driver {
             Done::Delivered(delivered) => {
                 let changes = delivered.changes;
                 self.session.changes = Some(changes);
+                if let Some(branch) = &delivered.result.branch {
+                    self.session.vcs.delivered_branch = Some(branch.clone());
+                    self.session.vcs.delivered_commit.clone_from(&delivered.result.commit);
+                }
                 let stat = EventKind::DiffStat {
                     files_changed: changes.files_changed,
                     lines_added: changes.lines_added,

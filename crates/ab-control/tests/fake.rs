@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalSubject, DeliveryResult, EndReason, EventKind, ExecutorHealth,
-    ExecutorListing, NewTask, Offers, Overlay, Provider, Session, SessionId, Task,
+    ExecutorListing, NewTask, Offers, Overlay, Provider, Session, SessionId, Task, Violations,
 };
 use ab_control::{Control, ControlSettings};
 use ab_executor::{
@@ -123,6 +123,10 @@ impl Executor for Fake {
             overlay: Overlay::default(),
             controller: "server".to_owned(),
         }
+    }
+
+    async fn accept(&self, _: &Session) -> Result<Provider, Violations> {
+        Ok(Provider::Copy)
     }
 
     fn cleanup_token(&self, job: &Job) -> CleanupToken {

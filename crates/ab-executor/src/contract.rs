@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ab_api::{
     Approval, Changes, DeliveryResult, EndReason, ExecutorListing, Provider, Session, SessionId,
-    SessionLimits,
+    SessionLimits, Violations,
 };
 use async_trait::async_trait;
 
@@ -20,6 +20,14 @@ use crate::report::{QuestionId, ReportSender};
 pub trait Executor: fmt::Debug + Send + Sync {
     /// What clients see of the executor.
     fn listing(&self) -> ExecutorListing;
+
+    /// Looks at what a new session names on the executor's machine, and chooses how its workspace is made. A source
+    /// on another machine is not asked.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the task, field by field. No session is made for it.
+    async fn accept(&self, session: &Session) -> Result<Provider, Violations>;
 
     /// Names everything that [`provision`](Executor::provision) of this job may make. The same session always has
     /// the same token. The caller stores it first.

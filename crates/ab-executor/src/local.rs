@@ -23,7 +23,7 @@ use std::time::Duration;
 use ab_acp::catalog::{AgentEntry, Catalog};
 use ab_api::{
     Approval, Changes, DeliveryMode, DeliveryResult, EndReason, ExecutorHealth, ExecutorListing,
-    NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, SessionId,
+    NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, Session, SessionId, Violations,
 };
 use ab_core::journal::{Journal, JournalMode};
 use ab_core::{Backend, BackendOptions, Guards, Isolation, Network};
@@ -31,7 +31,7 @@ use ab_host::{ControlGroup, Toolchain, TotalLimits};
 use ab_local::{CommandPolicy, Launcher, LocalWorkspace};
 use ab_policy::RuleFile;
 use ab_snapshot::{
-    Collected, GitAuthor, OPERATOR_VARIABLES, SnapshotSettings, Workspace, Workspaces,
+    Collected, CommitId, GitAuthor, OPERATOR_VARIABLES, SnapshotSettings, Workspace, Workspaces,
 };
 use async_trait::async_trait;
 
@@ -51,6 +51,8 @@ const ID: &str = "local";
 const MAX_DIFF: usize = 8 * 1024 * 1024;
 const SHARED_NOTE: &str = "The agent runs in a sandbox. It shares the network of this machine.";
 const NO_NETWORK_NOTE: &str = "The agent runs in a sandbox without a network. It cannot reach the MCP endpoint of its session.";
+const COPY_NOTE: &str =
+    "The workspace is a copy of the directory with all of its files. The result is a patch for it.";
 const DISABLED_NOTE: &str = "The agent runs without a sandbox: it can act as you.";
 
 /// What a [`LocalExecutor`] is made with.
@@ -111,7 +113,7 @@ impl ExecutorSettings {
     }
 }
 
-/// Runs sessions on this machine: workspaces by git, agents in sandboxes, delivery as branches and patches.
+/// Runs sessions on this machine: workspaces by git or as copies, agents in sandboxes, delivery as branches and patches.
 pub struct LocalExecutor {
     settings: ExecutorSettings,
     workspaces: Workspaces,
@@ -324,31 +326,40 @@ impl Executor for LocalExecutor {
             id: ID.to_owned(),
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
-            snapshot_capabilities: vec![Provider::Git],
+            snapshot_capabilities: request::PROVIDERS.to_vec(),
             health: ExecutorHealth::Ok,
             overlay: Overlay::default(),
             controller: "server".to_owned(),
         }
     }
 
+    async fn accept(&self, session: &Session) -> Result<Provider, Violations> {
+        request::accept(session, &self.workspaces).await
+    }
+
     fn cleanup_token(&self, job: &Job) -> CleanupToken {
-        CleanupToken(request::token_text(request::maker(&job.session)))
+        let session = &job.session;
+        CleanupToken(request::token_text(request::maker(session), request::provider(session)))
     }
 
     async fn provision(&self, job: &Job) -> Result<Provisioned, ExecutorError> {
         let because =
             |error: ab_snapshot::SnapshotError| failed(EndReason::Provision, error.to_string());
         let token = request::token(&job.session).map_err(because)?;
+        let provider = request::provider(&job.session);
         let is_continued = job.session.workspace.made_by.is_some();
         let workspace = if is_continued {
             self.workspace(job, EndReason::Provision)?
         } else {
-            let wanted = request::workspace(&job.session).map_err(because)?;
+            let wanted = request::workspace(&job.session, provider).map_err(because)?;
             self.workspaces.prepare(&token, &wanted).await.map_err(because)?
         };
         let mut notes = Vec::new();
         if !is_continued {
             notes.extend(workspace.notes.iter().filter_map(request::note));
+            if provider == Provider::Copy {
+                notes.push(COPY_NOTE.to_owned());
+            }
         }
         let runtime = &job.session.runtime;
         let note = match (runtime.kind, runtime.network.unwrap_or_default()) {
@@ -358,9 +369,9 @@ impl Executor for LocalExecutor {
         };
         notes.push(note.to_owned());
         Ok(Provisioned {
-            provider: Provider::Git,
+            provider,
             mount_path: workspace.tree.display().to_string(),
-            base_commit: workspace.base.map(|commit| commit.to_string()),
+            base_commit: published(&workspace, workspace.base.as_ref()),
             notes,
         })
     }
@@ -408,7 +419,7 @@ impl Executor for LocalExecutor {
             |error: ab_snapshot::SnapshotError| failed(EndReason::Delivery, error.to_string());
         let _turn = self.turns.take(job.session.id).await;
         let Brought { workspace, collected } = self.collect(job, EndReason::Delivery).await?;
-        let base_commit = workspace.base.as_ref().map(ToString::to_string);
+        let base_commit = published(&workspace, workspace.base.as_ref());
         let Collected::Changed(changed) = collected else {
             let result = DeliveryResult { base_commit, ..DeliveryResult::default() };
             return Ok(Delivered { result, changes: Changes::default() });
@@ -418,7 +429,7 @@ impl Executor for LocalExecutor {
             lines_added: changed.lines_added,
             lines_removed: changed.lines_removed,
         };
-        let commit = Some(changed.head.to_string());
+        let commit = published(&workspace, Some(&changed.head));
         let mut result =
             DeliveryResult { commit, base_commit, changed: true, ..DeliveryResult::default() };
         match job.session.delivery.mode {
@@ -489,6 +500,14 @@ impl fmt::Debug for LocalExecutor {
             .field("data_dir", &self.settings.data_dir)
             .field("running", &self.running().len())
             .finish_non_exhaustive()
+    }
+}
+
+/// A commit as people can find it. Those of a copy are in a repository of ours.
+fn published(workspace: &Workspace, commit: Option<&CommitId>) -> Option<String> {
+    match workspace.token.provider() {
+        ab_snapshot::Provider::Git => commit.map(ToString::to_string),
+        ab_snapshot::Provider::Copy => None,
     }
 }
 

@@ -34,6 +34,11 @@ impl BranchName {
         &self.0
     }
 
+    /// The names that cannot be branches beside this one, because it lies below them.
+    pub(crate) fn around(&self) -> impl Iterator<Item = &str> {
+        self.0.match_indices('/').map(|(at, _)| &self.0[..at])
+    }
+
     pub(crate) fn reference(&self) -> String {
         format!("refs/heads/{}", self.0)
     }

@@ -90,6 +90,22 @@ pub(crate) async fn provide(area: &Area, git: &Git, request: &GitRequest) -> Res
     Ok(base)
 }
 
+/// Looks whether the source can be used and has what `request` wants.
+pub(crate) async fn check(git: &Git, request: &GitRequest) -> Result<()> {
+    let source = Source::open(git, &request.source).await?;
+    let refs = source.refs(request).await?;
+    plan(&refs, request).map(|_| ())
+}
+
+/// Whether git finds a repository at a directory or around it. One that git cannot tell counts as a repository.
+pub(crate) async fn is_in_repository(git: &Git, path: &Path) -> bool {
+    let run = git.at(path, Authority::Clean).timeout(LOCAL_TIME);
+    match run.args(["rev-parse", "--git-dir"]).run().await {
+        Ok(output) => output.code == Some(0) || !output.stderr.contains("not a git repository"),
+        Err(_) => true,
+    }
+}
+
 /// Makes the bare repository, and clears away what a killed git left in it.
 async fn prepare(git: &Git, cache: &Path, commit: &CommitId) -> Result<()> {
     if !area::exists(&cache.join("HEAD")) {
@@ -136,6 +152,11 @@ impl<'a> Source<'a> {
         let mut names = vec!["HEAD".to_owned()];
         let branches = [request.branch.as_ref(), request.target.as_ref(), Some(&request.work)];
         names.extend(branches.into_iter().flatten().map(BranchName::reference));
+        let made = [request.branch.as_ref(), Some(&request.work)].into_iter().flatten();
+        names.extend(made.flat_map(|branch| {
+            let around = branch.around().map(|name| format!("refs/heads/{name}"));
+            around.chain([format!("refs/heads/{branch}/*")]).collect::<Vec<_>>()
+        }));
         let mut refs = parse_refs(&self.list(&names).await?);
         let Some(default) = refs.default.clone() else {
             return if refs.head.is_none() && refs.branches.is_empty() {
@@ -319,22 +340,15 @@ fn plan(refs: &SourceRefs, request: &GitRequest) -> Result<Plan> {
             return free(refs, on(&default, commit, work));
         }
     }
-    match (&request.commit, &refs.head) {
-        (Some(commit), Some(_)) => {
-            let plan = Plan {
-                commit: commit.clone(),
-                reference: "HEAD".into(),
-                branch: None,
-                work: work.clone(),
-            };
-            free(refs, plan)
-        }
-        _ => {
-            let message = "the source has a detached HEAD, so there is no default branch";
-            Err(SnapshotError::field(TaskField::RepoBranch, Kind::Invalid, message)
-                .with_hint("name an existing branch, or repo.commit"))
-        }
-    }
+    // A detached HEAD.
+    let Some(head) = &refs.head else {
+        let message = "the default branch of the source does not exist";
+        return Err(SnapshotError::field(TaskField::RepoBranch, Kind::NotFound, message)
+            .with_hint("name an existing branch"));
+    };
+    let commit = request.commit.as_ref().unwrap_or(head).clone();
+    let reference = "HEAD".to_owned();
+    free(refs, Plan { commit, reference, branch: None, work: work.clone() })
 }
 
 /// Refuses a branch to make that the source has already.
@@ -342,6 +356,17 @@ fn free(refs: &SourceRefs, plan: Plan) -> Result<Plan> {
     if refs.branches.contains_key(plan.work.as_str()) {
         let message = format!("the source already has the branch {}", plan.work);
         return Err(SnapshotError::field(TaskField::RepoBranch, Kind::AlreadyExists, message));
+    }
+    // Git keeps branches as files: `a` and `a/b` cannot both exist.
+    let below = format!("{}/", plan.work);
+    let in_the_way = |name: &&String| {
+        name.starts_with(&below) || plan.work.around().any(|around| around == name.as_str())
+    };
+    if let Some(other) = refs.branches.keys().find(in_the_way) {
+        let message =
+            format!("the branch {} cannot be made: the source has the branch {other}", plan.work);
+        return Err(SnapshotError::field(TaskField::RepoBranch, Kind::AlreadyExists, message)
+            .with_hint("name another branch"));
     }
     Ok(plan)
 }
@@ -398,9 +423,16 @@ mod tests {
         assert_eq!(error.field, Some(TaskField::TargetBranch));
         let error = plan(&refs(), &request(None, None, "taken")).unwrap_err();
         assert_eq!(error.field, Some(TaskField::RepoBranch));
+        for (work, other) in [("taken/x", "taken"), ("de", "none"), ("ah", "ah/old")] {
+            let refs = parse_refs(&format!("{0}\tHEAD\n{0}\trefs/heads/{other}\n", commit('a')));
+            let planned = plan(&refs, &request(Some(work), None, "unused"));
+            assert_eq!(planned.is_ok(), work == "de", "{work} beside {other}");
+        }
         let detached = parse_refs(&format!("{}\tHEAD\n", commit('a')));
-        let error = plan(&detached, &request(None, None, "ah/1")).unwrap_err();
-        assert!(error.to_string().contains("detached"), "{error}");
+        let planned = plan(&detached, &request(Some("new"), None, "ah/1")).unwrap();
+        assert_eq!((planned.commit, planned.work.as_str()), (commit('a'), "new"));
+        let error = plan(&SourceRefs::default(), &request(None, None, "ah/1")).unwrap_err();
+        assert_eq!(error.field, Some(TaskField::RepoBranch), "{error}");
         let mut at_commit = request(None, None, "ah/1");
         at_commit.commit = Some(commit('d'));
         let planned = plan(&detached, &at_commit).unwrap();

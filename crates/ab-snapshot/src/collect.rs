@@ -18,6 +18,7 @@ use crate::changes::{Changes, CommitId, DiffStat};
 use crate::clone::GitAuthor;
 use crate::error::{Result, SnapshotError};
 use crate::git::{Authority, complaint, failure};
+use crate::token::Provider;
 use crate::workspaces::{Workspace, Workspaces};
 
 /// The reference in the bundle.
@@ -96,11 +97,10 @@ impl Workspaces {
     /// Commits what is uncommitted in the session's tree and brings its commits out. May be called
     /// again after more work.
     ///
-    /// Where the agent left a repository that git cannot use, the files become one commit on the base.
+    /// Where the agent left a repository that git cannot use, and in a copy, the files become one commit on the base.
     ///
     /// # Errors
-    /// The workspace is a copy without a base, git fails inside for the files themselves, or the
-    /// bundle is too large or damaged.
+    /// Git fails inside for the files themselves, or the bundle is too large or damaged.
     pub async fn collect(
         &self,
         workspace: &Workspace,
@@ -109,15 +109,18 @@ impl Workspaces {
         message: &str,
     ) -> Result<Collected> {
         let Some(base) = &workspace.base else {
-            let message = "a copy of a directory has no commit to compare with";
+            let message = "the workspace has no commit to compare with";
             return Err(SnapshotError::failed(Kind::Unsupported, message));
         };
         // A left-over of an earlier call must not be taken for the new one.
         remove_directory(&workspace.outbox.join(BUNDLE)).await?;
         let session = Inside { workspace, base, inside, author, message };
-        let (head, history_lost) = match session.bundle(Repository::Session).await {
-            Ok(head) => (head, None),
-            Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
+        let (head, history_lost) = match workspace.token.provider() {
+            Provider::Copy => (session.bundle(Repository::Rescue).await?, None),
+            Provider::Git => match session.bundle(Repository::Session).await {
+                Ok(head) => (head, None),
+                Err(error) => (session.bundle(Repository::Rescue).await?, Some(error.to_string())),
+            },
         };
         if head == *base {
             return Ok(Collected::Unchanged);
@@ -213,7 +216,7 @@ impl Workspaces {
 enum Repository {
     /// The session's own, with the agent's commits.
     Session,
-    /// A new one in the outbox, when the session's own is unusable.
+    /// A new one in the outbox, when the session's own is unusable, or the workspace is a copy.
     Rescue,
 }
 

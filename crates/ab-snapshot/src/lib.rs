@@ -20,6 +20,7 @@ mod cache;
 mod changes;
 mod clone;
 mod collect;
+mod copy;
 mod deliver;
 mod error;
 mod git;

@@ -12,8 +12,10 @@ use crate::branch::BranchName;
 use crate::cache;
 use crate::changes::CommitId;
 use crate::clone::{self, GitRequest};
+use crate::copy;
 use crate::error::{Result, SnapshotError, TaskField};
 use crate::git::Git;
+use crate::source::RepoSource;
 use crate::status;
 use crate::token::{CleanupToken, Provider};
 
@@ -69,11 +71,11 @@ pub struct Workspace {
     pub outbox: PathBuf,
     /// Directories that must be visible in the sandbox, read-only, at their own paths.
     pub read_only: Vec<PathBuf>,
-    /// The commit that the tree started from; absent for a copy.
+    /// The commit that the tree started from. That of a copy is in a repository of ours.
     pub base: Option<CommitId>,
     /// The branch that `base` was taken from.
     pub base_branch: Option<BranchName>,
-    /// The branch that is checked out, and that a delivery makes.
+    /// The branch that is checked out, and that a delivery makes; absent for a copy.
     pub branch: Option<BranchName>,
     /// What a person should know, also when the workspace is found again.
     pub notes: Vec<WorkspaceNote>,
@@ -266,7 +268,39 @@ impl Workspaces {
         if report.skipped > 0 {
             workspace.notes.push(WorkspaceNote::SpecialFilesSkipped { count: report.skipped });
         }
+        let repository = self.area.workspace(&workspace.token).join("base.git");
+        workspace.base = Some(copy::commit(&self.git, &workspace.tree, &repository).await?);
+        workspace.read_only = vec![repository.join("objects")];
         Ok(())
+    }
+
+    /// Whether the source is a directory of this host that is not in a git repository: then only a copy can be made.
+    pub async fn is_plain_directory(&self, source: &RepoSource) -> bool {
+        let Some(path) = source.local() else { return false };
+        area::is_dir(path) && !cache::is_in_repository(&self.git, path).await
+    }
+
+    /// Finds out whether [`prepare`](Workspaces::prepare) has what it needs, as far as this host can tell: a source
+    /// elsewhere is not asked.
+    ///
+    /// # Errors
+    /// As [`prepare`](Workspaces::prepare). The error names the field.
+    pub async fn check(&self, request: &WorkspaceRequest) -> Result<()> {
+        match request {
+            WorkspaceRequest::Git(request) => {
+                let Some(path) = request.source.local() else { return Ok(()) };
+                self.refuse_own(path, TaskField::RepoUrl)?;
+                cache::check(&self.git, request).await
+            }
+            WorkspaceRequest::Copy { from, .. } => {
+                self.refuse_own(from, TaskField::RepoUrl)?;
+                if area::is_dir(from) {
+                    return Ok(());
+                }
+                let message = format!("{} is not a directory", from.display());
+                Err(SnapshotError::field(TaskField::RepoUrl, Kind::NotADirectory, message))
+            }
+        }
     }
 
     /// A source must neither contain our directory nor lie in it: other sessions are there.

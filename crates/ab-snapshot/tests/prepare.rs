@@ -158,7 +158,10 @@ async fn unusable_sources_are_named_by_their_field() {
     let request = GitRequest { commit: Some(commit), ..ground.request() };
     check(request, TaskField::RepoCommit, Kind::NotFound, "no commit").await;
     ground.git(&["checkout", "-q", "--detach", "main"]);
-    check(ground.request(), name, Kind::Invalid, "detached HEAD").await;
+    let workspace = ground.prepare(ground.request()).await;
+    let main = ground.git(&["rev-parse", "main"]);
+    let base = workspace.base.map(|base| base.to_string());
+    assert_eq!((base, workspace.base_branch), (Some(main), None));
     let request = GitRequest { branch: Some(branch("main")), ..ground.request() };
     ground.prepare(request).await;
 }
@@ -206,9 +209,19 @@ async fn copy_is_independent_of_its_original() {
     let request = WorkspaceRequest::Copy { from: ground.source.clone(), bounds };
     let before = fingerprint(&ground.source);
     let workspace = ground.workspaces.prepare(&token, &request).await.unwrap();
-    assert_eq!((&workspace.base, workspace.read_only.len()), (&None, 0));
+    assert_eq!((workspace.branch.is_none(), workspace.read_only.len()), (true, 1));
+    assert_eq!(ground.workspaces.find(&token).unwrap(), Some(workspace.clone()));
     fs::write(workspace.tree.join("README.md"), "changed").unwrap();
     assert_eq!(fingerprint(&ground.source), before);
+    ground.workspaces.cleanup(&token).await.unwrap();
+    fs::create_dir_all(ground.source.join("below/.git")).unwrap();
+    let nested = ground.workspaces.prepare(&token, &request).await;
+    ground.git(&["init", "-q", "below"]);
+    ground.git_in(&ground.source.join("below"), &["commit", "-q", "--allow-empty", "-m", "Own"]);
+    ground.workspaces.cleanup(&token).await.unwrap();
+    assert!(nested.is_ok(), "a directory that is called .git is not a repository: {nested:?}");
+    let error = ground.workspaces.prepare(&token, &request).await.unwrap_err();
+    assert!(error.to_string().contains("contains a git repository: below"), "{error}");
     ground.workspaces.cleanup(&token).await.unwrap();
     let request = WorkspaceRequest::Copy { from: ground.path(""), bounds };
     let error = ground.workspaces.prepare(&token, &request).await.unwrap_err();

@@ -81,6 +81,26 @@ impl Store {
         self.write(move |writing| Box::pin(create(writing, new))).await
     }
 
+    /// The stored answer to an earlier request with this key.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::KeyReused`] if the key came before with another request.
+    pub async fn answer_before(
+        &self,
+        scope: &str,
+        key: &str,
+        request: &[u8],
+    ) -> Result<Option<String>, StoreError> {
+        let query = sqlx::query(ANSWER).bind(scope).bind(key);
+        let Some(row) = query.fetch_optional(self.pool()).await? else { return Ok(None) };
+        let created: i64 = row.try_get("created")?;
+        if created < Time::now().as_millis() - KEY_LIFETIME_MILLIS {
+            return Ok(None);
+        }
+        stored_answer(&row, request).map(Some)
+    }
+
     /// Stores a changed session together with the events that describe the change.
     ///
     /// # Errors
@@ -243,6 +263,9 @@ const LIST: &str = "SELECT body, progress FROM sessions \
          WHERE session = sessions.id AND name = $6 AND value = $7)) \
      ORDER BY id DESC LIMIT $8 OFFSET $9";
 
+const ANSWER: &str =
+    "SELECT digest, answer, created FROM idempotency_keys WHERE scope = $1 AND key = $2";
+
 async fn create(writing: &mut Writing, new: NewSession) -> Result<SessionCreation, StoreError> {
     let now = Time::now().as_millis();
     if let Some(key) = &new.idempotency {
@@ -312,14 +335,17 @@ async fn answer_before(
     writing: &mut Writing,
     key: &IdempotencyKey,
 ) -> Result<Option<Result<SessionCreation, StoreError>>, StoreError> {
-    let sql = "SELECT digest, answer FROM idempotency_keys WHERE scope = $1 AND key = $2";
-    let query = sqlx::query(sql).bind(&key.scope).bind(&key.key);
+    let query = sqlx::query(ANSWER).bind(&key.scope).bind(&key.key);
     let Some(row) = query.fetch_optional(&mut writing.connection).await? else { return Ok(None) };
+    Ok(Some(stored_answer(&row, &key.request).map(|answer| SessionCreation::Existing { answer })))
+}
+
+fn stored_answer(row: &SqliteRow, request: &[u8]) -> Result<String, StoreError> {
     let digest: &str = row.try_get("digest")?;
-    if digest != sha256(&key.request) {
-        return Ok(Some(Err(StoreError::KeyReused)));
+    if digest != sha256(request) {
+        return Err(StoreError::KeyReused);
     }
-    Ok(Some(Ok(SessionCreation::Existing { answer: row.try_get("answer")? })))
+    Ok(row.try_get("answer")?)
 }
 
 async fn insert_prompt(

@@ -141,6 +141,20 @@ impl RuleFlags {
     }
 }
 
+/// The rules in a file for the profile that sessions have.
+///
+/// # Errors
+///
+/// The file cannot be read, or its rules cannot be used. The message names the file.
+pub(crate) fn read_rules(path: &Path) -> Result<RuleFile, String> {
+    let flags = RuleFlags { profile: ProfileChoice::Guarded, rules: Some(path.to_owned()) };
+    let own = flags.own().and_then(|own| flags.proven(&own).map(|_| own));
+    own.map_err(|failure| match failure.error() {
+        Some(error) => error.to_string(),
+        None => format!("cannot read {}", path.display()),
+    })
+}
+
 fn rules_in(path: &Path, text: &str) -> Result<RuleFile, Failure> {
     RuleFile::parse(text).map_err(|error| in_file(path, error))
 }

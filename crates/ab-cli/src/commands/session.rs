@@ -390,6 +390,7 @@ fn details(session: &Session) -> String {
     let optional = [
         ("branch", session.repo.branch.clone()),
         ("base", session.vcs.base_commit.clone()),
+        ("delivered", session.vcs.delivered_branch.clone()),
         ("workspace", session.workspace.mount_path.clone()),
         ("limits", session.limits.and_then(limits_text)),
         ("changes", session.changes.map(lines::changes_text)),

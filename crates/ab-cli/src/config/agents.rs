@@ -9,7 +9,7 @@ use super::file::ConfigFile;
 use super::setting::resolved;
 use crate::failure::Failure;
 
-/// The built-in agents and those of the file. A later entry replaces an earlier one with its id.
+/// The built-in agents and those of the file. An entry with the id of a built-in agent replaces it.
 ///
 /// # Errors
 ///
@@ -17,9 +17,14 @@ use crate::failure::Failure;
 pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<Catalog, Failure> {
     let mut catalog = Catalog::default();
     let Some(file) = file else { return Ok(catalog) };
-    for (entry, line) in &file.agents {
+    for (index, (entry, line)) in file.agents.iter().enumerate() {
         let mut entry = entry.clone();
         let invalid = |why: String| file.failure(*line, why);
+        let earlier = file.agents.iter().take(index).find(|(other, _)| other.id == entry.id);
+        if let Some((_, first)) = earlier {
+            let why = format!("the agent id {:?} is used twice, first in line {first}", entry.id);
+            return Err(invalid(why).with_hint("give one of them another id, or remove it"));
+        }
         for directory in &mut entry.toolchains {
             let text = directory.to_string_lossy().into_owned();
             let path = resolved(&text, file.path.parent());

@@ -43,6 +43,7 @@ const SESSION_KEYS: &[&str] = &[
     "stop-grace",
     "max-running",
     "allow-disabled-runtime",
+    "rules",
 ];
 
 /// A file that was read and has only known keys.

@@ -53,6 +53,7 @@ impl Config {
             row("sessions.allow-disabled-runtime", &sessions.allow_disabled_runtime, |allowed| {
                 json!(allowed)
             }),
+            row("sessions.rules", &sessions.rules, |rules| optional(&rules.path)),
         ]
     }
 

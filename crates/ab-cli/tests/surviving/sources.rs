@@ -14,28 +14,42 @@ const HISTORY: usize = 24;
 const LONG_HISTORY: usize = 300;
 
 #[test]
-fn unusable_sources_end_the_session_with_a_reason_that_names_the_field() {
+fn unusable_sources_are_refused_by_the_name_of_their_field() {
     let ground = Ground::new();
     let at = |name: &str| ground.stage.outside(name);
-    for name in ["plain", "empty"] {
+    for name in ["empty", "taken"] {
         fs::create_dir(at(name)).unwrap();
+        git(&at(name), &["init", "-q"]);
     }
-    git(&at("empty"), &["init", "-q"]);
+    git(&at("taken"), &["commit", "-q", "--allow-empty", "-m", "Start"]);
+    git(&at("taken"), &["branch", "work"]);
+    fs::create_dir(at("taken").join("below")).unwrap();
     let server = ground.start(&[]);
     for (source, says) in [
         (at("missing"), "No such file"),
-        (at("plain"), "not a git repository"),
         (at("empty"), "is empty"),
+        (at("taken").join("below"), "is not the top directory"),
         (ground.stage.path("README.md"), "not a directory"),
         (ground.data(), "overlap"),
     ] {
-        let id = server.create(&source, "Work");
-        let (session, story) = server.ended(&id);
-        story.assert_whole(&server, &id);
-        let reason = (&session["status"], &session["endReason"]);
-        assert_eq!(reason, (&json!("failed"), &json!("provision")), "{session:#}");
-        let detail = session["endDetail"].as_str().unwrap();
-        assert!(detail.contains("repo.url") && detail.contains(says), "{detail}");
+        let answer = server.ask("POST", "/api/v1/tasks", &task(&source, "Work").to_string());
+        let told = answer.json()["errors"]["repo.url"][0].as_str().map(str::to_owned);
+        assert_eq!(answer.status, 422, "{answer:?}");
+        assert!(told.is_some_and(|told| told.contains(says)), "{says}: {answer:?}");
+    }
+    for (field, name, says) in [
+        ("/repo/branch", "work/one", "the source has the branch work"),
+        ("/delivery/targetBranch", "gone", "no branch gone"),
+    ] {
+        let mut task = task(&at("taken"), "Work");
+        task["delivery"] = json!({});
+        let (place, key) = field.rsplit_once('/').unwrap();
+        task.pointer_mut(place).unwrap()[key] = name.into();
+        let answer = server.ask("POST", "/api/v1/tasks", &task.to_string());
+        let field = field.trim_start_matches('/').replace('/', ".");
+        let told = answer.json()["errors"][&field][0].as_str().map(str::to_owned);
+        assert_eq!(answer.status, 422, "{answer:?}");
+        assert!(told.is_some_and(|told| told.contains(says)), "{says}: {answer:?}");
     }
     for branch in ["with space", "a..b", "-rf", "a~1", "refs/heads/", "a.lock", ""] {
         let mut task = task(&ground.source(), "Work");
@@ -45,6 +59,84 @@ fn unusable_sources_end_the_session_with_a_reason_that_names_the_field() {
         assert!(is_named, "{branch:?}: {answer:?}");
     }
     server.end();
+}
+
+#[test]
+fn a_source_with_a_detached_head_gets_its_branch() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::new();
+    let head = ground.git(&["rev-parse", "HEAD"]);
+    ground.git(&["checkout", "-q", "--detach"]);
+    let server = ground.start(&[]);
+    let mut task = task(&ground.source(), "Work");
+    task["repo"]["branch"] = "asked/for".into();
+    let id = server.create_from(&task);
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    assert_eq!(session["vcs"]["baseCommit"], head.trim());
+    assert_eq!(session["vcs"]["deliveredBranch"], "asked/for");
+    let delivered = ground.git(&["rev-parse", "asked/for"]);
+    assert_eq!(session["vcs"]["deliveredCommit"], delivered.trim());
+    assert_eq!(ground.git(&["rev-parse", "asked/for~1"]), head);
+    server.end();
+}
+
+#[test]
+fn a_directory_without_git_becomes_a_copy_and_gets_a_patch() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::new();
+    let plain = ground.stage.outside("plain");
+    fs::create_dir_all(plain.join("docs")).unwrap();
+    fs::write(plain.join("docs/guide.md"), "A guide\n").unwrap();
+    fs::write(plain.join("logo.bin"), [0, 1, 2, 255]).unwrap();
+    let server = ground.start(&[]);
+    let listed = server.get("/api/v1/executors");
+    assert_eq!(listed["items"][0]["snapshotCapabilities"], json!(["git", "copy"]));
+    let mut asked = task(&plain, "Work");
+    let refused = server.ask("POST", "/api/v1/tasks", &asked.to_string());
+    assert_eq!(refused.status, 422, "{refused:?}");
+    let told = refused.json()["errors"]["delivery.mode"][0].as_str().unwrap().to_owned();
+    assert!(told.contains("must be \"patch\""), "{told}");
+    asked["delivery"] = json!({ "mode": "patch" });
+    asked["repo"]["branch"] = "some".into();
+    let refused = server.ask("POST", "/api/v1/tasks", &asked.to_string());
+    assert!(refused.json()["errors"]["repo.branch"].is_array(), "{refused:?}");
+    asked["repo"].as_object_mut().unwrap().remove("branch");
+    let id = server.create_from(&asked);
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    assert_eq!(session["workspace"]["snapshotProvider"], "copy");
+    assert_eq!(session["vcs"]["baseCommit"], json!(null));
+    story.assert_whole(&server, &id);
+    assert!(!plain.join("NOTES.md").exists() && !plain.join(".git").exists());
+    assert_eq!(ground.workspaces(), 0);
+    let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
+    let (patch, check) = (ground.stage.outside("work.patch"), ground.stage.outside("check"));
+    fs::write(&patch, &diff).unwrap();
+    fs::create_dir(&check).unwrap();
+    git(&check, &["apply", patch.to_str().unwrap()]);
+    assert!(fs::read_to_string(check.join("NOTES.md")).unwrap().contains("Work"), "{diff}");
+    assert!(!diff.contains("logo.bin"), "{diff}");
+
+    // A copy of a repository has its uncommitted files too.
+    let mut asked = task(&ground.source(), "Work");
+    asked["workspace"] = json!({ "snapshotPreference": ["zfs", "copy", "git"] });
+    asked["delivery"] = json!({ "mode": "patch" });
+    let id = server.create_from(&asked);
+    let (session, story) = server.ended(&id);
+    assert_eq!(session["status"], "completed", "{story:#?}");
+    assert_eq!(session["workspace"]["snapshotProvider"], "copy");
+    let diff = server.ask("GET", &format!("/api/v1/sessions/{id}/diff"), "").body;
+    assert!(diff.contains("+++ b/NOTES.md") && !diff.contains("README.md"), "{diff}");
+    asked["repo"]["url"] = "https://example.invalid/a.git".into();
+    let refused = server.ask("POST", "/api/v1/tasks", &asked.to_string());
+    assert!(refused.json()["errors"]["workspace.snapshotPreference"].is_array(), "{refused:?}");
+    server.end();
+    ground.assert_source_untouched();
 }
 
 #[test]

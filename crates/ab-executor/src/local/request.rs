@@ -1,9 +1,10 @@
 //! From a session to what ab-snapshot is asked for: token, workspace, names.
 
-use ab_api::{Session, SessionId};
+use ab_api::{DeliveryMode, Provider, Session, SessionId, Violations};
+use ab_host::directory::CopyBounds;
 use ab_snapshot::{
-    BranchName, CleanupToken, CommitId, GitRequest, Provider, RepoSource, Result, TaskField,
-    WorkspaceNote, WorkspaceRequest,
+    BranchName, CleanupToken, CommitId, GitRequest, RepoSource, Result, SnapshotError, TaskField,
+    WorkspaceNote, WorkspaceRequest, Workspaces,
 };
 use sha2::{Digest, Sha256};
 
@@ -14,16 +15,105 @@ const SLUG: usize = 40;
 /// Characters of the first line of a commit message.
 const SUBJECT: usize = 72;
 
+/// The providers that the executor has. The first is taken where a task asks for none.
+pub(super) const PROVIDERS: [Provider; 2] = [Provider::Git, Provider::Copy];
+
+/// Chooses how the workspace of a new session is made, and looks whether it can be.
+///
+/// # Errors
+///
+/// What is wrong with the task.
+pub(super) async fn accept(
+    session: &Session,
+    workspaces: &Workspaces,
+) -> std::result::Result<Provider, Violations> {
+    let mut found = Violations::default();
+    let source = match source(session) {
+        Ok(source) => source,
+        Err(error) => {
+            refuse(&error, &mut found);
+            return Err(found);
+        }
+    };
+    let asked = session.workspace.choice.snapshot_preference.iter();
+    let asked = { asked }.find(|provider| PROVIDERS.contains(provider)).copied();
+    let provider = match asked {
+        Some(provider) => provider,
+        None if workspaces.is_plain_directory(&source).await => Provider::Copy,
+        None => Provider::Git,
+    };
+    if provider == Provider::Copy {
+        check_copy(session, &source, &mut found);
+    }
+    if found.is_empty() {
+        let request = workspace(session, provider);
+        let checked = match request {
+            Ok(request) => workspaces.check(&request).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = checked {
+            refuse(&error, &mut found);
+        }
+    }
+    found.into_result(provider)
+}
+
+/// A copy has no commits and no branches.
+fn check_copy(session: &Session, source: &RepoSource, found: &mut Violations) {
+    if source.local().is_none() {
+        let why = "\"copy\" needs a directory of the server's machine in repo.url";
+        found.unavailable("workspace.snapshotPreference", why);
+        return;
+    }
+    if session.delivery.mode != DeliveryMode::Patch {
+        let why =
+            "must be \"patch\": the workspace is a copy of a directory, which has no branches";
+        found.unavailable("delivery.mode", why);
+    }
+    for (field, value) in [
+        ("repo.branch", &session.repo.branch),
+        ("repo.commit", &session.repo.commit),
+        ("delivery.targetBranch", &session.delivery.target_branch),
+    ] {
+        if value.is_some() {
+            let why = "needs a git repository: the workspace is a copy of a directory";
+            found.unavailable(field, why);
+        }
+    }
+}
+
+/// Adds an error that is about a field of the task. Others are left to the provisioning, which tries again.
+fn refuse(error: &SnapshotError, found: &mut Violations) {
+    if let Some(field) = error.field {
+        let hint = error.error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        found.unavailable(
+            field.as_str(),
+            format!("cannot be used: {}{hint}", error.error.message()),
+        );
+    }
+}
+
+/// How the session's workspace is made. Sessions of earlier versions have a clone.
+pub(super) fn provider(session: &Session) -> Provider {
+    session.workspace.snapshot_provider.unwrap_or(Provider::Git)
+}
+
 /// The text of the session's cleanup token: always the same.
-pub(super) fn token_text(session: SessionId) -> String {
+pub(super) fn token_text(session: SessionId, provider: Provider) -> String {
+    let provider = match provider {
+        Provider::Copy => ab_snapshot::Provider::Copy,
+        Provider::Git | Provider::Zfs | Provider::Btrfs | Provider::Overlay => {
+            ab_snapshot::Provider::Git
+        }
+    };
     let digest = Sha256::digest(session.to_string().as_bytes());
     let hex: String = digest.iter().take(TOKEN_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{hex}", Provider::Git)
+    format!("{provider}-{hex}")
 }
 
 /// The token of the session's workspace, which an earlier session may have made.
 pub(super) fn token(session: &Session) -> Result<CleanupToken> {
-    CleanupToken::parse(&token_text(maker(session)))
+    CleanupToken::parse(&token_text(maker(session), provider(session)))
 }
 
 /// The session that makes, or made, the workspace.
@@ -37,7 +127,13 @@ pub(super) fn source(session: &Session) -> Result<RepoSource> {
 }
 
 /// The workspace that the session's task asks for.
-pub(super) fn workspace(session: &Session) -> Result<WorkspaceRequest> {
+pub(super) fn workspace(session: &Session, provider: Provider) -> Result<WorkspaceRequest> {
+    if provider == Provider::Copy
+        && let Some(path) = source(session)?.local()
+    {
+        let from = path.to_owned();
+        return Ok(WorkspaceRequest::Copy { from, bounds: CopyBounds::default() });
+    }
     let branch =
         |name: Option<&String>, field| name.map(|name| BranchName::parse(name, field)).transpose();
     let work = BranchName::parse(&work_branch(session), TaskField::RepoBranch)?;
@@ -111,8 +207,10 @@ mod tests {
     #[test]
     fn tokens_are_those_of_the_session() {
         let (one, other) = (SessionId::generate(), SessionId::generate());
-        assert_eq!(token_text(one), token_text(one));
-        CleanupToken::parse(&token_text(one)).expect("a token");
-        assert_ne!(token_text(one), token_text(other));
+        for provider in PROVIDERS {
+            assert_eq!(token_text(one, provider), token_text(one, provider));
+            CleanupToken::parse(&token_text(one, provider)).expect("a token");
+            assert_ne!(token_text(one, provider), token_text(other, provider));
+        }
     }
 }

@@ -184,6 +184,7 @@ fn about(session: &Session) -> Markup {
         dl.facts {
             dt { "Session" } dd.mono { (session.id) }
             dt { "Repository" } dd.mono { (clean(&session.repo.url)) }
+            @if let Some(branch) = &session.vcs.delivered_branch { dt { "Delivered as" } dd.mono { (clean(branch)) } }
             @if let Some(base) = &session.vcs.base_commit { dt { "Starts from" } dd.mono { (base.get(..10).unwrap_or(base)) } }
             dt { "Agent" } dd { (session.agent.kind) " " (session.agent.version) }
             dt { "Result" } dd { (capitalised(&format!("{:?}", session.delivery.mode).to_lowercase())) }

@@ -317,15 +317,17 @@ async fn create_task(
         keep_open: sent.keep_open.is_some(),
     };
     let offers = surface.offers(Locality::of(peer.0, &headers));
-    match NewTask::check(&body(&form), &offers) {
-        Ok(task) => {
-            let id = surface.control.create(task, None).await.map_err(of_task)?;
-            Ok(Redirect::to(&format!("/ui/sessions/{id}")).into_response())
-        }
-        Err(violations) => {
+    let created = match NewTask::check(&body(&form), &offers) {
+        Ok(task) => surface.control.create(task, None).await,
+        Err(violations) => Err(ControlError::Refused(violations)),
+    };
+    match created {
+        Ok(id) => Ok(Redirect::to(&format!("/ui/sessions/{id}")).into_response()),
+        Err(ControlError::Refused(violations)) => {
             let markup = form_page(surface, &form, &violations).await?;
             Ok(shown(StatusCode::UNPROCESSABLE_ENTITY, markup))
         }
+        Err(error) => Err(of_task(error)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ab_api::{
     AgentListing, Approval, ApprovalSubject, DeliveryResult, EventKind, ExecutorHealth,
-    ExecutorListing, LogLevel, LogSource, Overlay, Provider, SessionId,
+    ExecutorListing, LogLevel, LogSource, Overlay, Provider, Session, SessionId, Violations,
 };
 use ab_control::{Control, ControlSettings};
 use ab_executor::{
@@ -69,6 +69,10 @@ impl Executor for Fake {
             overlay: Overlay::default(),
             controller: "server".to_owned(),
         }
+    }
+
+    async fn accept(&self, _: &Session) -> Result<Provider, Violations> {
+        Ok(Provider::Copy)
     }
 
     fn cleanup_token(&self, job: &Job) -> CleanupToken {

@@ -51,6 +51,7 @@ fn general(error: ControlError) -> Problem {
     let detail = error.to_string();
     match error {
         ControlError::NotFound => Problem::new(ProblemKind::NotFound, detail),
+        ControlError::Refused(violations) => violated(&violations),
         ControlError::Ended(_) => Problem::new(ProblemKind::Gone, detail).coded("session_ended"),
         ControlError::Illegal(_) => {
             Problem::new(ProblemKind::Conflict, detail).coded("illegal_transition")

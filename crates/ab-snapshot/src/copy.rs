@@ -1,0 +1,61 @@
+//! The commit that the copy of a directory is compared with.
+//!
+//! It is made right after the copy, before an agent can write it, in a bare repository of ours beside the tree. The
+//! tree itself gets no repository.
+
+use std::path::Path;
+
+use ab_core::Kind;
+
+use crate::changes::CommitId;
+use crate::error::{Result, SnapshotError, TaskField};
+use crate::git::{Authority, Git, TRANSFER_TIME, failure};
+
+/// Bytes of the list of all files.
+const MAX_LISTED: usize = 256 * 1024 * 1024;
+/// The mode of an entry of the index that is a repository of its own.
+const GITLINK: &str = "160000";
+
+/// Commits every file of `tree` that no `.gitignore` in it names to the new bare repository `repository`.
+///
+/// # Errors
+/// The tree contains a repository below its top: git does not look into it, so its changes would be lost.
+pub(crate) async fn commit(git: &Git, tree: &Path, repository: &Path) -> Result<CommitId> {
+    let init = git.at(&git.home, Authority::Clean);
+    let init = init.args(["init", "--quiet", "--bare", "--template=", "--object-format=sha1"]);
+    init.args([repository.as_os_str()]).stdout().await?;
+    let on_tree = || {
+        let run = git.at(tree, Authority::Clean).env("GIT_DIR", repository);
+        run.env("GIT_WORK_TREE", tree).timeout(TRANSFER_TIME)
+    };
+    let add = on_tree().args(["-c", "core.bigFileThreshold=16m", "add", "--all"]);
+    let added = add.run().await?;
+    if added.code != Some(0) {
+        return Err(failure("add", &added));
+    }
+    let list = on_tree().args(["ls-files", "--stage", "-z"]);
+    let listed = list.max_output(MAX_LISTED).run().await?;
+    if listed.code != Some(0) {
+        return Err(failure("ls-files", &listed));
+    }
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let nested = listed.split('\0').find(|entry| entry.starts_with(GITLINK));
+    if let Some((_, path)) = nested.and_then(|entry| entry.split_once('\t')) {
+        let message = format!("the directory contains a git repository: {path}");
+        return Err(SnapshotError::field(TaskField::RepoUrl, Kind::Unsupported, message)
+            .with_hint("name that repository, or a directory without one"));
+    }
+    let written = on_tree().args(["write-tree"]).stdout().await?;
+    let mut run = on_tree();
+    for role in ["AUTHOR", "COMMITTER"] {
+        run = run.env(&format!("GIT_{role}_NAME"), "agent-backend");
+        run = run.env(&format!("GIT_{role}_EMAIL"), "agent@localhost");
+    }
+    let made = run.args(["commit-tree", "-m", "The directory", written.trim()]).stdout().await?;
+    let commit = CommitId::read(made.trim()).ok_or_else(|| {
+        SnapshotError::failed(Kind::Io, "git did not print the commit of the directory")
+    })?;
+    // Keeps the objects, whatever runs in the repository.
+    on_tree().args(["update-ref", "refs/heads/base", commit.as_str()]).stdout().await?;
+    Ok(commit)
+}
