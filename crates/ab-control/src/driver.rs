@@ -182,7 +182,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Reports come before commands: a person decides on the newest state.
+    /// Commands come before reports: an agent that never stops talking must not delay its end.
     async fn wait(&mut self, doing: &mut Option<Doing>) -> Wake {
         let is_idle = self.state.phase == Phase::Running(RunningWork::Idle)
             && machine::wants(&self.state).is_none();
@@ -192,10 +192,10 @@ impl Driver {
         tokio::select! {
             biased;
             () = self.plane.shutdown.cancelled() => Wake::Shutdown,
+            command = self.commands.recv() => Wake::Command(command),
             Some(report) = reports => Wake::Report(report),
             Some(done) = OptionFuture::from(doing.as_mut().map(Doing::done)) => Wake::Done(done),
             Some((question, approval)) = self.answers.next() => Wake::Answer(question, approval),
-            command = self.commands.recv() => Wake::Command(command),
             Some(()) = OptionFuture::from(deadline.map(tokio::time::sleep_until)) => {
                 Wake::IdleTimeout
             }
@@ -397,6 +397,10 @@ impl Driver {
                     Some(prompt) => self.store_prompt(next, kinds, prompt).await,
                     None => self.store(next, kinds, Vec::new()).await,
                 };
+                if input == Input::Cancel {
+                    // Nobody wants what a cancelled agent has still to say.
+                    self.reports = None;
+                }
                 match stored {
                     Ok(()) => Ok(self.session.clone()),
                     Err(error) => {

@@ -1,5 +1,7 @@
 //! Drivers: a session from its task to its end.
 
+use std::time::Duration;
+
 use ab_api::{
     ApprovalStatus, Choice, DecidedBy, Decision, EndReason, PageRequest, SessionId, SessionStatus,
 };
@@ -7,6 +9,9 @@ use ab_control::{ControlError, ControlSettings, RequestKey};
 use ab_store::{ApprovalFilter, StoreError};
 
 use crate::fake::{Fake, Fault, Point, Script, scene, start, task};
+
+/// Longer waits count as failures.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_task_becomes_a_delivered_session() {
@@ -121,6 +126,17 @@ async fn stop_and_cancel_end_a_session_and_are_harmless_twice() {
         let error = scene.control.prompt(id, "more".to_owned()).await.expect_err("ended");
         assert!(matches!(error, ControlError::Ended(status) if status == expect), "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_agent_that_never_stops_talking_is_cancelled() {
+    let scene = scene(Fake::new(Script::Flood)).await;
+    let id = scene.create(false).await;
+    scene.executor.called("prompt 1 fix").await;
+    let cancelled = tokio::time::timeout(PATIENCE, scene.control.cancel(id)).await;
+    cancelled.expect("a cancel does not wait for the agent").expect("cancel");
+    let session = tokio::time::timeout(PATIENCE, scene.end(id)).await;
+    assert_eq!(session.expect("the session ends").status, SessionStatus::Cancelled);
 }
 
 #[tokio::test]

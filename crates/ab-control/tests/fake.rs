@@ -44,6 +44,8 @@ pub(crate) enum Script {
     Ask,
     Crash,
     Silence,
+    /// Talks without an end, until nobody listens.
+    Flood,
 }
 
 #[derive(Debug)]
@@ -165,7 +167,8 @@ impl Executor for Fake {
         self.note(format!("prompt {number} {prompt}"));
         self.reach(Point::Prompt).await?;
         let reports = self.reports();
-        let send = async |report| reports.send(report).await.expect("the driver listens");
+        // A cancelled session no longer listens.
+        let send = async |report| drop(reports.send(report).await);
         send(Report::Event(thought("hm"))).await;
         match self.script {
             Script::Work => send(Report::TurnEnded(TurnOutcome::Done)).await,
@@ -177,6 +180,12 @@ impl Executor for Fake {
             }
             Script::Crash => send(Report::Exited { detail: "exit code 3".to_owned() }).await,
             Script::Silence => {}
+            Script::Flood => {
+                let reports = self.reports();
+                tokio::spawn(async move {
+                    while reports.send(Report::Event(thought("la"))).await.is_ok() {}
+                });
+            }
         }
         Ok(())
     }
