@@ -7,5 +7,6 @@ mod crashes;
 mod disk;
 mod endings;
 mod ground;
+mod http;
 mod sources;
 mod together;

@@ -9,6 +9,9 @@
     reason = "a benchmark talks, and ends at the first thing that is not as it must be"
 )]
 
+#[path = "../../tests/surviving/http.rs"]
+#[allow(dead_code, reason = "tests look at more of an answer")]
+mod http;
 #[path = "../mcp/measure.rs"]
 #[allow(dead_code, reason = "this bench has no bar from below")]
 mod measure;
@@ -92,7 +95,9 @@ fn first_events(table: &mut Table) {
 /// From the agent's output to a reader of the event stream, while many sessions run.
 fn event_delays(table: &mut Table) {
     let step = format!(r#"{{ delay = {PAUSE} }}, {{ say = "now {{now}}\n" }}, "#);
-    let scenario = format!("[[turn]]\nsteps = [{}]\n", step.repeat(EVENTS));
+    // The question holds every agent until all of them run.
+    let gate = r#"{ ask = { title = "Begin", kind = "execute", command = "begin" } }, "#;
+    let scenario = format!("[[turn]]\nsteps = [{gate}{}]\n", step.repeat(EVENTS));
     let ground = Ground::with_agent("ticking", &scenario, SESSIONS);
     let server = Server::start(&ground);
     let (all, together) = (Mutex::new(Vec::new()), Arc::new(Barrier::new(SESSIONS)));
@@ -102,8 +107,13 @@ fn event_delays(table: &mut Table) {
                 let id = server.create(&ground, "ticking");
                 let mut reader = server.follow(&id);
                 let mut delays = Vec::new();
-                together.wait();
                 while let Some(event) = reader.next() {
+                    if let Some(question) = event["approvalId"].as_str()
+                        && event["type"] == "approvalRequested"
+                    {
+                        together.wait();
+                        server.approve(question);
+                    }
                     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
                     let said = event["message"].as_str().and_then(|text| text.strip_prefix("now "));
                     if let Some(said) = said {

@@ -1,14 +1,16 @@
 //! A repository, and a server that is asked over HTTP.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+pub(crate) use super::http::git;
+use super::http::{Follower, HttpClient};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_agent-backend");
 
@@ -61,24 +63,10 @@ impl Ground {
     }
 }
 
-pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::new("git");
-    command.current_dir(directory).args(arguments);
-    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
-    for role in ["AUTHOR", "COMMITTER"] {
-        command.env(format!("GIT_{role}_NAME"), "Ada");
-        command.env(format!("GIT_{role}_EMAIL"), "ada@example.com");
-    }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// A server that has printed its notice.
 pub(crate) struct Server {
     child: Child,
-    address: String,
-    token: String,
+    http: HttpClient,
 }
 
 impl Server {
@@ -97,7 +85,7 @@ impl Server {
         let (_, rest) = notice.split_once("http://").unwrap();
         let address = rest.split_whitespace().next().unwrap().to_owned();
         let token = fs::read_to_string(ground.data().join("token")).unwrap().trim().to_owned();
-        Server { child, address, token }
+        Server { child, http: HttpClient { address, token } }
     }
 
     /// Resident memory in MiB.
@@ -107,23 +95,10 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
     }
 
-    fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        let (address, token, length) = (&self.address, &self.token, body.len());
-        let request = format!(
-            "{method} {path} HTTP/1.0\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
-             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        stream
-    }
-
     fn ask(&self, method: &str, path: &str, body: &str) -> Value {
-        let mut answer = String::new();
-        self.send(method, path, body).read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.0 20"), "{answer}");
-        serde_json::from_str(body).unwrap()
+        let answer = self.http.try_ask(method, path, &self.http.operator(), body).unwrap();
+        assert!((200..300).contains(&answer.status), "{answer:?}");
+        serde_json::from_str(&answer.body).unwrap()
     }
 
     pub(crate) fn create(&self, ground: &Ground, agent: &str) -> String {
@@ -131,6 +106,11 @@ impl Server {
         let task = json!({ "prompt": "Work", "repo": repo, "agent": { "type": agent } });
         let created = self.ask("POST", "/api/v1/tasks", &task.to_string());
         created["id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn approve(&self, question: &str) {
+        let path = format!("/v1/approvals/{question}");
+        self.ask("POST", &path, r#"{"decision":"approve"}"#);
     }
 
     pub(crate) fn delete(&self, id: &str) {
@@ -141,8 +121,7 @@ impl Server {
     }
 
     pub(crate) fn follow(&self, id: &str) -> Reader {
-        let stream = self.send("GET", &format!("/api/v1/sessions/{id}/events"), "");
-        Reader { lines: BufReader::new(stream) }
+        Reader(self.http.follow(id, 0).unwrap())
     }
 }
 
@@ -155,21 +134,10 @@ impl Drop for Server {
 }
 
 /// A reader of an event stream.
-pub(crate) struct Reader {
-    lines: BufReader<TcpStream>,
-}
+pub(crate) struct Reader(Follower);
 
 impl Reader {
     pub(crate) fn next(&mut self) -> Option<Value> {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            if self.lines.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            if let Some(text) = line.strip_prefix("data: ") {
-                return Some(serde_json::from_str(text).unwrap());
-            }
-        }
+        self.0.next().unwrap().map(|(_, event)| event)
     }
 }

@@ -2,24 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, BufRead, BufReader};
+use std::ops::Deref;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+pub(crate) use super::http::git;
+use super::http::{Answer, HttpClient};
 use crate::outliving::{comes, groups_of};
 use crate::stage::{BINARY, Stage};
-
-/// Longer than any answer takes on a busy host.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a test needs before and after a server lives.
 pub(crate) struct Ground {
@@ -66,7 +64,7 @@ impl Ground {
         ground
     }
 
-    fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.stage.outside("config.toml")
     }
 
@@ -172,42 +170,13 @@ impl Ground {
     }
 }
 
-pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::new("git");
-    command.current_dir(directory).args(arguments);
-    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
-    for role in ["AUTHOR", "COMMITTER"] {
-        command.env(format!("GIT_{role}_NAME"), "Ada");
-        command.env(format!("GIT_{role}_EMAIL"), "ada@example.com");
-    }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// An answer of a server.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-}
-
-impl Answer {
-    #[track_caller]
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-}
-
 /// A running `serve`.
 pub(crate) struct Server {
     child: Child,
     lines: Option<JoinHandle<()>>,
     said: Arc<Mutex<String>>,
     pub(crate) data: PathBuf,
-    pub(crate) address: String,
-    pub(crate) token: String,
+    http: HttpClient,
 }
 
 impl Server {
@@ -223,8 +192,7 @@ impl Server {
                 line.clear();
             }
         });
-        let (address, token) = (String::new(), String::new());
-        Server { child, lines: Some(lines), said, data, address, token }
+        Server { child, lines: Some(lines), said, data, http: HttpClient::default() }
     }
 
     pub(crate) fn said(&self) -> String {
@@ -236,8 +204,8 @@ impl Server {
         comes("the server's notice", || self.said().contains("  try ") || is_over());
         let said = self.said();
         let Some((_, rest)) = said.split_once("http://") else { panic!("no address: {said}") };
-        self.address = rest.split_whitespace().next().unwrap().to_owned();
-        self.token = fs::read_to_string(self.data.join("token")).unwrap().trim().to_owned();
+        self.http.address = rest.split_whitespace().next().unwrap().to_owned();
+        self.http.token = fs::read_to_string(self.data.join("token")).unwrap().trim().to_owned();
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -267,40 +235,11 @@ impl Server {
         assert_eq!(status.signal(), Some(9), "{status}: {}", self.said());
     }
 
-    pub(crate) fn try_ask(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-    ) -> io::Result<Answer> {
-        let mut stream = self.connect()?;
-        stream.write_all(request(method, path, &self.address, headers, body).as_bytes())?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let answer = String::from_utf8_lossy(&answer);
-        let cut = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(cut)?;
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let (head, body) = (head.to_ascii_lowercase(), body.to_owned());
-        Ok(Answer { status: status.ok_or_else(cut)?, head, body })
-    }
-
-    pub(crate) fn connect(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::connect(&self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(stream)
-    }
-
     /// A request of the operator.
     #[track_caller]
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         let answer = self.try_ask(method, path, &self.operator(), body);
         answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
-    }
-
-    pub(crate) fn operator(&self) -> Vec<(&'static str, &str)> {
-        vec![("authorization", &self.token), ("content-type", "application/json")]
     }
 
     #[track_caller]
@@ -370,15 +309,6 @@ impl Server {
         self.session(id)
     }
 
-    /// Starts to read the events of a session after a cursor.
-    pub(crate) fn follow(&self, id: &str, after: u64) -> io::Result<Follower> {
-        let mut stream = self.connect()?;
-        let path = format!("/api/v1/sessions/{id}/events?after={after}");
-        let request = request("GET", &path, &self.address, &self.operator(), "");
-        stream.write_all(request.as_bytes())?;
-        Ok(Follower { reader: BufReader::new(stream) })
-    }
-
     /// Answers every question of a session with yes until it has ended or is idle: its events.
     pub(crate) fn work_through(&self, id: &str, story: &mut Story) -> io::Result<()> {
         self.work_through_counting(id, story, &AtomicU64::new(0))
@@ -408,6 +338,14 @@ impl Server {
     }
 }
 
+impl Deref for Server {
+    type Target = HttpClient;
+
+    fn deref(&self) -> &HttpClient {
+        &self.http
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // The process has ended already, unless a test failed.
@@ -416,45 +354,8 @@ impl Drop for Server {
     }
 }
 
-fn request(method: &str, path: &str, host: &str, headers: &[(&str, &str)], body: &str) -> String {
-    // HTTP/1.0: the end of the connection is the end of the answer.
-    let mut text = format!("{method} {path} HTTP/1.0\r\n");
-    if !headers.iter().any(|(name, _)| *name == "host") {
-        text.push_str(&format!("host: {host}\r\n"));
-    }
-    for (name, value) in headers {
-        let bearer = if *name == "authorization" { "Bearer " } else { "" };
-        text.push_str(&format!("{name}: {bearer}{value}\r\n"));
-    }
-    format!("{text}content-length: {}\r\n\r\n{body}", body.len())
-}
-
 pub(crate) fn task(source: &Path, prompt: &str) -> Value {
     json!({ "prompt": prompt, "repo": { "url": source }, "agent": { "type": "scripted" } })
-}
-
-/// A reader of an event stream.
-pub(crate) struct Follower {
-    reader: BufReader<TcpStream>,
-}
-
-impl Follower {
-    /// The next event and its id; nothing at the end of the stream.
-    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Value)>> {
-        let (mut id, mut line) = (0, String::new());
-        loop {
-            line.clear();
-            if self.reader.read_line(&mut line)? == 0 {
-                return Ok(None);
-            }
-            if let Some(text) = line.strip_prefix("id: ") {
-                id = text.trim().parse().map_err(io::Error::other)?;
-            }
-            if let Some(text) = line.strip_prefix("data: ") {
-                return Ok(Some((id, serde_json::from_str(text)?)));
-            }
-        }
-    }
 }
 
 /// The events of a session as one reader saw them, across restarts of the server.
