@@ -3,8 +3,15 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::fields::{self, Fields};
 use crate::id::{ApprovalId, SessionId};
 use crate::time::Time;
+use crate::violation::Violations;
+
+/// The longest reason of a decision.
+const MAX_REASON_BYTES: usize = 4 * 1024;
+
+const CHOICES: &[(&str, Choice)] = &[("approve", Choice::Approve), ("deny", Choice::Deny)];
 
 /// A question that a person decides at most once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -91,6 +98,29 @@ pub struct Decision {
 pub enum Choice {
     Approve,
     Deny,
+}
+
+impl Decision {
+    /// Parses and checks the body.
+    ///
+    /// # Errors
+    ///
+    /// The body is not such an object, or a field does not fit.
+    pub fn check(body: &[u8]) -> Result<Decision, Violations> {
+        let mut found = Violations::default();
+        let members = fields::parsed(body)?;
+        let mut body = Fields::body(&members);
+        let decision = body.required_choice("decision", CHOICES, &mut found);
+        let reason = body.text("reason", &mut found).map(str::to_owned);
+        if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON_BYTES) {
+            found.invalid("reason", format!("must have at most {MAX_REASON_BYTES} bytes"));
+        }
+        body.end(&mut found);
+        match decision {
+            Some(decision) => found.into_result(Decision { decision, reason }),
+            None => Err(found),
+        }
+    }
 }
 
 impl Choice {

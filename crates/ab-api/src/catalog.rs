@@ -11,6 +11,13 @@ use crate::task::{Provider, RuntimeType};
 pub struct AgentListing {
     #[serde(rename = "type")]
     pub kind: String,
+    /// A name for people.
+    #[serde(default)]
+    pub title: String,
+    /// Other names that tasks may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// What `agent.version` may be.
     pub versions: Vec<String>,
     /// Where the JSON Schema of the agent's settings is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ mod approval;
 mod available;
 mod catalog;
 mod event;
+mod fields;
 mod id;
 mod page;
 mod session;

@@ -316,7 +316,8 @@ impl SessionLinks {
         Self {
             events: format!("{this}/events"),
             logs: format!("{this}/logs"),
-            ide: Some(format!("{this}/open/ide")),
+            // No server of this version opens one.
+            ide: None,
             tui: Some(format!("ah session events {id} --follow")),
             this,
         }

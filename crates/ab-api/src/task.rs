@@ -1,7 +1,6 @@
 //! The task request, the task that a server accepts, and the answer.
 
 mod check;
-mod fields;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::available::Offers;
+use crate::fields::{self, Fields};
 use crate::id::SessionId;
 use crate::session::{SessionLinks, SessionStatus};
 use crate::violation::Violations;
@@ -249,24 +249,15 @@ impl Continuation {
     ///
     /// The body is not such an object, or the prompt is empty or too long.
     pub fn check(body: &[u8]) -> Result<Continuation, Violations> {
+        if body.trim_ascii().is_empty() {
+            return Ok(Continuation::default());
+        }
         let mut found = Violations::default();
-        let parsed = match body.trim_ascii() {
-            b"" => Ok(Continuation::default()),
-            // A struct could also be read from a list.
-            body => serde_json::from_slice(body)
-                .and_then(|members| serde_json::from_value(serde_json::Value::Object(members))),
-        };
-        let continuation: Continuation = match parsed {
-            Ok(continuation) => continuation,
-            Err(error) => {
-                found.invalid(
-                    "",
-                    format!("the body must be an object with an optional prompt: {error}"),
-                );
-                return Err(found);
-            }
-        };
-        match continuation.prompt.as_deref() {
+        let members = fields::parsed(body)?;
+        let mut body = Fields::body(&members);
+        let prompt = body.text("prompt", &mut found);
+        body.end(&mut found);
+        match prompt {
             Some(prompt) if prompt.trim().is_empty() => {
                 found.invalid("prompt", "must not be empty")
             }
@@ -278,7 +269,8 @@ impl Continuation {
             }
             Some(_) | None => {}
         }
-        found.into_result(continuation)
+        let prompt = prompt.map(str::to_owned);
+        found.into_result(Continuation { prompt })
     }
 }
 

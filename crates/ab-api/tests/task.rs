@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ab_api::{
-    Continuation, DeliveryMode, FollowUp, NetworkType, NewTask, Offers, Provider, RuntimeType,
-    Task, UNAVAILABLE, Violations,
+    Choice, Continuation, Decision, DeliveryMode, FollowUp, NetworkType, NewTask, Offers, Provider,
+    RuntimeType, Task, UNAVAILABLE, Violations,
 };
 use serde_json::{Value, json};
 
@@ -230,6 +230,32 @@ fn continuation_has_an_optional_prompt() {
     let long = json!({ "prompt": "x".repeat(200_000) }).to_string();
     for body in ["[]", "{", r#"{"prompt":" "}"#, r#"{"prompt":1}"#, r#"{"promt":"x"}"#, &long] {
         assert_eq!(Continuation::check(body.as_bytes()).expect_err("refused").status(), 400);
+    }
+}
+
+#[test]
+fn bodies_are_refused_in_our_words_by_the_field() {
+    let decision = Decision::check(br#"{"decision":"deny","reason":"no"}"#).expect("a decision");
+    assert_eq!((decision.decision, decision.reason.as_deref()), (Choice::Deny, Some("no")));
+    for (body, expect) in [
+        (r#"{"decision":"maybe"}"#, "decision must be one of: approve, deny"),
+        (r#"{"decision":1}"#, "decision must be a string"),
+        ("{}", "decision is required"),
+        (r#"{"decision":"deny","why":"x"}"#, "why is not a known field"),
+        (r#"{"decision":"deny","reason":5}"#, "reason must be a string"),
+        ("[]", "the body must be a JSON object"),
+        ("{", "the body is not valid JSON (line 1, column 1)"),
+    ] {
+        let told = Decision::check(body.as_bytes()).expect_err(body).to_string();
+        assert!(told.contains(expect), "{body}: {told}");
+    }
+    for (body, expect) in [
+        (r#"{"prompt":1}"#, "prompt must be a string"),
+        (r#"{"promt":"x"}"#, "promt is not a known field"),
+        ("{\n]", "the body is not valid JSON (line 2, column 1)"),
+    ] {
+        let told = Continuation::check(body.as_bytes()).expect_err(body).to_string();
+        assert_eq!(told, expect, "{body}");
     }
 }
 

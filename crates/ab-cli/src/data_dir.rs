@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::token;
 
 const TOKEN: &str = "token";
+const BROWSER_KEY: &str = "browser-key";
 const ADDRESS: &str = "server.json";
 const PRIVATE_FILE: u32 = 0o600;
 const TOKEN_BYTES: usize = 32;
@@ -52,17 +53,29 @@ fn variable(name: &str) -> Option<PathBuf> {
 ///
 /// Errors of the file system, and usage for a file without a token.
 pub(crate) fn made_token(directory: &Path) -> Result<String, Failure> {
-    let path = directory.join(TOKEN);
-    let fails = |error| Failure::input(format!("make the token {}", path.display()), error);
+    made_secret(&directory.join(TOKEN))
+}
+
+/// The key that signs the cookies of browsers. It is made where it is missing; without it, browsers are logged out.
+///
+/// # Errors
+///
+/// Errors of the file system, and usage for an empty file.
+pub(crate) fn made_browser_key(directory: &Path) -> Result<String, Failure> {
+    made_secret(&directory.join(BROWSER_KEY))
+}
+
+fn made_secret(path: &Path) -> Result<String, Failure> {
+    let fails = |error| Failure::input(format!("make {}", path.display()), error);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(PRIVATE_FILE);
-    match options.open(&path) {
+    match options.open(path) {
         Ok(mut file) => {
             let text = random_token().map_err(fails)?;
             file.write_all(format!("{text}\n").as_bytes()).map_err(fails)?;
             token::checked(&text)
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => token::in_file(&path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => token::in_file(path),
         Err(error) => Err(fails(error)),
     }
 }

@@ -25,6 +25,9 @@ use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
 
+/// Longer titles are cut in the line of their event, so the prompt has the whole.
+const MAX_TITLE_ABOVE: usize = 160;
+
 /// What is done about questions of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Approve {
@@ -60,7 +63,7 @@ pub(crate) async fn follow(
 ) -> Result<Session, Failure> {
     let mut events = client.events(id);
     let mut signals = Signals::watch();
-    let mut questions = Questions::new(client.clone(), options.approve, terminal);
+    let mut questions = Questions::new(client.clone(), &options, terminal);
     let mut view = View::live(terminal, &options);
     let mut pace = tokio::time::interval(view::PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -119,21 +122,38 @@ pub(crate) fn summary(session: &Session) -> String {
     text
 }
 
+/// Whether a prompt repeats what is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Title {
+    /// The line of the event says it, right above.
+    IsAbove,
+    Repeated,
+}
+
 /// The agent's questions, and the person who answers them.
 struct Questions {
     client: ServeClient,
     approve: Approve,
     /// Whether a person can be asked.
     is_interactive: bool,
+    /// Whether the view shows the event of a question, so that its title is on the screen.
+    shows_titles: bool,
     open: Vec<Approval>,
     keyboard: Option<mpsc::Receiver<io::Result<String>>>,
 }
 
 impl Questions {
-    fn new(client: ServeClient, approve: Approve, terminal: &Terminal) -> Self {
+    fn new(client: ServeClient, options: &FollowOptions, terminal: &Terminal) -> Self {
         let is_person = io::stdin().is_terminal() && terminal.is_heard();
         let is_interactive = is_person && terminal.format() == Format::Text;
-        Self { client, approve, is_interactive, open: Vec::new(), keyboard: None }
+        Self {
+            client,
+            approve: options.approve,
+            is_interactive,
+            shows_titles: !options.logs_only,
+            open: Vec::new(),
+            keyboard: None,
+        }
     }
 
     /// Whether the person at the terminal is asked something.
@@ -155,7 +175,7 @@ impl Questions {
                 let was_asking = self.open.first().is_some_and(|open| open.id == *approval_id);
                 self.open.retain(|open| open.id != *approval_id);
                 if was_asking {
-                    self.ask();
+                    self.ask(Title::Repeated);
                 }
                 Ok(())
             }
@@ -180,7 +200,10 @@ impl Questions {
             Approve::Ask if self.is_interactive => {
                 self.open.push(approval);
                 if self.open.len() == 1 {
-                    self.ask();
+                    let is_whole = self.open[0].subject.title.len() <= MAX_TITLE_ABOVE;
+                    let is_above = self.shows_titles && is_whole;
+                    let title = if is_above { Title::IsAbove } else { Title::Repeated };
+                    self.ask(title);
                 }
                 Ok(())
             }
@@ -195,12 +218,12 @@ impl Questions {
     }
 
     /// Shows the first open question.
-    fn ask(&mut self) {
+    fn ask(&mut self, title: Title) {
         let Some(approval) = self.open.first() else { return };
         if self.keyboard.is_none() {
             self.keyboard = Some(keyboard());
         }
-        talk(&question(approval));
+        talk(&question(approval, title));
     }
 
     /// The next line that the person types, while there is a question.
@@ -227,13 +250,13 @@ impl Questions {
             "n" | "no" => Choice::Deny,
             _ => {
                 terminal.note("answer y or n");
-                self.ask();
+                self.ask(Title::Repeated);
                 return Ok(());
             }
         };
         self.open.remove(0);
         self.send(id, choice).await?;
-        self.ask();
+        self.ask(Title::Repeated);
         Ok(())
     }
 
@@ -263,9 +286,12 @@ fn keyboard() -> mpsc::Receiver<io::Result<String>> {
 }
 
 /// The text of the prompt. Nothing in it can move the cursor or change a colour.
-fn question(approval: &Approval) -> String {
+fn question(approval: &Approval, title: Title) -> String {
     let subject = &approval.subject;
-    let mut text = format!("? {}\n", printable(&subject.title));
+    let mut text = match title {
+        Title::IsAbove => String::new(),
+        Title::Repeated => format!("? {}\n", printable(&subject.title)),
+    };
     for line in subject.detail.as_deref().unwrap_or_default().lines() {
         text.push_str(&format!("  {}\n", printable(line)));
     }
@@ -325,9 +351,10 @@ mod tests {
             decided_by: None,
             reason: None,
         };
-        assert_eq!(
-            question(&approval),
-            "? Run \\u{1b}[2Kls\\r\n  rm -rf build\n  \\u{7}echo\nallow it? [y/n] "
-        );
+        let rest = "  rm -rf build\n  \\u{7}echo\nallow it? [y/n] ";
+        let whole = format!("? Run \\u{{1b}}[2Kls\\r\n{rest}");
+        assert_eq!(question(&approval, Title::Repeated), whole);
+        // The line of the event has said it.
+        assert_eq!(question(&approval, Title::IsAbove), rest);
     }
 }

@@ -21,6 +21,7 @@ mod progress;
 mod remote;
 mod secrets;
 mod server;
+mod session_ref;
 mod signals;
 mod stdio;
 mod terminal;

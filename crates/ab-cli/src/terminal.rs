@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use ab_core::Error;
-use ab_core::error::printable;
+use ab_core::error::{printable, reorders};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
@@ -175,9 +175,9 @@ fn paint(look: Look, style: Style, text: &str) -> String {
     if look.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }
 
-/// `text` with control characters spelled out, except tabs and line ends.
+/// `text` with control characters and those that reorder others spelled out, except tabs and line ends.
 fn without_controls(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| !c.is_control() || c == '\t' || c == '\n';
+    let harmless = |c: char| !(c.is_control() || reorders(c)) || c == '\t' || c == '\n';
     if text.chars().all(harmless) {
         return Cow::Borrowed(text);
     }
@@ -203,6 +203,7 @@ mod tests {
             ("bell\u{7}", "bell\\u{7}"),
             ("back\rforth", "back\\rforth"),
             ("grün", "grün"),
+            ("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}"),
             ("\t\n\u{7}\n\n\tü\r\n", "\t\n\\u{7}\n\n\tü\\r\n"),
         ] {
             assert_eq!(without_controls(text), shown);

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ab_acp::catalog::{AgentEntry, OWN_BINARY};
 use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
 use ab_control::{Control, ControlSettings, CrashHook, CrashPoint};
 use ab_core::{Code, Error, Kind, Network};
@@ -102,7 +103,9 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
     for entry in config.catalog.entries() {
         catalog.agents.push(AgentListing {
             kind: entry.id.clone(),
-            versions: Vec::new(),
+            title: entry.title().to_owned(),
+            aliases: entry.aliases.clone(),
+            versions: versions(entry),
             settings_schema_ref: None,
         });
         for alias in &entry.aliases {
@@ -110,6 +113,17 @@ fn catalog(config: &Config, resource_limits: bool) -> TaskCatalog {
         }
     }
     catalog
+}
+
+/// The versions of an agent that a task may name. That of a configured program is not known.
+fn versions(entry: &AgentEntry) -> Vec<String> {
+    let latest = "latest".to_owned();
+    match entry.argv.first() {
+        Some(program) if program == OWN_BINARY => {
+            vec![latest, env!("CARGO_PKG_VERSION").to_owned()]
+        }
+        Some(_) | None => vec![latest],
+    }
 }
 
 fn failed(error: StoreError) -> Failure {

@@ -29,6 +29,18 @@ steps = [
 ]
 "#;
 
+/// Two turns: the second answers a further prompt. The first waits for the reader.
+const TURNS: &str = r#"
+[[turn]]
+steps = [
+    { ask = { title = "Change the file", kind = "edit", command = "make it <so>" } },
+    { write = { path = "first.txt", text = "first\n" } },
+    { say = "The first is done.\n" },
+]
+[[turn]]
+steps = [{ write = { path = "second.txt", text = "second\n" } }, { say = "The second is done.\n" }]
+"#;
+
 /// Works until it is stopped.
 const HANG: &str = r#"
 [[turn]]
@@ -95,6 +107,11 @@ fn drive(script: &str, scenario: &str) {
 #[test]
 fn a_task_is_given_watched_and_approved_in_the_page() {
     drive("work.mjs", WORK);
+}
+
+#[test]
+fn an_agent_gets_a_further_prompt_in_the_page() {
+    drive("prompt.mjs", TURNS);
 }
 
 #[test]

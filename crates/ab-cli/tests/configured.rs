@@ -81,7 +81,7 @@ fn mistakes_in_the_file_name_the_key_and_the_line() {
         ("[sessions]\nrules = \"none.toml\"", "invalid sessions.rules: "),
         (
             "[sessions]\nrules = \"config.toml\"",
-            "config.toml: read rules: line 1, column 2: unknown field `sessions`",
+            "config.toml: read rules: line 1: unknown field `sessions`",
         ),
         ("[[agents]]\nid = \"mock\"\nargv = [\"a\"]", "is taken by agent \"scripted\""),
     ] {
@@ -167,6 +167,86 @@ fn open_server_warns_and_gives_sessions_no_network() {
     assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
     let link = client(&stage, &["webui", "--no-open"]);
     assert!(link.text().ends_with("/ui\n"), "{}", link.text());
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn server_for_other_machines_warns_unless_it_has_a_certificate() {
+    let stage = repository();
+    let server = Server::start_with(&stage, &["--host", "0.0.0.0"]);
+    let says = "warning: other machines can reach 0.0.0.0, and connections are not encrypted";
+    assert!(server.notice.starts_with(says), "{}", server.notice);
+    assert_eq!(server.end().0, 0);
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let written = |name: &str, text: String| {
+        let path = stage.outside(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let certificate = written("cert.pem", made.cert.pem());
+    let key = written("key.pem", made.signing_key.serialize_pem());
+    let tls = ["--tls-cert", &certificate, "--tls-key", &key];
+    let server = Server::start_with(&stage, &[&["--host", "0.0.0.0"], &tls[..]].concat());
+    assert!(!server.notice.contains("warning"), "{}", server.notice);
+    let url = server.url();
+    let address = url.strip_prefix("https://127.0.0.1:").unwrap();
+
+    let trusting = |arguments: &[&str]| {
+        let mut command = stage.command(BINARY);
+        command.args(arguments).arg("--data-dir").arg(stage.outside("data"));
+        command.env("SSL_CERT_FILE", &certificate);
+        run(command, b"")
+    };
+    let done = trusting(&["task", "x", "--follow", "--approve", "always"]);
+    assert_eq!(done.code, 0, "{}\n{}", done.text(), done.err);
+    assert!(done.text().contains("✓ completed"), "{}", done.text());
+    client(&stage, &["session", "list"]).expect_error(3, "the certificate of 127.0.0.1");
+    // Who does not encrypt gets no answer of HTTP.
+    let mut plain = TcpStream::connect(format!("127.0.0.1:{address}")).unwrap();
+    plain.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    // The connection may end with an error.
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("HTTP/"), "{answer:?}");
+    assert_eq!(server.end().0, 0);
+}
+
+#[test]
+fn browser_stays_logged_in_when_the_server_starts_again() {
+    let stage = repository();
+    let server = Server::start_with(&stage, &[]);
+    let link = client(&stage, &["webui", "--no-open"]).text();
+    let (host, path) = link.trim().strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let name = host.split(':').next().unwrap().to_owned();
+    let asked = |server: &Server, path: &str, cookie: &str| {
+        let address = server.url().strip_prefix("http://").unwrap().to_owned();
+        let port = address.rsplit(':').next().unwrap();
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nhost: {name}:{port}\r\nconnection: close\r\n\
+             accept: text/html\r\ncookie: {cookie}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let login = asked(&server, &format!("/{path}"), "a=b");
+    let (_, cookie) = login.split_once("set-cookie: ").unwrap();
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    assert!(asked(&server, "/ui", &cookie).starts_with("HTTP/1.1 200"));
+    assert_eq!(server.end().0, 0);
+    let key = stage.outside("data").join("browser-key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let server = Server::start_with(&stage, &[]);
+    assert!(asked(&server, "/ui", &cookie).starts_with("HTTP/1.1 200"));
+    assert_eq!(server.end().0, 0);
+    // Another token logs every browser out.
+    fs::remove_file(stage.outside("data").join("token")).unwrap();
+    let server = Server::start_with(&stage, &[]);
+    let refused = asked(&server, "/ui", &cookie);
+    assert!(!refused.starts_with("HTTP/1.1 200"), "{refused}");
     assert_eq!(server.end().0, 0);
 }
 

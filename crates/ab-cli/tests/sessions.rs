@@ -84,7 +84,7 @@ impl Server {
         let control = Control::start(store, executor, ControlSettings::default()).await.unwrap();
         let surface = ControlSurface::new(control.clone(), TaskCatalog::default());
         let token = Some(Token::new(ADMIN));
-        let app = App::new(Gate { token, hosts: Vec::new(), origins: Vec::new() })
+        let app = App::new(Gate { token, ..Gate::default() })
             .with_control(surface.with_endpoints(endpoints));
         // Ends with the test's runtime.
         Port::new(app).open(listener).unwrap();

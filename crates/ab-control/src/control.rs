@@ -347,7 +347,8 @@ impl Control {
             if driver.send(Command { input, prompt, reply }).await.is_ok()
                 && let Ok(answer) = answer.await
             {
-                return answer;
+                answer?;
+                return Ok(self.plane.store.session(id).await?);
             }
         }
         // No driver: the session has ended, is unknown, or the server is shutting down.

@@ -449,16 +449,23 @@ fn code_of(verb: Verb, kind: Kind) -> Code {
     }
 }
 
-/// Text on one line, with control characters escaped so that no name can fake a line or a colour.
+/// Text on one line. Control characters, and those that reorder others, are escaped, so that no name can fake a line, a
+/// colour or another name.
 pub fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if c.is_control() {
+        if c.is_control() || reorders(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
         }
         out
     })
+}
+
+/// Whether a character changes the order in which others are shown. Such characters can make a line look like
+/// another one.
+pub fn reorders(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl fmt::Display for Error {

@@ -14,6 +14,7 @@ mod identity;
 mod origin;
 mod token;
 
+pub use browser::BrowserKey;
 pub use guesses::TokenGuessLimits;
 pub(crate) use guesses::{Guesses, block};
 pub(crate) use identity::{Caller, Identity, shown};
@@ -35,6 +36,8 @@ pub struct Gate {
     pub hosts: Vec<String>,
     /// Origins of pages that may ask.
     pub origins: Vec<Origin>,
+    /// Signs the cookies of browsers. Without one, they end with the process.
+    pub browser_key: Option<BrowserKey>,
 }
 
 /// Whom the answer may be shown to.
@@ -159,6 +162,7 @@ mod tests {
             token: token.map(Token::new),
             hosts: vec!["box.example".to_owned()],
             origins: vec!["https://app.example".parse().unwrap()],
+            browser_key: None,
         })
     }
 

@@ -22,7 +22,7 @@ mod watched;
 mod wire;
 
 pub use app::App;
-pub use gate::{Gate, Origin, Token, TokenGuessLimits};
+pub use gate::{BrowserKey, Gate, Origin, Token, TokenGuessLimits};
 pub use port::{Port, PortLimits, RunningPort};
 pub use routes::{ControlSurface, DaemonSurface, TaskCatalog, TaskDefaults, openapi};
 pub use tls::{Tls, TlsError};

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
-use super::fields::{Fields, not_one_of, one_of};
 use super::{
     AgentChoice, DeliveryChoice, DeliveryMode, NetworkType, Provider, RepoMode, RepoSource,
     Resources, RuntimeChoice, RuntimeType, Task, WorkspaceChoice,
 };
 use crate::available::Offers;
+use crate::fields::{self, Fields, not_one_of, one_of};
 use crate::violation::Violations;
 
 pub(super) const MAX_PROMPT_BYTES: usize = 128 * 1024;
@@ -48,18 +46,8 @@ const SCHEMES: &[&str] = &["https", "http", "ssh", "git", "file"];
 
 pub(super) fn task(body: &[u8], offers: &Offers) -> Result<Task, Violations> {
     let mut found = Violations::default();
-    let value: Value = match serde_json::from_slice(body) {
-        Ok(value) => value,
-        Err(error) => {
-            found.invalid("", format!("the body is not JSON: {error}"));
-            return Err(found);
-        }
-    };
-    let Some(members) = value.as_object() else {
-        found.invalid("", "the body must be a JSON object");
-        return Err(found);
-    };
-    let mut body = Fields::body(members);
+    let members = fields::parsed(body)?;
+    let mut body = Fields::body(&members);
     let task = Task {
         tenant_id: name(&mut body, "tenantId", &mut found),
         project_id: name(&mut body, "projectId", &mut found),

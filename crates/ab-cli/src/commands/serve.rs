@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use ab_core::effective::{Isolation, Network};
-use ab_server::{Gate, Port, Tls, Token};
+use ab_server::{BrowserKey, Gate, Port, Tls, Token};
 use clap::Args;
 use tokio::net::TcpListener;
 
@@ -65,7 +65,8 @@ pub(crate) enum AfterStart {
 pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Failure> {
     let directory = config.data_dir.value.clone();
     let tls = tls(&config)?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
+    let is_encrypted = tls.is_some();
+    let scheme = if is_encrypted { "https" } else { "http" };
     logs::start(config.log_format.value, &config.log_level.value);
     let mut signals = Signals::watch();
     open_files::raise();
@@ -78,10 +79,15 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
         None => None,
     };
     let listener = listen(host, port).await?;
+    let browser_key = match &token {
+        Some(_) => Some(BrowserKey::new(&data_dir::made_browser_key(&directory)?)),
+        None => None,
+    };
     let gate = Gate {
         token: token.as_deref().map(Token::new),
         hosts: config.allowed_hosts.value.clone(),
         origins: Vec::new(),
+        browser_key,
     };
     // Agents do not know our certificate: they get an unencrypted address of this machine only.
     let agents = match &tls {
@@ -111,6 +117,9 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     let isolation = isolation(&directory).await;
     if config.no_auth.value {
         talk(NO_AUTH_WARNING);
+    }
+    if !host.is_loopback() && !is_encrypted {
+        talk(&clear_text_warning(host));
     }
     talk(&notice(&Notice {
         url: &url,
@@ -210,6 +219,15 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     SocketAddr::new(ip, address.port())
+}
+
+/// The warning that is printed where others can read what is sent.
+fn clear_text_warning(host: IpAddr) -> String {
+    format!(
+        "warning: other machines can reach {host}, and connections are not encrypted. Everybody on the way can read
+         the token and do everything with it. Use --tls-cert and --tls-key, or listen on 127.0.0.1 and
+         connect through an SSH tunnel.\n"
+    )
 }
 
 /// How commands on this machine are isolated; `None` where that cannot be found out.

@@ -10,6 +10,7 @@ use super::task;
 use crate::failure::Failure;
 use crate::follow::{self, Approve, FollowOptions, View, lines};
 use crate::server::ServerFlags;
+use crate::session_ref::SessionRef;
 use crate::terminal::{Format, Terminal};
 
 /// The longest part of a prompt in a table.
@@ -76,23 +77,23 @@ struct ListSessions {
 
 #[derive(Args, Debug)]
 struct OneSession {
-    /// The session
+    /// The session: its id, or the beginning of it
     #[arg(value_name = "SESSION")]
-    id: SessionId,
+    id: SessionRef,
 }
 
 #[derive(Args, Debug)]
 struct DiffSession {
-    /// The session [default: the newest]
+    /// The session: its id, or the beginning of it [default: the newest]
     #[arg(value_name = "SESSION")]
-    id: Option<SessionId>,
+    id: Option<SessionRef>,
 }
 
 #[derive(Args, Debug)]
 struct SessionEvents {
-    /// The session
+    /// The session: its id, or the beginning of it
     #[arg(value_name = "SESSION")]
-    id: SessionId,
+    id: SessionRef,
 
     /// Go on until the session ends
     #[arg(long, short)]
@@ -105,9 +106,9 @@ struct SessionEvents {
 
 #[derive(Args, Debug)]
 struct ContinueSession {
-    /// The session that ended
+    /// The session that ended: its id, or the beginning of it
     #[arg(value_name = "SESSION")]
-    id: SessionId,
+    id: SessionRef,
 
     /// What the agent shall do now; - reads it from standard input [default: the prompt of the session]
     #[arg(value_name = "PROMPT")]
@@ -124,9 +125,9 @@ struct ContinueSession {
 
 #[derive(Args, Debug)]
 struct PromptSession {
-    /// The session
+    /// The session: its id, or the beginning of it
     #[arg(value_name = "SESSION")]
-    id: SessionId,
+    id: SessionRef,
 
     /// What the agent shall do next; - reads it from standard input
     #[arg(value_name = "PROMPT")]
@@ -143,9 +144,9 @@ struct PromptSession {
 
 #[derive(Args, Debug)]
 struct SessionLogs {
-    /// The session
+    /// The session: its id, or the beginning of it
     #[arg(value_name = "SESSION")]
-    id: SessionId,
+    id: SessionRef,
 
     /// Go on until the session ends
     #[arg(long, short)]
@@ -180,42 +181,47 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
     let server_flags = command.server.repeated();
     match command.act {
         SessionAct::List(list) => show_list(client, list, terminal).await,
-        SessionAct::Get(one) => show_one(&client.session(one.id).await?, terminal),
+        SessionAct::Get(one) => {
+            let id = one.id.find(&client).await?;
+            show_one(&client.session(id).await?, terminal)
+        }
         SessionAct::Events(events) => {
+            let id = events.id.find(&client).await?;
             let options = FollowOptions {
                 approve: events.approve,
                 logs_only: false,
-                come_back: come_back("events", events.id, &server_flags),
+                come_back: come_back("events", id, &server_flags),
             };
             if events.follow {
-                let session = follow::follow(client, events.id, options, terminal).await?;
+                let session = follow::follow(client, id, options, terminal).await?;
                 return follow::end(&session, &server_flags, terminal);
             }
             let mut view = View::plain();
-            for event in client.history(events.id).await? {
+            for event in client.history(id).await? {
                 view.show(&event, &options, terminal)?;
             }
             Ok(())
         }
         SessionAct::Logs(logs) => {
+            let id = logs.id.find(&client).await?;
             let options = FollowOptions {
                 approve: Approve::Ask,
                 logs_only: true,
-                come_back: come_back("logs", logs.id, &server_flags),
+                come_back: come_back("logs", id, &server_flags),
             };
             if logs.follow {
-                let session = follow::follow(client, logs.id, options, terminal).await?;
+                let session = follow::follow(client, id, options, terminal).await?;
                 return follow::end(&session, &server_flags, terminal);
             }
             let mut view = View::plain();
-            for event in client.logs(logs.id, logs.tail).await? {
+            for event in client.logs(id, logs.tail).await? {
                 view.show(&event, &options, terminal)?;
             }
             Ok(())
         }
         SessionAct::Diff(DiffSession { id }) => {
             let id = match id {
-                Some(id) => id,
+                Some(id) => id.find(&client).await?,
                 None => newest(&client).await?,
             };
             let diff = client.diff(id).await?;
@@ -236,43 +242,50 @@ pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Res
                 Some(given) => Some(task::prompt(given, terminal).await?),
                 None => None,
             };
-            let created = client.continue_session(next.id, &Continuation { prompt }).await?;
+            let id = next.id.find(&client).await?;
+            let created = client.continue_session(id, &Continuation { prompt }).await?;
             let follow = next.follow.then_some(next.approve);
             task::show_created(client, created, follow, &server_flags, terminal).await
         }
         SessionAct::Prompt(next) => {
             let prompt = task::prompt(&next.prompt, terminal).await?;
-            client.prompt(next.id, &FollowUp { prompt }).await?;
+            let id = next.id.find(&client).await?;
+            client.prompt(id, &FollowUp { prompt }).await?;
             if !next.follow {
-                return show_one(&client.session(next.id).await?, terminal);
+                return show_one(&client.session(id).await?, terminal);
             }
             let options = FollowOptions {
                 approve: next.approve,
                 logs_only: false,
-                come_back: come_back("events", next.id, &server_flags),
+                come_back: come_back("events", id, &server_flags),
             };
-            let session = follow::follow(client, next.id, options, terminal).await?;
+            let session = follow::follow(client, id, options, terminal).await?;
             follow::end(&session, &server_flags, terminal)
         }
         SessionAct::Finish(one) => {
-            client.finish(one.id).await?;
-            show_one(&client.session(one.id).await?, terminal)
+            let id = one.id.find(&client).await?;
+            client.finish(id).await?;
+            show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Pause(one) => {
-            client.pause(one.id).await?;
-            show_one(&client.session(one.id).await?, terminal)
+            let id = one.id.find(&client).await?;
+            client.pause(id).await?;
+            show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Resume(one) => {
-            client.resume(one.id).await?;
-            show_one(&client.session(one.id).await?, terminal)
+            let id = one.id.find(&client).await?;
+            client.resume(id).await?;
+            show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Stop(one) => {
-            client.stop(one.id).await?;
-            show_one(&client.session(one.id).await?, terminal)
+            let id = one.id.find(&client).await?;
+            client.stop(id).await?;
+            show_one(&client.session(id).await?, terminal)
         }
         SessionAct::Cancel(one) => {
-            client.cancel(one.id).await?;
-            show_one(&client.session(one.id).await?, terminal)
+            let id = one.id.find(&client).await?;
+            client.cancel(id).await?;
+            show_one(&client.session(id).await?, terminal)
         }
     }
 }

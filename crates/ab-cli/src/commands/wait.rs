@@ -12,6 +12,7 @@ use super::exec::amount;
 use crate::failure::Failure;
 use crate::follow::{self, is_success};
 use crate::server::ServerFlags;
+use crate::session_ref::SessionRef;
 use crate::terminal::{Format, Terminal};
 
 /// Wait until sessions have ended
@@ -19,9 +20,9 @@ use crate::terminal::{Format, Terminal};
 /// Exits with 0 if all of them completed, 1 if one did not, and 4 after the timeout.
 #[derive(Args, Debug)]
 pub(crate) struct Wait {
-    /// The sessions
+    /// The sessions: their ids, or the beginnings of them
     #[arg(required = true, value_name = "SESSION")]
-    sessions: Vec<SessionId>,
+    sessions: Vec<SessionRef>,
 
     /// How long to wait, like 90s or 10m; without it, as long as it takes
     #[arg(long, value_name = "TIME", value_parser = amount::time)]
@@ -37,7 +38,11 @@ pub(crate) struct Wait {
 
 pub(crate) async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = wait.server.client()?;
-    let all = ended(client, wait.sessions);
+    let mut ids = Vec::new();
+    for session in &wait.sessions {
+        ids.push(session.find(&client).await?);
+    }
+    let all = ended(client, ids);
     let sessions = match wait.timeout {
         None => all.await?,
         Some(limit) => tokio::time::timeout(limit, all).await.unwrap_or_else(|_| {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ab_api::{Activity, Event, EventKind, PlanEntry, SessionStatus, ToolStatus};
+use ab_core::error::reorders;
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
 
@@ -172,7 +173,7 @@ fn bottom(frame: char, what: &str, time: Duration, width: usize) -> String {
     };
     let end = format!(" · {time} · Ctrl-C detaches");
     let room = width.max(NARROWEST).saturating_sub(3 + end.chars().count());
-    let what: String = what.chars().filter(|c| !c.is_control()).collect();
+    let what: String = what.chars().filter(|c| !c.is_control() && !reorders(*c)).collect();
     let what = match what.char_indices().nth(room) {
         Some((cut, _)) => format!("{}…", &what[..cut]),
         None => what,
@@ -237,7 +238,7 @@ mod tests {
             assert!(text.chars().count() < width, "{width}: {text}");
         }
         assert_eq!(
-            bottom('⠋', "a\u{1b}[2Jb", Duration::ZERO, 80),
+            bottom('⠋', "a\u{1b}[2J\u{202e}b", Duration::ZERO, 80),
             "⠋ a[2Jb · 0s · Ctrl-C detaches"
         );
     }

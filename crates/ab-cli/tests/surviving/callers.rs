@@ -1,5 +1,8 @@
 //! Callers of a server that have no business there, and requests that make no sense.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use super::ground::{Ground, task};
@@ -40,6 +43,81 @@ fn strangers_get_nowhere() {
     let ran = crate::stage::run(second, b"");
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.err.contains(&format!("port {port}")) && ran.err.contains("--port"), "{}", ran.err);
+    server.end();
+}
+
+/// An agent that keeps what it is told, its session's token included, in its home.
+const LISTENER: &str =
+    "#!/bin/sh\ntee \"$HOME/heard\" | \"$SCRIPTED\" agent script \"$SCENARIO\"\n";
+
+/// The token that the server gave the agent of the only session.
+fn token_of_the_agent(ground: &Ground) -> String {
+    let workspaces = ground.data().join("sessions/workspaces");
+    let workspace = workspaces.read_dir().unwrap().next().unwrap().unwrap();
+    let heard = fs::read_to_string(workspace.path().join("home/heard")).unwrap();
+    let mut lines = heard.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let opened = lines.find(|line| line["method"] == "session/new").unwrap();
+    let headers = &opened["params"]["mcpServers"][0]["headers"];
+    let value = headers[0]["value"].as_str().unwrap_or_else(|| panic!("{opened:#}"));
+    value.strip_prefix("Bearer ").unwrap().to_owned()
+}
+
+#[test]
+fn the_token_of_an_agent_opens_its_endpoint_alone() {
+    if !Ground::can_run() {
+        return;
+    }
+    let ground = Ground::new();
+    let programs = ground.stage.outside("programs");
+    fs::create_dir(&programs).unwrap();
+    let listener = programs.join("listener");
+    fs::write(&listener, LISTENER).unwrap();
+    fs::set_permissions(&listener, fs::Permissions::from_mode(0o755)).unwrap();
+    let scenario = "[[turn]]\nsteps = [{ say = \"ready\\n\" }, { hang = \"until_cancelled\" }]\n";
+    fs::write(programs.join("scenario.toml"), scenario).unwrap();
+    let config = format!(
+        "[[agents]]\nid = \"listener\"\nargv = [\"listener\"]\ntoolchains = [{programs:?}]\n\
+         env = {{ SCRIPTED = {BINARY:?}, SCENARIO = {:?} }}\n",
+        programs.join("scenario.toml")
+    );
+    fs::write(ground.config(), config).unwrap();
+    let server = ground.start(&[]);
+    let id = server.create_with(&ground, "listener");
+    server.event(&id, |event| event["message"] == "ready");
+    let token = token_of_the_agent(&ground);
+    let own = format!("/api/v1/sessions/{id}/mcp");
+    let headers = [
+        ("authorization", token.as_str()),
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+    ];
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    let tools = server.try_ask("POST", &own, &headers, &list).unwrap();
+    assert!(tools.status == 200 && tools.body.contains("read_text_file"), "{tools:?}");
+
+    let description = server.get("/api/v1/openapi.json");
+    let mut refused = 0;
+    for (template, item) in description["paths"].as_object().unwrap() {
+        let path = template.replace("{id}", &id);
+        for (method, operation) in item.as_object().unwrap() {
+            // Its own endpoint, and what needs no token at all.
+            if path == own || operation["security"] == json!([{}]) {
+                continue;
+            }
+            let answer = server.try_ask(&method.to_uppercase(), &path, &headers, "{}").unwrap();
+            assert_eq!(answer.status, 403, "{method} {path}: {answer:?}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 20, "{refused} routes");
+    for path in ["/api/v1/sessions/01KXXXXXXXXXXXXXXXXXXXXXXX/mcp", "/no/such/route"] {
+        let answer = server.try_ask("POST", path, &headers, "{}").unwrap();
+        assert_eq!(answer.status, 403, "{path}: {answer:?}");
+    }
+    assert_eq!(server.session(&id)["status"], "running");
+    server.delete(&id);
+    let gone = server.try_ask("POST", &own, &headers, &list).unwrap();
+    assert_eq!(gone.status, 401, "{gone:?}");
     server.end();
 }
 

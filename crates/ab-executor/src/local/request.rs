@@ -45,9 +45,8 @@ pub(super) async fn accept(
     if provider == Provider::Copy {
         check_copy(session, &source, &mut found);
     }
-    if found.is_empty() {
-        let request = workspace(session, provider);
-        let checked = match request {
+    if provider == Provider::Git || source.local().is_some() {
+        let checked = match workspace(session, provider) {
             Ok(request) => workspaces.check(&request).await,
             Err(error) => Err(error),
         };

@@ -7,6 +7,7 @@ use ab_acp::tool_call::{ToolCall, ToolCallChange, ToolCallId, ToolCalls, ToolSta
 use ab_acp::update::{Chunk, PlanEntry, PlanStatus, Update, Usage};
 use ab_acp::{PermissionQuestion, TokenCounts};
 use ab_api::{ApprovalSubject, EventKind, LogLevel, LogSource};
+use ab_core::edit::unified_diff;
 use tokio::time::Instant;
 
 use super::digest;
@@ -149,10 +150,20 @@ impl Translator {
         ApprovalSubject {
             title,
             action: Some(call.kind.as_str().to_owned()),
-            detail: command.or(paths).or(input),
+            detail: command.or_else(|| self.excerpt(call)).or(paths).or(input),
             tool_execution_id: Some(execution_id(&call.id)),
             digest: Some(digest::of_call(call)),
         }
+    }
+
+    /// The changes that a call wants to make, as the beginning of a unified diff.
+    fn excerpt(&self, call: &ToolCall) -> Option<String> {
+        let mut text = String::new();
+        for diff in call.diffs() {
+            let (path, old) = (self.relative(&diff.path), diff.old_text.as_deref());
+            text.push_str(&unified_diff(&path, old.unwrap_or_default(), &diff.new_text).text);
+        }
+        (!text.is_empty()).then(|| cut(&text))
     }
 
     fn after_text(&mut self, event: EventKind) -> Vec<EventKind> {

@@ -1,13 +1,17 @@
 //! Sessions of the web page: a one-time link sets a cookie that counts under one host name only.
 //!
 //! Browsers share cookies between all ports of a host, and a session's own server may listen on one
-//! of them. The host name of the link is random and never reused, so such a server does not receive
-//! the cookie.
+//! of them. The host name of the link is random, so such a server does not receive the cookie.
+//!
+//! A cookie is its expiry and a random number, signed with a key and the server's token. The server keeps no list, so
+//! a browser stays logged in when the server is started again with the same key and token.
 
+use std::fmt;
 use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_lc_rs::hmac;
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
 
@@ -20,46 +24,89 @@ const TICKET_LIFE: Duration = Duration::from_secs(5 * 60);
 pub(crate) const COOKIE_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Links that wait to be opened. The oldest makes room.
 const MOST_TICKETS: usize = 64;
-/// Browsers that are logged in. The oldest makes room.
-const MOST_SESSIONS: usize = 256;
 /// Characters of the random part of the host name.
 const HOST_LENGTH: usize = 16;
 
-/// The links and cookies of one server.
-#[derive(Debug, Default)]
-pub(crate) struct BrowserSessions {
-    /// Chosen with the first link.
-    host: OnceLock<String>,
-    secrets: Mutex<Secrets>,
+/// Signs the cookies of browsers. Who knows it and the token's digest can make cookies.
+#[derive(Clone)]
+pub struct BrowserKey(String);
+
+impl BrowserKey {
+    /// A key with this text, which should have 256 random bits.
+    pub fn new(text: &str) -> BrowserKey {
+        BrowserKey(text.to_owned())
+    }
 }
 
-#[derive(Debug, Default)]
-struct Secrets {
-    tickets: Vec<Secret>,
-    sessions: Vec<Secret>,
+impl fmt::Debug for BrowserKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BrowserKey")
+    }
+}
+
+/// The links and cookies of one server.
+#[derive(Debug)]
+pub(crate) struct BrowserSessions {
+    host: String,
+    key: hmac::Key,
+    tickets: Mutex<Vec<Ticket>>,
 }
 
 #[derive(Debug)]
-struct Secret {
+struct Ticket {
     token: Token,
-    expires: Instant,
+    expires: Moment,
+}
+
+/// Seconds since 1970. Cookies outlive the process, so its own clock cannot count for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) fn now() -> Moment {
+        Moment(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+    }
+
+    fn after(self, time: Duration) -> Moment {
+        Moment(self.0.saturating_add(time.as_secs()))
+    }
 }
 
 impl BrowserSessions {
-    /// Makes a ticket: the host name of the link, and its path.
-    pub(crate) fn issue(&self, now: Instant) -> io::Result<(&str, String)> {
-        let mut name = random_text()?;
+    /// Signs with `key`, or with one that ends with this process.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no random numbers.
+    pub(crate) fn new(key: Option<&BrowserKey>, token: Option<&Token>) -> io::Result<Self> {
+        let text = match key {
+            Some(BrowserKey(text)) => text.clone(),
+            None => random_text()?,
+        };
+        let root = hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes());
+        // Another token logs every browser out.
+        let digest = token.map(Token::digest).unwrap_or_default();
+        let signed = |what: &str| hmac::sign(&root, &[what.as_bytes(), digest].concat());
+        let mut name = hexadecimal(signed("host ").as_ref());
         name.truncate(HOST_LENGTH);
-        let host = self.host.get_or_init(|| format!("{name}.localhost"));
+        let key = hmac::Key::new(hmac::HMAC_SHA256, signed("cookie ").as_ref());
+        Ok(Self { host: format!("{name}.localhost"), key, tickets: Mutex::default() })
+    }
+
+    /// Makes a ticket: the host name of the link, and its path.
+    pub(crate) fn issue(&self, now: Moment) -> io::Result<(&str, String)> {
         let ticket = random_text()?;
-        let expires = now + TICKET_LIFE;
-        keep(&mut self.lock().tickets, MOST_TICKETS, &ticket, expires);
-        Ok((host, format!("/ui/login?ticket={ticket}")))
+        let mut tickets = self.tickets();
+        if tickets.len() >= MOST_TICKETS {
+            tickets.remove(0);
+        }
+        tickets.push(Ticket { token: Token::new(&ticket), expires: now.after(TICKET_LIFE) });
+        Ok((&self.host, format!("/ui/login?ticket={ticket}")))
     }
 
     /// Whether a host name is that of the links.
     pub(crate) fn is_host(&self, name: &str) -> bool {
-        self.host.get().is_some_and(|host| host == name)
+        self.host == name
     }
 
     /// Spends a ticket. Returns the `Set-Cookie` header of the session that it opens.
@@ -67,31 +114,37 @@ impl BrowserSessions {
         &self,
         host: &str,
         ticket: &str,
-        now: Instant,
+        now: Moment,
     ) -> io::Result<Option<String>> {
         if !self.is_host(host) {
             return Ok(None);
         }
-        let secret = random_text()?;
-        let mut secrets = self.lock();
-        let Some(found) = position(&secrets.tickets, ticket.as_bytes(), now) else {
-            return Ok(None);
-        };
-        secrets.tickets.remove(found);
-        keep(&mut secrets.sessions, MOST_SESSIONS, &secret, now + COOKIE_LIFE);
+        let mut tickets = self.tickets();
+        // Compares with every ticket, each in constant time.
+        let fits = |known: &Ticket| known.token.is(ticket.as_bytes()) && now < known.expires;
+        let Some(found) = tickets.iter().position(fits) else { return Ok(None) };
+        tickets.remove(found);
+        drop(tickets);
+        let Moment(expires) = now.after(COOKIE_LIFE);
+        let content = format!("{expires}.{}", random_text()?);
+        let tag = hexadecimal(hmac::sign(&self.key, content.as_bytes()).as_ref());
         let life = COOKIE_LIFE.as_secs();
         Ok(Some(format!(
-            "{COOKIE_NAME}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={life}"
+            "{COOKIE_NAME}={content}.{tag}; Path=/; HttpOnly; SameSite=Strict; Max-Age={life}"
         )))
     }
 
-    /// Whether a cookie belongs to a session that has not expired.
-    pub(crate) fn knows(&self, cookie: &str, now: Instant) -> bool {
-        position(&self.lock().sessions, cookie.as_bytes(), now).is_some()
+    /// Whether a cookie is one of ours that has not expired.
+    pub(crate) fn knows(&self, cookie: &str, now: Moment) -> bool {
+        let Some((content, tag)) = cookie.rsplit_once('.') else { return false };
+        let Some((expires, _)) = content.split_once('.') else { return false };
+        let Some(tag) = bytes(tag) else { return false };
+        let is_ours = hmac::verify(&self.key, content.as_bytes(), &tag).is_ok();
+        is_ours && expires.parse().is_ok_and(|expires| now < Moment(expires))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Secrets> {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tickets(&self) -> MutexGuard<'_, Vec<Ticket>> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,17 +155,19 @@ pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.find_map(|pair| pair.strip_prefix(COOKIE_NAME)?.strip_prefix('='))
 }
 
-fn keep(secrets: &mut Vec<Secret>, most: usize, text: &str, expires: Instant) {
-    if secrets.len() >= most {
-        secrets.remove(0);
-    }
-    secrets.push(Secret { token: Token::new(text), expires });
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares with every secret, each in constant time.
-fn position(secrets: &[Secret], shown: &[u8], now: Instant) -> Option<usize> {
-    let fits = |secret: &Secret| secret.token.is(shown) && now < secret.expires;
-    secrets.iter().position(fits)
+/// The bytes of hexadecimal digits.
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let pairs = digits?;
+    let pair = |pair: &[u32]| match pair {
+        [high, low] => u8::try_from(high * 16 + low).ok(),
+        _ => None,
+    };
+    pairs.chunks(2).map(pair).collect()
 }
 
 #[cfg(test)]
@@ -120,6 +175,10 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
+
+    fn sessions(key: &str, token: &str) -> BrowserSessions {
+        BrowserSessions::new(Some(&BrowserKey::new(key)), Some(&Token::new(token))).unwrap()
+    }
 
     fn ticket(path: &str) -> &str {
         path.split_once('=').unwrap().1
@@ -132,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_ticket_opens_one_session_under_its_host() {
-        let (sessions, now) = (BrowserSessions::default(), Instant::now());
+        let (sessions, now) = (BrowserSessions::new(None, None).unwrap(), Moment::now());
         let (host, path) = sessions.issue(now).unwrap();
         assert!(host.ends_with(".localhost"), "{host}");
         assert_eq!(sessions.redeem("localhost", ticket(&path), now).unwrap(), None);
@@ -141,21 +200,43 @@ mod tests {
         assert!(cookie.contains("; HttpOnly; SameSite=Strict; "), "{cookie}");
         assert_eq!(sessions.redeem(host, ticket(&path), now).unwrap(), None);
         assert!(sessions.knows(value(&cookie), now));
-        assert!(!sessions.knows(value(&cookie), now + COOKIE_LIFE));
+        assert!(!sessions.knows(value(&cookie), now.after(COOKIE_LIFE)));
         assert!(!sessions.knows(ticket(&path), now));
         // Later links have the same host, so that a browser stays logged in.
         assert_eq!(sessions.issue(now).unwrap().0, host);
+        let other = BrowserSessions::new(None, None).unwrap();
+        assert!(!other.knows(value(&cookie), now) && !other.is_host(host));
+    }
+
+    #[test]
+    fn a_cookie_counts_after_a_restart_unless_key_or_token_changed() {
+        let (before, now) = (sessions("key", "token"), Moment::now());
+        let (host, path) = before.issue(now).unwrap();
+        let cookie = before.redeem(host, ticket(&path), now).unwrap().unwrap();
+        let cookie = value(&cookie);
+        let again = sessions("key", "token");
+        assert!(again.knows(cookie, now) && again.is_host(host));
+        assert!(!sessions("key", "other").knows(cookie, now));
+        assert!(!sessions("other", "token").knows(cookie, now));
+        // A ticket does not survive.
+        assert_eq!(again.redeem(host, ticket(&path), now).unwrap(), None);
+        let later = cookie.replacen(|c: char| c.is_ascii_digit(), "9", 1);
+        let cut = &cookie[..cookie.len() - 2];
+        for forged in ["", ".", "..", later.as_str(), cut, "9.9.", "9.9.zz", "9.9.é"] {
+            assert!(!again.knows(forged, now), "{forged}");
+        }
     }
 
     #[test]
     fn tickets_expire_and_are_bounded() {
-        let (sessions, now) = (BrowserSessions::default(), Instant::now());
+        let (sessions, now) = (BrowserSessions::new(None, None).unwrap(), Moment::now());
         let (host, path) = sessions.issue(now).unwrap();
-        assert_eq!(sessions.redeem(host, ticket(&path), now + TICKET_LIFE).unwrap(), None);
+        let late = now.after(TICKET_LIFE);
+        assert_eq!(sessions.redeem(host, ticket(&path), late).unwrap(), None);
         for _ in 0..2 * MOST_TICKETS {
             sessions.issue(now).unwrap();
         }
-        assert_eq!(sessions.lock().tickets.len(), MOST_TICKETS);
+        assert_eq!(sessions.tickets().len(), MOST_TICKETS);
         assert_eq!(sessions.redeem(host, ticket(&path), now).unwrap(), None);
     }
 

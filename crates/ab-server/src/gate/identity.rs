@@ -1,13 +1,12 @@
 //! Who is calling: credentials become a [`Principal`].
 
 use std::io;
-use std::time::Instant;
 
 use ab_core::{Principal, PrincipalKind, Role};
 use axum::http::header::{AUTHORIZATION, ORIGIN, UPGRADE};
 use axum::http::{HeaderMap, Method, Uri};
 
-use super::browser::{self, BrowserSessions};
+use super::browser::{self, BrowserSessions, Moment};
 use super::{Gate, Host, Page, token};
 use crate::access::Access;
 use crate::problem::{Problem, ProblemKind};
@@ -28,7 +27,8 @@ pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
 #[derive(Debug)]
 pub(crate) struct Identity {
     gate: Gate,
-    browsers: BrowserSessions,
+    /// An error where the system gave no random numbers: then no browser can log in.
+    browsers: io::Result<BrowserSessions>,
 }
 
 /// What is known of a caller.
@@ -71,17 +71,22 @@ impl Caller {
 
 impl Identity {
     pub(crate) fn new(gate: Gate) -> Identity {
-        Identity { gate, browsers: BrowserSessions::default() }
+        let browsers = BrowserSessions::new(gate.browser_key.as_ref(), gate.token.as_ref());
+        Identity { gate, browsers }
+    }
+
+    fn browsers(&self) -> io::Result<&BrowserSessions> {
+        self.browsers.as_ref().map_err(|error| io::Error::other(error.to_string()))
     }
 
     /// A one-time link to the page, as host name and path.
     pub(crate) fn login_link(&self) -> io::Result<(&str, String)> {
-        self.browsers.issue(Instant::now())
+        self.browsers()?.issue(Moment::now())
     }
 
     /// Spends the ticket of a link that was opened under `host`. Returns a `Set-Cookie` header.
     pub(crate) fn redeem(&self, host: &Host, ticket: &str) -> io::Result<Option<String>> {
-        self.browsers.redeem(&host.name, ticket, Instant::now())
+        self.browsers()?.redeem(&host.name, ticket, Moment::now())
     }
 
     /// Looks at the credentials of people and programs. Those of agents are in the store.
@@ -113,15 +118,13 @@ impl Identity {
     /// Whether the page's cookie is right. Nothing where it does not count: under another host name,
     /// from another origin, or with a method that changes something and no origin.
     fn cookie(&self, method: &Method, headers: &HeaderMap, host: &Host) -> Option<bool> {
-        if !self.browsers.is_host(&host.name) {
-            return None;
-        }
+        let browsers = self.browsers.as_ref().ok().filter(|known| known.is_host(&host.name))?;
         match headers.get(ORIGIN) {
             Some(_) if self.gate.page(host, headers).ok() == Some(Page::Own) => {}
             None if *method == Method::GET || *method == Method::HEAD => {}
             Some(_) | None => return None,
         }
-        Some(self.browsers.knows(browser::cookie(headers)?, Instant::now()))
+        Some(browsers.knows(browser::cookie(headers)?, Moment::now()))
     }
 
     /// Checks Host and Origin. A preflight has no caller yet and may use any name; so may a caller
@@ -135,7 +138,7 @@ impl Identity {
         super::said_once(headers)?;
         match caller {
             None | Some(Caller::Known(_, Proof::Token)) => {}
-            Some(_) if self.browsers.is_host(&host.name) => {}
+            Some(_) if self.browsers().is_ok_and(|known| known.is_host(&host.name)) => {}
             Some(_) => self.gate.known_host(host)?,
         }
         self.gate.page(host, headers)

@@ -16,6 +16,11 @@ impl Token {
         Token(digest(&SHA256, text.as_bytes()))
     }
 
+    /// The digest, which is a secret itself.
+    pub(super) fn digest(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+
     /// Takes the same time for every guess of a length.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         let shown = digest(&SHA256, shown);

@@ -1,36 +1,37 @@
 //! The approvals that wait for a person.
 
-use ab_api::{Approval, Time};
+use ab_api::{Approval, Session, Time};
 use maud::{Markup, html};
 
+use super::feed::{meta, title};
 use super::layout::{Chrome, Live, Section, frame};
 use super::text::clean;
 use super::time::ago;
 
+/// A pending approval and the session that asks, if it is known.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) approval: Approval,
+    pub(crate) session: Option<Session>,
+}
+
 /// Every pending approval, oldest first.
-pub(crate) fn inbox(chrome: Chrome, approvals: &[Approval]) -> Markup {
+pub(crate) fn inbox(chrome: Chrome, asked: &[Asked]) -> Markup {
     let body = html! {
         h1 { "Inbox" }
         div #asks data-live="keyed" {
-            @if approvals.is_empty() {
+            @if asked.is_empty() {
                 div.empty #nothing { p { "Nothing waits for you." } p.small { "When an agent asks before it acts, the question is here." } }
             }
-            @for approval in approvals { (ask(approval, Link::Session)) }
+            @for asked in asked { (ask(&asked.approval, asked.session.as_ref())) }
         }
     };
     let live = Live { stream: Some("/api/v1/events".to_owned()), ..Live::default() };
     frame(chrome, "Inbox", Section::Inbox, &live, body)
 }
 
-/// What a question links to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Link {
-    None,
-    Session,
-}
-
-/// A question with its two buttons.
-pub(super) fn ask(approval: &Approval, link: Link) -> Markup {
+/// A question with its two buttons, and the task of its session where the page does not show it.
+pub(super) fn ask(approval: &Approval, session: Option<&Session>) -> Markup {
     let subject = &approval.subject;
     let wants = match subject.action.as_deref() {
         Some("execute") => "wants to run a command",
@@ -44,13 +45,19 @@ pub(super) fn ask(approval: &Approval, link: Link) -> Markup {
     html! {
         article.card.ask id={ "ask-" (approval.id) } {
             p.kind { "The agent " (wants) span.quiet { " · " (ago(approval.created_at, Time::now())) } }
+            @if let Some(session) = session {
+                p.task {
+                    "Task: " a href={ "/ui/sessions/" (session.id) } dir="auto" { (title(session)) }
+                }
+                (meta(session, Time::now()))
+            }
             p.subject dir="auto" { (clean(&subject.title)) }
-            @if let Some(detail) = &subject.detail { pre.wrap { (clean(detail)) } }
+            @if let Some(detail) = &subject.detail { pre.wrap.detail { (clean(detail)) } }
             form.act method="post" action={ "/ui/approvals/" (approval.id) } {
                 div.actions {
                     button.primary id={ "approve-" (approval.id) } type="submit" name="decision" value="approve" data-busy="Approving…" { "Approve" }
                     button.danger id={ "deny-" (approval.id) } type="submit" name="decision" value="deny" data-busy="Denying…" { "Deny" }
-                    @if link == Link::Session { a href={ "/ui/sessions/" (approval.session_id) } { "See the session" } }
+                    @if session.is_some() { a href={ "/ui/sessions/" (approval.session_id) } { "See the session" } }
                     span.said role="status" {}
                 }
             }

@@ -1,7 +1,7 @@
 //! The page of one session.
 
 use ab_api::{
-    Approval, DeliveryResult, Event, PlanEntry, PlanStatus, Session, SessionStatus, Time,
+    Activity, Approval, DeliveryResult, Event, PlanEntry, PlanStatus, Session, SessionStatus, Time,
 };
 use maud::{Markup, html};
 
@@ -55,7 +55,7 @@ pub(crate) fn session(chrome: Chrome, view: &SessionView<'_>) -> Markup {
         div #result data-live="swap" {
             @if let Some(delivered) = view.delivered.filter(|delivered| delivered.changed) { (result(delivered)) }
         }
-        div #asks data-live="keyed" { @for approval in view.approvals { (inbox::ask(approval, inbox::Link::None)) } }
+        div #asks data-live="keyed" { @for approval in view.approvals { (inbox::ask(approval, None)) } }
         div.columns {
             section.stream aria-labelledby="activity-title" {
                 h2 #activity-title { "Activity" }
@@ -65,6 +65,7 @@ pub(crate) fn session(chrome: Chrome, view: &SessionView<'_>) -> Markup {
                 div.scroll tabindex="0" role="log" aria-labelledby="activity-title" {
                     ol #activity .activity data-live="append" { (rows(view.events, session.created_at)) }
                 }
+                div #follow-up data-live="keyed" { @if takes_prompts(session) { (follow_up(session)) } }
             }
             aside {
                 section #plan data-live="swap" { @if !view.plan.is_empty() { h2 { "Plan" } (plan(view.plan)) } }
@@ -114,6 +115,39 @@ fn head(session: &Session) -> Markup {
                         path: "cancel", name: "Cancel", busy: "Cancelling…",
                         confirm: Some("Cancel this session? Its workspace is removed."),
                     }))
+                    span.said role="status" {}
+                }
+            }
+        }
+    }
+}
+
+/// Whether the session takes a further prompt now.
+fn takes_prompts(session: &Session) -> bool {
+    let is_delivering = session.activity == Some(Activity::Delivering);
+    !(session.status.is_terminal() || session.status == SessionStatus::Stopping || is_delivering)
+}
+
+/// The form for a further prompt. It is the same whatever the session does, so that an update of the page does not
+/// replace what the reader types.
+fn follow_up(session: &Session) -> Markup {
+    html! {
+        form.act.card.follow-up #follow-up-form method="post" action={ "/ui/sessions/" (session.id) "/prompt" } {
+            label {
+                "What shall the agent do next?"
+                textarea #next-prompt name="prompt" rows="3" required {}
+            }
+            div.actions {
+                button.primary #send-prompt type="submit" data-busy="Sending…" { "Send" }
+                span.hint { "The agent gets it when its turn ends." }
+                span.said role="status" {}
+            }
+        }
+        @if session.activity == Some(Activity::Idle) {
+            form.act #finish-form method="post" action={ "/ui/sessions/" (session.id) "/finish" } {
+                div.actions {
+                    button #act-finish type="submit" data-busy="Finishing…" { "Finish" }
+                    span.hint { "The agent waits. Finishing delivers its work and ends the session." }
                     span.said role="status" {}
                 }
             }

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use ab_core::error::reorders;
+
 /// Bytes of one text that the page shows. The API has the whole of it.
 const SHOWN_BYTES: usize = 16 * 1024;
 
@@ -34,11 +36,6 @@ pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
 
 fn is_plain(c: char) -> bool {
     matches!(c, '\n' | '\t') || !(c.is_control() || reorders(c))
-}
-
-/// Characters that change the order in which others are shown. They can make a line of code look like another one.
-fn reorders(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn replaced(text: &str) -> Cow<'static, str> {

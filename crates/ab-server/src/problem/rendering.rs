@@ -159,9 +159,11 @@ pub(crate) struct EnvelopeMeta {
     request_id: String,
 }
 
-/// Writes the bodies of problems, and names the character set of the control plane's JSON.
+/// Writes the bodies of problems, and names the character set of JSON. MCP and the gateway write their own headers.
 pub(crate) async fn rendered(request: Request, next: Next) -> Response {
     let rendering = Rendering::of(request.uri().path());
+    let names_charset = matches!(rendering, Rendering::Document | Rendering::Envelope)
+        || request.uri().path() == "/health";
     let is_page = is_page(request.uri().path(), request.headers());
     let request_id = RequestId::of(request.extensions());
     let mut response = next.run(request).await;
@@ -180,7 +182,7 @@ pub(crate) async fn rendered(request: Request, next: Next) -> Response {
         let content_type = HeaderValue::from_static(rendering.content_type());
         headers.insert(header::CONTENT_TYPE, content_type);
     }
-    if rendering == Rendering::Document && has_type(response.headers(), "application/json") {
+    if names_charset && has_type(response.headers(), "application/json") {
         let with_charset = HeaderValue::from_static("application/json; charset=utf-8");
         response.headers_mut().insert(header::CONTENT_TYPE, with_charset);
     }

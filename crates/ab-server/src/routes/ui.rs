@@ -1,8 +1,11 @@
 //! The web page at `/ui`: pages and the acts that their forms send.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use ab_api::{
-    Approval, ApprovalId, ApprovalStatus, Choice, Decision, Event, EventKind, NewTask, PageRequest,
-    Session, SessionId, Violations,
+    Approval, ApprovalId, ApprovalStatus, Choice, Decision, Event, EventKind, FollowUp, NewTask,
+    PageRequest, Session, SessionId, Violations,
 };
 use ab_control::ControlError;
 use ab_core::Principal;
@@ -21,14 +24,14 @@ use utoipa_axum::routes;
 use super::Peer;
 use super::control::{
     ControlSurface, Locality, PageProblems, decided_by, found, of_approval, of_session, of_task,
-    unified_diff,
+    unified_diff, violated,
 };
 use crate::access::Access;
 use crate::app::App;
 use crate::extract::{PathParams, QueryParams};
 use crate::page::{
-    self, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON, SCRIPT, STYLE,
-    SessionView, TaskForm,
+    self, Asked, CONTENT_SECURITY_POLICY, Changes, Chrome, FeedView, FormOffers, ICON, SCRIPT,
+    STYLE, SessionView, TaskForm,
 };
 use crate::problem::{Problem, ProblemKind};
 
@@ -49,6 +52,8 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(Access::Admin.to(routes!(session)))
         .routes(Access::Admin.to(routes!(stop)))
         .routes(Access::Admin.to(routes!(cancel)))
+        .routes(Access::Admin.to(routes!(prompt)))
+        .routes(Access::Admin.to(routes!(finish)))
         .routes(Access::Admin.to(routes!(inbox)))
         .routes(Access::Admin.to(routes!(decide)))
         .routes(Access::Admin.to(routes!(new_task, create_task)))
@@ -226,13 +231,74 @@ async fn cancel(
     cancelled.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
 }
 
+/// A prompt as the page sends it
+#[derive(Debug, Deserialize, ToSchema)]
+struct PromptForm {
+    #[serde(default)]
+    prompt: String,
+}
+
+/// Give the agent of a session a further prompt
+#[utoipa::path(
+    post, path = "/ui/sessions/{id}/prompt", tag = "page", params(("id" = SessionId, Path)),
+    request_body(content = PromptForm, content_type = "application/x-www-form-urlencoded"),
+    responses(
+        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = CONFLICT, description = "The result is being delivered, or the session is stopping", body = crate::problem::Refusal),
+        (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
+        (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not a form", body = crate::problem::Refusal),
+        PageProblems
+    )
+)]
+async fn prompt(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+    Form(PromptForm { prompt }): Form<PromptForm>,
+) -> Result<Redirect, Problem> {
+    // Checked as the body of the API is.
+    let body = json!({ "prompt": prompt }).to_string();
+    let FollowUp { prompt } =
+        FollowUp::check(body.as_bytes()).map_err(|violations| violated(&violations))?;
+    let prompted = app.control()?.control.prompt(id, prompt).await;
+    prompted.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
+}
+
+/// Deliver the result of a session that waits for a prompt
+#[utoipa::path(
+    post, path = "/ui/sessions/{id}/finish", tag = "page", params(("id" = SessionId, Path)),
+    responses(
+        (status = SEE_OTHER, description = "At the page of the session"),
+        (status = CONFLICT, description = "The session does not wait for a prompt", body = crate::problem::Refusal),
+        (status = GONE, description = "The session has ended", body = crate::problem::Refusal),
+        PageProblems
+    )
+)]
+async fn finish(
+    State(app): State<App>,
+    PathParams(id): PathParams<SessionId>,
+) -> Result<Redirect, Problem> {
+    let finished = app.control()?.control.finish(id).await;
+    finished.map(|session| to_session(&session)).map_err(|error| of_session(id, error))
+}
+
 /// The approvals that wait
 #[utoipa::path(get, path = "/ui/inbox", tag = "page", responses((status = OK, body = String, content_type = "text/html"), PageProblems))]
 async fn inbox(State(app): State<App>) -> Result<Response, Problem> {
     let surface = app.control()?;
-    let (mut approvals, _) = pending(surface, None).await?;
-    approvals.reverse();
-    Ok(shown(StatusCode::OK, page::inbox(chrome(surface).await?, &approvals)))
+    let (approvals, _) = pending(surface, None).await?;
+    let mut sessions = BTreeMap::new();
+    for approval in &approvals {
+        if let Entry::Vacant(place) = sessions.entry(approval.session_id) {
+            let session = surface.control.store().session(approval.session_id).await;
+            place.insert(session.map_err(store_failed)?);
+        }
+    }
+    let asked = approvals.into_iter().rev().map(|approval| {
+        let session = sessions.get(&approval.session_id).cloned();
+        Asked { approval, session }
+    });
+    let asked: Vec<Asked> = asked.collect();
+    Ok(shown(StatusCode::OK, page::inbox(chrome(surface).await?, &asked)))
 }
 
 /// A decision as the page sends it

@@ -32,13 +32,12 @@ pub(crate) enum Script {
     Ask,
     /// Thinks and never ends its turn.
     Silence,
-    /// Waits until it is released, prints a lot and ends its turn.
-    Flood,
+    /// Waits until it is released, prints this many lines and ends its turn.
+    Flood(u64),
 }
 
-/// Lines that [`Script::Flood`] prints, and bytes of each.
-pub(crate) const FLOOD: u64 = 500;
-const FLOOD_BYTES: usize = 4096;
+/// Bytes of each line of [`Script::Flood`].
+pub(crate) const FLOOD_BYTES: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Fake {
@@ -117,9 +116,9 @@ impl Executor for Fake {
                 send(Report::Question(Question { id, subject })).await;
             }
             Script::Silence => {}
-            Script::Flood => {
+            Script::Flood(lines) => {
                 self.released.subscribe().wait_for(|released| *released).await.unwrap();
-                for number in 0..FLOOD {
+                for number in 0..lines {
                     let text = format!("{number} {}", "x".repeat(FLOOD_BYTES));
                     send(Report::Event(log(text))).await;
                 }
@@ -180,7 +179,13 @@ pub(crate) async fn serve_within(script: Script, bounds: PortLimits) -> Served {
     let shared: Arc<dyn Executor> = Arc::<Fake>::clone(&executor);
     let control = Control::start(store, shared, ControlSettings::default()).await.unwrap();
     let (kind, versions) = ("a".to_owned(), vec!["latest".to_owned()]);
-    let agents = vec![AgentListing { kind, versions, settings_schema_ref: None }];
+    let agents = vec![AgentListing {
+        title: kind.clone(),
+        kind,
+        aliases: Vec::new(),
+        versions,
+        settings_schema_ref: None,
+    }];
     let catalog = TaskCatalog { agents, ..TaskCatalog::default() };
     let app = App::new(guarded()).with_control(ControlSurface::new(control, catalog));
     let port = open_with(Port::new(app).with_limits(bounds)).await;

@@ -8,10 +8,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-use super::fake::{FLOOD, SHOWN, Script, serve_within};
+use super::fake::{FLOOD_BYTES, SHOWN, Script, serve_within};
 use crate::caller::head;
 
 const READERS: usize = 200;
+/// Lines that every one of them gets.
+const FLOOD: u64 = 500;
+/// Lines that are more than the kernel keeps for a reader that takes nothing.
+const LONG_FLOOD: u64 = 4000;
 /// How long a reader may take nothing; 30 seconds outside of tests.
 const STALL: Duration = Duration::from_millis(500);
 
@@ -50,7 +54,7 @@ async fn read_to_end(mut stream: TcpStream) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_readers_lose_nothing_and_a_sleeping_one_comes_back() {
     let bounds = PortLimits { write_timeout: STALL, ..PortLimits::default() };
-    let served = serve_within(Script::Flood, bounds).await;
+    let served = serve_within(Script::Flood(FLOOD), bounds).await;
     let session = served.create().await;
     let sleeper = open(served.address(), &session, 0).await;
     let mut readers = JoinSet::new();
@@ -74,4 +78,25 @@ async fn two_hundred_readers_lose_nothing_and_a_sleeping_one_comes_back() {
     let rest = ids(&read_to_end(open(served.address(), &session, cursor).await).await);
     let all: Vec<u64> = first.into_iter().chain(rest).collect();
     assert_eq!(all, (1..=last).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_takes_nothing_is_cut_and_comes_back_by_its_cursor() {
+    let bounds = PortLimits { connections: 1, write_timeout: STALL, ..PortLimits::default() };
+    let served = serve_within(Script::Flood(LONG_FLOOD), bounds).await;
+    let session = served.create().await;
+    let sleeper = open(served.address(), &session, 0).await;
+    served.release();
+    // There is room for one connection: another one is served once the sleeper's was cut.
+    let story = served.events(&session, &[]).await;
+    let all = ids(&story.body.replace("\r\n", "\n"));
+    assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>());
+    assert!(all.len() as u64 > LONG_FLOOD, "{} events", all.len());
+    let got = read_to_end(sleeper).await;
+    let first = ids(&got);
+    assert!(got.len() < LONG_FLOOD as usize * FLOOD_BYTES, "the sleeper was not cut");
+    let cursor = first.last().copied().unwrap_or_default();
+    let rest = ids(&read_to_end(open(served.address(), &session, cursor).await).await);
+    let both: Vec<u64> = first.into_iter().chain(rest).collect();
+    assert_eq!(both, all);
 }

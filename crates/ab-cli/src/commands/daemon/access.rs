@@ -55,7 +55,7 @@ impl Access {
         }
         let token = token.map(|token| Token::new(&token));
         let (hosts, origins) = (self.allowed_hosts.clone(), self.allowed_origins.clone());
-        Ok(Gate { token, hosts, origins })
+        Ok(Gate { token, hosts, origins, ..Gate::default() })
     }
 
     fn token(&self) -> Result<Option<String>, Failure> {

@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use super::problems::ApprovalProblems;
 use super::{decided_by, of_approval, of_task, violated};
 use crate::app::App;
-use crate::extract::{JsonBody, PathParams, QueryParams};
+use crate::extract::{JsonBytes, PathParams, QueryParams};
 use crate::problem::{ErrorEnvelope, Problem};
 
 /// Which approvals a list has
@@ -56,6 +56,7 @@ pub(crate) async fn list(
     request_body = Decision,
     responses(
         (status = OK, description = "The approval with its decision", body = Approval),
+        (status = BAD_REQUEST, description = "The body is not a decision", body = ErrorEnvelope),
         (status = CONFLICT, description = "It was decided before, or has expired", body = ErrorEnvelope),
         (status = PAYLOAD_TOO_LARGE, description = "The body has more than 2 MiB", body = ErrorEnvelope),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not declared as JSON", body = ErrorEnvelope),
@@ -66,8 +67,9 @@ pub(crate) async fn decide(
     State(app): State<App>,
     PathParams(id): PathParams<ApprovalId>,
     Extension(principal): Extension<Principal>,
-    JsonBody(decision): JsonBody<Decision>,
+    JsonBytes(body): JsonBytes,
 ) -> Result<Json<Approval>, Problem> {
+    let decision = Decision::check(&body).map_err(|violations| violated(&violations))?;
     let by = decided_by(&principal, "api");
     let decided = app.control()?.control.decide(id, decision, by).await;
     decided.map(Json).map_err(|error| of_approval(id, error))

@@ -9,11 +9,11 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::problems::SessionProblems;
+use super::problems::EndpointProblems;
 use super::{found, of_session};
 use crate::app::App;
 use crate::extract::PathParams;
-use crate::problem::{Problem, ProblemDocument, ProblemKind};
+use crate::problem::{Problem, ProblemKind};
 use crate::routes::Peer;
 
 /// Send a message of the protocol to a session's workspace
@@ -34,14 +34,11 @@ use crate::routes::Peer;
     responses(
         (status = OK, description = "The answer", content((serde_json::Value = "application/json"), (String = "text/event-stream"))),
         (status = ACCEPTED, description = "Nothing to answer"),
-        (status = BAD_REQUEST, description = "No message, or headers that make no sense"),
         (status = NOT_ACCEPTABLE, description = "Accept does not name both kinds of answer"),
         (status = REQUEST_TIMEOUT, description = "The body did not come in time"),
-        (status = CONFLICT, description = "The session does not run, or the call's id is in use", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
         (status = PAYLOAD_TOO_LARGE, description = "The body is too large"),
         (status = UNSUPPORTED_MEDIA_TYPE, description = "The body is not JSON"),
-        SessionProblems
+        EndpointProblems
     )
 )]
 pub(crate) async fn call(
@@ -63,12 +60,9 @@ pub(crate) async fn call(
     ),
     responses(
         (status = OK, description = "What the server says", body = String, content_type = "text/event-stream"),
-        (status = BAD_REQUEST, description = "Headers that make no sense"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no MCP session"),
         (status = NOT_ACCEPTABLE, description = "Accept does not name text/event-stream"),
-        (status = CONFLICT, description = "The session does not run, or a client listens already", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
-        SessionProblems
+        EndpointProblems
     )
 )]
 pub(crate) async fn listen(
@@ -90,11 +84,8 @@ pub(crate) async fn listen(
     ),
     responses(
         (status = ACCEPTED, description = "It has ended"),
-        (status = BAD_REQUEST, description = "Headers that make no sense"),
         (status = METHOD_NOT_ALLOWED, description = "The request names no MCP session"),
-        (status = CONFLICT, description = "The session does not run", body = ProblemDocument, content_type = "application/problem+json"),
-        (status = GONE, description = "The session has ended", body = ProblemDocument, content_type = "application/problem+json"),
-        SessionProblems
+        EndpointProblems
     )
 )]
 pub(crate) async fn end(

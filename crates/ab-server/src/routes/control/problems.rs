@@ -90,6 +90,27 @@ impl IntoResponses for SessionProblems {
     }
 }
 
+/// Describes what every method of a session's MCP endpoint may answer instead.
+pub(crate) struct EndpointProblems;
+
+impl IntoResponses for EndpointProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let mut all = SessionProblems::responses();
+        all.extend(
+            [
+                (StatusCode::BAD_REQUEST, "No message, or headers that make no sense"),
+                (
+                    StatusCode::CONFLICT,
+                    "The session does not run, the call's id is in use, or a client listens already",
+                ),
+                (StatusCode::GONE, "The session has ended"),
+            ]
+            .map(|(status, description)| row(Rendering::Document, status, description)),
+        );
+        all
+    }
+}
+
 /// Describes what every route of approvals may answer instead.
 pub(crate) struct ApprovalProblems;
 
@@ -110,20 +131,21 @@ impl IntoResponses for PageProblems {
 }
 
 fn described(rendering: Rendering, not_found: &str) -> BTreeMap<String, RefOr<Response>> {
-    let of = |(status, description): (StatusCode, &str)| {
-        let schema = Ref::from_schema_name(rendering.schema_name());
-        let content = ContentBuilder::new().schema(Some(schema)).build();
-        let response = ResponseBuilder::new()
-            .description(description)
-            .content(rendering.content_type(), content)
-            .build();
-        (status.as_str().to_owned(), RefOr::T(response))
-    };
     [
         (StatusCode::NOT_FOUND, not_found),
         (StatusCode::INTERNAL_SERVER_ERROR, "The store failed"),
         (StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down"),
     ]
-    .map(of)
+    .map(|(status, description)| row(rendering, status, description))
     .into()
+}
+
+fn row(rendering: Rendering, status: StatusCode, description: &str) -> (String, RefOr<Response>) {
+    let schema = Ref::from_schema_name(rendering.schema_name());
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    let response = ResponseBuilder::new()
+        .description(description)
+        .content(rendering.content_type(), content)
+        .build();
+    (status.as_str().to_owned(), RefOr::T(response))
 }

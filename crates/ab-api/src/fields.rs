@@ -7,8 +7,27 @@ use serde_json::{Map, Value};
 use crate::available;
 use crate::violation::Violations;
 
+/// The members of a body that is a JSON object.
+///
+/// # Errors
+///
+/// One violation, of the body as a whole.
+pub(crate) fn parsed(body: &[u8]) -> Result<Map<String, Value>, Violations> {
+    let mut found = Violations::default();
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(members)) => return Ok(members),
+        Ok(_) => found.invalid("", "the body must be a JSON object"),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            let message = format!("the body is not valid JSON (line {line}, column {column})");
+            found.invalid("", message);
+        }
+    }
+    Err(found)
+}
+
 /// Reads one JSON object. Members that were not read are unknown at the end.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     /// The path of the object with a final dot; empty for the body.
     prefix: String,
     members: Option<&'a Map<String, Value>>,
@@ -16,26 +35,26 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn body(members: &'a Map<String, Value>) -> Self {
+    pub(crate) fn body(members: &'a Map<String, Value>) -> Self {
         Self { prefix: String::new(), members: Some(members), read: BTreeSet::new() }
     }
 
     /// The path of the member `name`.
-    pub(super) fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    pub(super) fn object(&mut self, name: &'static str, found: &mut Violations) -> Fields<'a> {
+    pub(crate) fn object(&mut self, name: &'static str, found: &mut Violations) -> Fields<'a> {
         let members = self.typed(name, "an object", Value::as_object, found);
         let prefix = format!("{}.", self.path(name));
         Fields { prefix, members, read: BTreeSet::new() }
     }
 
-    pub(super) fn text(&mut self, name: &'static str, found: &mut Violations) -> Option<&'a str> {
+    pub(crate) fn text(&mut self, name: &'static str, found: &mut Violations) -> Option<&'a str> {
         self.typed(name, "a string", Value::as_str, found)
     }
 
-    pub(super) fn required_text(
+    pub(crate) fn required_text(
         &mut self,
         name: &'static str,
         found: &mut Violations,
@@ -47,19 +66,19 @@ impl<'a> Fields<'a> {
         self.text(name, found)
     }
 
-    pub(super) fn flag(&mut self, name: &'static str, found: &mut Violations) -> Option<bool> {
+    pub(crate) fn flag(&mut self, name: &'static str, found: &mut Violations) -> Option<bool> {
         self.typed(name, "true or false", Value::as_bool, found)
     }
 
-    pub(super) fn number(&mut self, name: &'static str, found: &mut Violations) -> Option<f64> {
+    pub(crate) fn number(&mut self, name: &'static str, found: &mut Violations) -> Option<f64> {
         self.typed(name, "a number", Value::as_f64, found)
     }
 
-    pub(super) fn list(&mut self, name: &'static str, found: &mut Violations) -> &'a [Value] {
+    pub(crate) fn list(&mut self, name: &'static str, found: &mut Violations) -> &'a [Value] {
         self.typed(name, "a list", Value::as_array, found).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn map(
+    pub(crate) fn map(
         &mut self,
         name: &'static str,
         found: &mut Violations,
@@ -68,7 +87,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a member that names one of `choices`. The choices are pairs of name and value.
-    pub(super) fn choice<T: Copy>(
+    pub(crate) fn choice<T: Copy>(
         &mut self,
         name: &'static str,
         choices: &[(&str, T)],
@@ -86,8 +105,21 @@ impl<'a> Fields<'a> {
         choice
     }
 
+    pub(crate) fn required_choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        choices: &[(&str, T)],
+        found: &mut Violations,
+    ) -> Option<T> {
+        if self.get(name).is_none() {
+            found.invalid(self.path(name), "is required");
+            return None;
+        }
+        self.choice(name, choices, found)
+    }
+
     /// Reads a member that this version does not act on. Empty lists and objects ask for nothing.
-    pub(super) fn refuse_unavailable(&mut self, name: &'static str, found: &mut Violations) {
+    pub(crate) fn refuse_unavailable(&mut self, name: &'static str, found: &mut Violations) {
         let asks = match self.get(name) {
             None => false,
             Some(Value::Array(items)) => !items.is_empty(),
@@ -100,7 +132,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Records every member that nothing has read: a misspelt name must not pass unnoticed.
-    pub(super) fn end(self, found: &mut Violations) {
+    pub(crate) fn end(self, found: &mut Violations) {
         for name in self.members.into_iter().flat_map(Map::keys) {
             if !self.read.contains(name.as_str()) {
                 found.invalid(self.path(name), "is not a known field");
@@ -131,12 +163,12 @@ impl<'a> Fields<'a> {
 }
 
 /// The value that `choices` gives to `text`.
-pub(super) fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Option<T> {
+pub(crate) fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Option<T> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
 }
 
 /// The message for a text that is none of `choices`.
-pub(super) fn not_one_of<T>(choices: &[(&str, T)]) -> String {
+pub(crate) fn not_one_of<T>(choices: &[(&str, T)]) -> String {
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
     format!("must be one of: {}", names.join(", "))
 }

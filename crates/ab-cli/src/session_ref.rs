@@ -1,0 +1,90 @@
+//! A session as people name it: its id, or the beginning of it.
+
+use std::str::FromStr;
+
+use ab_api::SessionId;
+use agent_backend::ServeClient;
+use agent_backend::serve_client::SessionQuery;
+
+use crate::failure::Failure;
+
+/// Shorter beginnings would name too many sessions.
+const SHORTEST: usize = 4;
+const LONGEST: usize = 26;
+const PER_PAGE: u32 = 200;
+/// How many pages of the newest sessions are searched.
+const MOST_PAGES: u32 = 50;
+/// How many sessions the error for an ambiguous beginning names.
+const NAMED: usize = 5;
+
+/// The id of a session, or its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionRef(String);
+
+impl FromStr for SessionRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SessionRef, String> {
+        let is_id = |c: char| c.is_ascii_alphanumeric();
+        if (SHORTEST..=LONGEST).contains(&text.len()) && text.chars().all(is_id) {
+            return Ok(SessionRef(text.to_ascii_uppercase()));
+        }
+        Err(format!("must be the id of a session, or its first {SHORTEST} or more characters"))
+    }
+}
+
+impl SessionRef {
+    /// The session that is meant.
+    ///
+    /// # Errors
+    ///
+    /// Usage, if no session or more than one begins like this; errors of the server.
+    pub(crate) async fn find(&self, client: &ServeClient) -> Result<SessionId, Failure> {
+        let SessionRef(text) = self;
+        if let Ok(id) = text.parse() {
+            return Ok(id);
+        }
+        let mut found = Vec::new();
+        let mut page = Some(1);
+        while let Some(number) = page.filter(|number| *number <= MOST_PAGES) {
+            let query = SessionQuery {
+                page: Some(number),
+                per_page: Some(PER_PAGE),
+                ..SessionQuery::default()
+            };
+            let answer = client.sessions(&query).await?;
+            let ids = answer.items.iter().map(|session| session.id);
+            found.extend(ids.filter(|id| id.to_string().starts_with(text.as_str())));
+            page = answer.next_page;
+        }
+        match found.as_slice() {
+            [id] => Ok(*id),
+            [] => Err(Failure::usage(format!("no session begins with {text}"))
+                .with_hint("agent-backend session list shows them")),
+            several => {
+                let names: Vec<String> =
+                    several.iter().take(NAMED).map(ToString::to_string).collect();
+                let count = several.len();
+                Err(Failure::usage(format!(
+                    "{count} sessions begin with {text}: {}",
+                    names.join(", ")
+                ))
+                .with_hint("give more of the id"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_their_beginnings_are_references() {
+        assert_eq!("01kx".parse(), Ok(SessionRef("01KX".to_owned())));
+        assert!(SessionId::generate().to_string().parse::<SessionRef>().is_ok());
+        for text in ["", "01k", "../etc", "01kx%", &"0".repeat(27)] {
+            assert!(text.parse::<SessionRef>().is_err(), "{text}");
+        }
+    }
+}
