@@ -6,7 +6,7 @@
 
 pub mod address;
 mod carrier;
-pub(crate) mod deadline;
+pub(crate) mod context;
 mod dial;
 pub mod endpoint;
 mod file;
@@ -25,7 +25,6 @@ mod requests;
 mod secret;
 mod session;
 pub mod settings;
-mod steps;
 
 pub use address::{Address, Host};
 pub use dial::{DialError, open_stream, open_websocket, probe};

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::auth::SshAccess;
 use crate::backlog::Backlog;
-use crate::client::deadline::later;
+use crate::client::context::later;
 use crate::cut::{Cuttable, Scissors};
 use crate::host_key::HostKey;
 use crate::lanes::ConnectionThreads;

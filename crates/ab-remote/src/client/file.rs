@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::context::CallContext;
 use super::place::Place;
 use super::reply::Reply;
 use super::session::{Later, Session, extended};
@@ -50,15 +51,36 @@ impl RemoteFile {
         rules.parse(rest).unwrap_or_else(|_| ab_core::WsPath::root())
     }
 
+    /// As [`read_at`](File::read_at), as a part of a call.
+    pub(crate) async fn read_in(
+        &self,
+        context: CallContext<'_>,
+        offset: u64,
+        length: usize,
+    ) -> Result<Bytes> {
+        self.within(Verb::Read, self.stretch(context, offset, length)).await
+    }
+
+    /// As [`stat`](File::stat), as a part of a call.
+    pub(crate) async fn stat_in(&self, context: CallContext<'_>) -> Result<Stat> {
+        let call = WireCall::StatHandle { handle: self.number() };
+        self.within(Verb::Stat, self.session.call(context, Verb::Stat, &call)).await
+    }
+
     /// Reads a stretch, in as many requests as it takes.
-    pub(crate) async fn stretch(&self, offset: u64, length: usize) -> Result<Bytes> {
+    pub(crate) async fn stretch(
+        &self,
+        context: CallContext<'_>,
+        offset: u64,
+        length: usize,
+    ) -> Result<Bytes> {
         let most = self.session.data_limit();
         if length <= most {
-            return self.piece(offset, length).await;
+            return self.piece(context, offset, length).await;
         }
         let starts = (0..length).step_by(most);
         let pieces = stream::iter(starts)
-            .map(|start| self.piece(offset + start as u64, most.min(length - start)));
+            .map(|start| self.piece(context, offset + start as u64, most.min(length - start)));
         let mut pieces = pieces.buffered(TOGETHER);
         let mut whole = BytesMut::with_capacity(length);
         while let Some(piece) = pieces.try_next().await? {
@@ -73,15 +95,16 @@ impl RemoteFile {
     }
 
     /// Reads what one request can hold; less only at the end.
-    async fn piece(&self, offset: u64, length: usize) -> Result<Bytes> {
-        let mut got = self.read_once(offset, length).await?;
+    async fn piece(&self, context: CallContext<'_>, offset: u64, length: usize) -> Result<Bytes> {
+        let mut got = self.read_once(context, offset, length).await?;
         if got.is_empty() || got.len() >= length {
             return Ok(got);
         }
         // A server may give less than was asked for before the end.
         let mut whole = BytesMut::from(&got[..]);
         loop {
-            got = self.read_once(offset + whole.len() as u64, length - whole.len()).await?;
+            got =
+                self.read_once(context, offset + whole.len() as u64, length - whole.len()).await?;
             if got.is_empty() {
                 return Ok(whole.freeze());
             }
@@ -92,10 +115,15 @@ impl RemoteFile {
         }
     }
 
-    async fn read_once(&self, offset: u64, length: usize) -> Result<Bytes> {
+    async fn read_once(
+        &self,
+        context: CallContext<'_>,
+        offset: u64,
+        length: usize,
+    ) -> Result<Bytes> {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
         let request = Request::Read { handle: self.handle.clone(), offset, length };
-        match self.session.ask(Verb::Read, &request).await? {
+        match self.session.ask(context, Verb::Read, &request).await? {
             Reply::Data(data) if data.len() > length as usize => {
                 Err(self.session.wrong(Verb::Read, "with more bytes than were asked for"))
             }
@@ -111,10 +139,15 @@ impl RemoteFile {
     }
 
     /// Writes a stretch, in as many requests as it takes.
-    pub(crate) async fn fill(&self, offset: u64, bytes: Bytes) -> Result<()> {
+    pub(crate) async fn fill(
+        &self,
+        context: CallContext<'_>,
+        offset: u64,
+        bytes: Bytes,
+    ) -> Result<()> {
         if bytes.is_empty() {
             // Whether it may be written to at all is for the server to say.
-            return self.write_once(offset, bytes).await;
+            return self.write_once(context, offset, bytes).await;
         }
         let most = self.session.data_limit();
         let starts = (0..bytes.len()).step_by(most.max(1));
@@ -122,7 +155,7 @@ impl RemoteFile {
             let end = bytes.len().min(start + most);
             let data = bytes.slice(start..end);
             async move {
-                let written = self.write_once(offset + start as u64, data).await;
+                let written = self.write_once(context, offset + start as u64, data).await;
                 written.map_err(|error| (start > 0, error))
             }
         });
@@ -136,9 +169,9 @@ impl RemoteFile {
         })
     }
 
-    async fn write_once(&self, offset: u64, data: Bytes) -> Result<()> {
+    async fn write_once(&self, context: CallContext<'_>, offset: u64, data: Bytes) -> Result<()> {
         let request = Request::Write { handle: self.handle.clone(), offset, data };
-        self.session.ask_for_done(Verb::Write, &request).await
+        self.session.ask_for_done(context, Verb::Write, &request).await
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -170,32 +203,39 @@ impl Drop for RemoteFile {
 #[async_trait]
 impl File for RemoteFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
-        self.within(Verb::Read, self.stretch(offset, length)).await
+        self.read_in(CallContext::NONE, offset, length).await
     }
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
-        self.within(Verb::Write, self.fill(offset, bytes)).await
+        self.within(Verb::Write, self.fill(CallContext::NONE, offset, bytes)).await
     }
 
     async fn set_len(&self, length: u64) -> Result<()> {
         let attributes = crate::sftp::SftpAttributes { size: Some(length), ..Default::default() };
         let request = Request::FsetStat { handle: self.handle.clone(), attributes };
-        self.within(Verb::Write, self.session.ask_for_done(Verb::Write, &request)).await
+        self.within(
+            Verb::Write,
+            self.session.ask_for_done(CallContext::NONE, Verb::Write, &request),
+        )
+        .await
     }
 
     async fn stat(&self) -> Result<Stat> {
-        let call = WireCall::StatHandle { handle: self.number() };
-        self.within(Verb::Stat, self.session.call(Verb::Stat, &call)).await
+        self.stat_in(CallContext::NONE).await
     }
 
     async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
         let verb = Verb::SetAttributes;
         let call = WireCall::SetFileAttributes { handle: self.number(), attributes };
-        self.within(verb, self.session.call(verb, &call)).await
+        self.within(verb, self.session.call(CallContext::NONE, verb, &call)).await
     }
 
     async fn sync(&self) -> Result<()> {
         let request = extended(&Extended::Fsync { handle: self.handle.clone() });
-        self.within(Verb::Write, self.session.ask_for_done(Verb::Write, &request)).await
+        self.within(
+            Verb::Write,
+            self.session.ask_for_done(CallContext::NONE, Verb::Write, &request),
+        )
+        .await
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::deadline;
+use super::context::later;
 use super::dial::{DialError, Gone, dial};
 use super::link::{Effect, Generation, Input, Link};
 use super::session::Session;
@@ -286,7 +286,7 @@ impl Keeping {
 }
 
 async fn attempt(settings: Arc<ClientSettings>) -> Result<Made, DialError> {
-    let deadline = deadline::later(Instant::now(), settings.connect_timeout);
+    let deadline = later(Instant::now(), settings.connect_timeout);
     let mut dialled = dial(&settings).await?;
     let (_, nobody) = oneshot::channel();
     let gone = std::mem::replace(&mut dialled.gone, nobody);

@@ -16,6 +16,7 @@ use ab_core::search::{Match, Query, SearchResults, SearchTarget};
 use ab_core::{CallEffect, Code, EffectivePolicy, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
+use super::context::CallContext;
 use super::file::RemoteFile;
 use super::place::Place;
 use super::process::{self, Begin};
@@ -30,24 +31,27 @@ const READ_AGAIN: usize = 8;
 
 pub(super) async fn stat(
     session: &Session,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     options: StatOptions,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::Stat { path: place.path.clone(), options };
-    place.shown(session.call(Verb::Stat, &call).await)
+    place.shown(session.call(context, Verb::Stat, &call).await)
 }
 
 pub(super) async fn list(
     session: &Session,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     options: ListOptions,
 ) -> Result<Listing> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::List { path: place.path.clone(), options };
-    let mut listing: Listing = place.shown(session.call_in_parts(Verb::List, &call).await)?;
+    let mut listing: Listing =
+        place.shown(session.call_in_parts(context, Verb::List, &call).await)?;
     for entry in &mut listing.entries {
         entry.path = place.inward(&entry.path);
     }
@@ -55,12 +59,18 @@ pub(super) async fn list(
     Ok(listing)
 }
 
-pub(super) async fn search(session: &Session, ours: &Ours, query: &Query) -> Result<SearchResults> {
+pub(super) async fn search(
+    session: &Session,
+    context: CallContext<'_>,
+    ours: &Ours,
+    query: &Query,
+) -> Result<SearchResults> {
     let place = Place::whole(&ours.base);
     makes_sense(query)?;
     let query = Query { root: ours.base.join(&query.root), ..query.clone() };
     let call = WireCall::Search(Box::new(query));
-    let mut found: SearchResults = place.shown(session.call_in_parts(Verb::Search, &call).await)?;
+    let mut found: SearchResults =
+        place.shown(session.call_in_parts(context, Verb::Search, &call).await)?;
     for item in &mut found.matches {
         let path = match item {
             Match::Name(entry) => &mut entry.path,
@@ -92,6 +102,7 @@ fn makes_sense(query: &Query) -> Result<()> {
 
 pub(super) async fn read(
     session: &Arc<Session>,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     options: ReadOptions,
@@ -99,14 +110,15 @@ pub(super) async fn read(
     let place = Place::new(&ours.base, path);
     let call = WireCall::Read { path: place.path.clone(), options };
     for _ in 0..READ_AGAIN {
-        let mut body = PacketReader::new(place.shown(session.call_raw(Verb::Read, &call).await)?);
+        let mut body =
+            PacketReader::new(place.shown(session.call_raw(context, Verb::Read, &call).await)?);
         let content = call::WireContent::read(&mut body);
         match content.map_err(|_| session.nonsense(Verb::Read))? {
             call::WireContent::Inline(stat) => return Ok(FileContent { bytes: body.rest(), stat }),
             call::WireContent::Open(stat, handle) => {
                 let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
                 let file = RemoteFile::new(session.clone(), handle, place.clone());
-                if let Some(content) = read_open(&file, path, stat, options).await? {
+                if let Some(content) = read_open(&file, context, path, stat, options).await? {
                     return Ok(content);
                 }
             }
@@ -119,6 +131,7 @@ pub(super) async fn read(
 /// Reads a file that is too long for one answer; nothing if it changed meanwhile.
 async fn read_open(
     file: &RemoteFile,
+    context: CallContext<'_>,
     path: &WsPath,
     stat: Stat,
     options: ReadOptions,
@@ -131,13 +144,14 @@ async fn read_open(
         return Err(Error::for_path(Verb::Read, path, Kind::TooLarge, message));
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let bytes = file.read_at(range.start, length).await?;
-    let after = file.stat().await?;
+    let bytes = file.read_in(context, range.start, length).await?;
+    let after = file.stat_in(context).await?;
     Ok((after.version == stat.version).then_some(FileContent { bytes, stat }))
 }
 
 pub(super) async fn write(
     session: &Arc<Session>,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     content: Bytes,
@@ -147,14 +161,14 @@ pub(super) async fn write(
     let staged = if content.len() <= MAX_DATA / 2 {
         None
     } else {
-        Some(stage(session, &place, content.clone()).await?)
+        Some(stage(session, context, &place, content.clone()).await?)
     };
     let body = match &staged {
         Some(file) => WireBody::Staged(file.number()),
         None => WireBody::Inline(content),
     };
     let call = WireCall::Write { path: place.path.clone(), body, options };
-    let written = session.call(Verb::Write, &call).await;
+    let written = session.call(context, Verb::Write, &call).await;
     if let Some(file) = staged {
         file.forget();
     }
@@ -162,13 +176,18 @@ pub(super) async fn write(
 }
 
 /// Brings a content over that is too long for one request.
-async fn stage(session: &Arc<Session>, place: &Place, content: Bytes) -> Result<RemoteFile> {
+async fn stage(
+    session: &Arc<Session>,
+    context: CallContext<'_>,
+    place: &Place,
+    content: Bytes,
+) -> Result<RemoteFile> {
     let call = WireCall::Stage { size: content.len() as u64 };
-    let handle: u32 = session.call(Verb::Write, &call).await?;
+    let handle: u32 = session.call(context, Verb::Write, &call).await?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     let file = RemoteFile::new(session.clone(), handle, place.clone());
     // Nothing of the workspace has changed before all of it is there.
-    let filled = place.shown(file.fill(0, content).await);
+    let filled = place.shown(file.fill(context, 0, content).await);
     filled.map_err(|error| match error.effect() {
         Some(_) => error.with_effect(CallEffect::NotApplied, None),
         None => error,
@@ -178,65 +197,80 @@ async fn stage(session: &Arc<Session>, place: &Place, content: Bytes) -> Result<
 
 pub(super) async fn open(
     session: &Arc<Session>,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     options: OpenOptions,
 ) -> Result<Box<dyn File>> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::Open { path: place.path.clone(), options };
-    let handle: u32 = place.shown(session.call(Verb::Open, &call).await)?;
+    let handle: u32 = place.shown(session.call(context, Verb::Open, &call).await)?;
     let handle = Bytes::copy_from_slice(&handle.to_be_bytes());
     Ok(Box::new(RemoteFile::new(session.clone(), handle, place)))
 }
 
 pub(super) async fn set_attributes(
     session: &Session,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     attributes: Attributes,
 ) -> Result<Stat> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::SetAttributes { path: place.path.clone(), attributes };
-    place.shown(session.call(Verb::SetAttributes, &call).await)
+    place.shown(session.call(context, Verb::SetAttributes, &call).await)
 }
 
-pub(super) async fn read_link(session: &Session, ours: &Ours, path: &WsPath) -> Result<String> {
+pub(super) async fn read_link(
+    session: &Session,
+    context: CallContext<'_>,
+    ours: &Ours,
+    path: &WsPath,
+) -> Result<String> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::ReadLink { path: place.path.clone() };
-    place.shown(session.call(Verb::ReadLink, &call).await)
+    place.shown(session.call(context, Verb::ReadLink, &call).await)
 }
 
 pub(super) async fn symlink(
     session: &Session,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     target: &str,
 ) -> Result<()> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::Symlink { path: place.path.clone(), target: target.to_owned() };
-    place.shown(session.call(Verb::Symlink, &call).await)
+    place.shown(session.call(context, Verb::Symlink, &call).await)
 }
 
-pub(super) async fn create_dir(session: &Session, ours: &Ours, path: &WsPath) -> Result<()> {
+pub(super) async fn create_dir(
+    session: &Session,
+    context: CallContext<'_>,
+    ours: &Ours,
+    path: &WsPath,
+) -> Result<()> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::MakeDir { path: place.path.clone() };
-    place.shown(session.call(Verb::Mkdir, &call).await)
+    place.shown(session.call(context, Verb::Mkdir, &call).await)
 }
 
 pub(super) async fn remove(
     session: &Session,
+    context: CallContext<'_>,
     ours: &Ours,
     path: &WsPath,
     options: RemoveOptions,
 ) -> Result<Removed> {
     let place = Place::new(&ours.base, path);
     let call = WireCall::Remove { path: place.path.clone(), options };
-    let count = place.shown(session.call(Verb::Delete, &call).await)?;
+    let count = place.shown(session.call(context, Verb::Delete, &call).await)?;
     Ok(Removed { count })
 }
 
 pub(super) async fn rename(
     session: &Session,
+    context: CallContext<'_>,
     ours: &Ours,
     from: &WsPath,
     to: &WsPath,
@@ -244,25 +278,36 @@ pub(super) async fn rename(
 ) -> Result<Renamed> {
     let (place, target) = (Place::new(&ours.base, from), Place::new(&ours.base, to));
     let call = WireCall::Rename { from: place.path.clone(), to: target.path, options };
-    let atomic = place.shown(session.call(Verb::Rename, &call).await)?;
+    let atomic = place.shown(session.call(context, Verb::Rename, &call).await)?;
     Ok(Renamed { atomic })
 }
 
-pub(super) async fn space(session: &Session) -> Result<DiskSpace> {
-    session.call(Verb::DiskSpace, &WireCall::DiskSpace).await
+pub(super) async fn space(session: &Session, context: CallContext<'_>) -> Result<DiskSpace> {
+    session.call(context, Verb::DiskSpace, &WireCall::DiskSpace).await
 }
 
-pub(super) async fn effective_policy(session: &Session) -> Result<EffectivePolicy> {
-    session.call_in_parts(Verb::Exec, &WireCall::Policy).await
+pub(super) async fn effective_policy(
+    session: &Session,
+    context: CallContext<'_>,
+) -> Result<EffectivePolicy> {
+    session.call_in_parts(context, Verb::Exec, &WireCall::Policy).await
 }
 
-pub(super) async fn outcome(session: &Session, call: CallNumber) -> Result<CallEffect> {
-    session.call(Verb::Connect, &WireCall::Outcome(call)).await
+pub(super) async fn outcome(
+    session: &Session,
+    context: CallContext<'_>,
+    call: CallNumber,
+) -> Result<CallEffect> {
+    session.call(context, Verb::Connect, &WireCall::Outcome(call)).await
 }
 
-pub(super) async fn processes(session: &Session, ours: &Ours) -> Result<Vec<ProcessInfo>> {
+pub(super) async fn processes(
+    session: &Session,
+    context: CallContext<'_>,
+    ours: &Ours,
+) -> Result<Vec<ProcessInfo>> {
     let call = WireCall::Processes;
-    let mut all: Vec<ProcessInfo> = session.call_in_parts(Verb::Processes, &call).await?;
+    let mut all: Vec<ProcessInfo> = session.call_in_parts(context, Verb::Processes, &call).await?;
     all.retain(|process| process.cwd.starts_with(&ours.base));
     for process in &mut all {
         process.cwd = Place::whole(&ours.base).inward(&process.cwd);
@@ -273,27 +318,29 @@ pub(super) async fn processes(session: &Session, ours: &Ours) -> Result<Vec<Proc
 pub(super) async fn exec(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
+    context: CallContext<'_>,
     ours: &Ours,
     mut request: ExecRequest,
 ) -> Result<Process> {
     let place = Place::whole(&ours.base);
     request.cwd = ours.base.join(&request.cwd);
     request.restrictions = request.restrictions.map_paths(|path| ours.base.join(path));
-    place.shown(process::begin(shared, session, Begin::Exec(Box::new(request))).await)
+    place.shown(process::begin(shared, session, context, Begin::Exec(Box::new(request))).await)
 }
 
 pub(super) async fn attach(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
+    context: CallContext<'_>,
     ours: &Ours,
     id: &ProcessId,
     from: u64,
 ) -> Result<Process> {
     let own = ours.base.is_root()
-        || processes(session, ours).await?.iter().any(|process| process.id == *id);
+        || processes(session, context, ours).await?.iter().any(|process| process.id == *id);
     if !own {
         let message = format!("no process {id} in this workspace");
         return Err(Error::new(Code::ExecError, Kind::NotFound, message).with_verb(Verb::Attach));
     }
-    process::begin(shared, session, Begin::Attach { id: id.clone(), from }).await
+    process::begin(shared, session, context, Begin::Attach { id: id.clone(), from }).await
 }

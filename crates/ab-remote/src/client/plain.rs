@@ -39,7 +39,7 @@ use self::act::Act;
 use self::marks::Marks;
 use self::turns::Turns;
 use self::whereabouts::Whereabouts;
-use super::deadline;
+use super::context::CallContext;
 use super::session::Session;
 
 pub(crate) use self::act::refusal;
@@ -113,15 +113,23 @@ impl Plain {
         }
     }
 
-    pub(crate) async fn effective_policy(&self, session: &Session) -> Result<EffectivePolicy> {
-        Ok(if self.runs(session).await? { policy::describe() } else { EffectivePolicy::default() })
+    pub(crate) async fn effective_policy(
+        &self,
+        session: &Session,
+        context: CallContext<'_>,
+    ) -> Result<EffectivePolicy> {
+        Ok(if self.runs(session, context).await? {
+            policy::describe()
+        } else {
+            EffectivePolicy::default()
+        })
     }
 
     /// Whether it runs commands. It is asked when somebody first needs to know, and again as long as
     /// it gave no answer; whoever asks at the same time waits for the same one.
-    async fn runs(&self, session: &Session) -> Result<bool> {
+    async fn runs(&self, session: &Session, context: CallContext<'_>) -> Result<bool> {
         let asking = self.runs.get_or_try_init(|| errand::can_run(session));
-        match deadline::within(session.patience, asking).await {
+        match context.within(session.patience, asking).await {
             Some(known) => known.copied(),
             None => Err(session
                 .late(Verb::Exec, 0, false)
@@ -130,8 +138,14 @@ impl Plain {
         }
     }
 
-    fn act<'a>(&'a self, session: &'a Session, verb: Verb, path: &'a WsPath) -> Act<'a> {
-        Act { session, plain: self, verb, path }
+    fn act<'a>(
+        &'a self,
+        session: &'a Session,
+        context: CallContext<'a>,
+        verb: Verb,
+        path: &'a WsPath,
+    ) -> Act<'a> {
+        Act { session, context, plain: self, verb, path }
     }
 
     /// Where something of the workspace is on the other side.

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::carrier::{HalfChannel, Unopened};
-use super::deadline;
+use super::context::CallContext;
 use super::lines::Line;
 use super::remote::Shared;
 use super::session::{Later, Session};
@@ -93,6 +93,7 @@ pub(crate) enum Begin {
 pub(crate) async fn begin(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
+    context: CallContext<'_>,
     begin: Begin,
 ) -> Result<Process> {
     let (lifetime, stdin, from) = match &begin {
@@ -100,7 +101,7 @@ pub(crate) async fn begin(
         Begin::Attach { from, .. } => (ProcessLifetime::Detached, Stdin::Closed, *from),
     };
     let followed = matches!(begin, Begin::Attach { .. });
-    let (line, began) = Channel::begin(session, begin).await?;
+    let (line, began) = Channel::begin(session, context, begin).await?;
     let stdin = match (followed, began.input) {
         (false, _) => stdin,
         (true, true) => Stdin::Piped,
@@ -182,7 +183,11 @@ impl Line for Mail {
 }
 
 impl Channel {
-    async fn begin(session: &Arc<Session>, begin: Begin) -> Result<(Self, Began)> {
+    async fn begin(
+        session: &Arc<Session>,
+        context: CallContext<'_>,
+        begin: Begin,
+    ) -> Result<(Self, Began)> {
         let verb = match &begin {
             Begin::Exec(_) => Verb::Exec,
             Begin::Attach { .. } => Verb::Attach,
@@ -224,7 +229,7 @@ impl Channel {
                 }
             }
         };
-        let begun = deadline::within(session.patience, beginning).await;
+        let begun = context.within(session.patience, beginning).await;
         let begun = begun.unwrap_or_else(|| Err(session.late(verb, call.request, starts)));
         begun.map_err(|error| match (error.command(), command) {
             (None, Some(command)) => error.with_command(command),
@@ -399,7 +404,7 @@ async fn again(shared: &Arc<Shared>, last: &Channel, held: &mut Held) -> Result<
             session = shared.next_session(&session).await?;
         }
         let attach = Begin::Attach { id: held.id.clone(), from: held.next };
-        match Channel::begin(&session, attach).await {
+        match Channel::begin(&session, CallContext::NONE, attach).await {
             Ok((channel, _)) => return Ok(channel),
             Err(error) if error.kind() == Kind::Disconnected || session.is_over() => lives = false,
             // The server has another table of processes, or lost this one.

@@ -25,13 +25,12 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::deadline::{self, Motion};
+use super::context::{CallContext, Changes, Deadline, Motion};
 use super::keeper::Keeper;
 use super::ours;
 use super::process::Processes;
 use super::session::{Session, Speech};
 use super::settings::ClientSettings;
-use super::steps;
 use crate::wire::call::CallNumber;
 
 /// A workspace elsewhere. Connections and everything on them end with it.
@@ -73,15 +72,15 @@ impl Remote {
         &self.shared.settings
     }
 
-    /// Makes a call, which has one deadline for everything that it waits for.
-    async fn timed<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        deadline::call(self.shared.settings.operation_timeout, &self.shared.motion, call).await
+    /// The deadline of a call that is made now, for everything that it waits for.
+    fn deadline(&self) -> Deadline {
+        Deadline::new(self.shared.settings.operation_timeout, &self.shared.motion)
     }
 
     /// The connection, and a turn to use it.
-    async fn turn(&self, verb: Verb) -> Result<Turn<'_>> {
+    async fn turn(&self, context: CallContext<'_>, verb: Verb) -> Result<Turn<'_>> {
         let ClientSettings { operation_timeout, max_operations, .. } = *self.shared.settings;
-        let permit = deadline::turn(operation_timeout, self.shared.turns.acquire()).await;
+        let permit = context.turn(operation_timeout, self.shared.turns.acquire()).await;
         let Some(permit) = permit else {
             let message = format!(
                 "its turn did not come within {operation_timeout:?}: \
@@ -91,7 +90,7 @@ impl Remote {
         };
         // Nobody closes it.
         let Ok(permit) = permit else { return Err(Error::destroyed(verb)) };
-        let session = self.shared.session(verb).await?;
+        let session = self.shared.session(context, verb).await?;
         Ok(Turn { session, _permit: permit })
     }
 }
@@ -103,12 +102,16 @@ struct Turn<'a> {
 
 impl Shared {
     /// The connection, which is waited for as long as the call may take.
-    pub(crate) async fn session(&self, verb: Verb) -> Result<Arc<Session>> {
+    pub(crate) async fn session(
+        &self,
+        context: CallContext<'_>,
+        verb: Verb,
+    ) -> Result<Arc<Session>> {
         if let Some(session) = self.current(verb)? {
             return Ok(session);
         }
         let patience = self.settings.operation_timeout;
-        let wanted = deadline::within(patience, self.keeper().wanted(verb)).await;
+        let wanted = context.within(patience, self.keeper().wanted(verb)).await;
         self.met_by(wanted.unwrap_or_else(|| Err(unconnected(verb, patience))))
     }
 
@@ -193,207 +196,206 @@ impl fmt::Debug for Remote {
 #[async_trait]
 impl Driver for Remote {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
-        self.timed(async {
-            let turn = self.turn(Verb::Stat).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::stat(&turn.session, ours, path, options).await,
-                Speech::Plain(plain) => plain.stat(&turn.session, path, options).await,
-            }
-        })
-        .await
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let turn = self.turn(context, Verb::Stat).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::stat(&turn.session, context, ours, path, options).await,
+            Speech::Plain(plain) => plain.stat(&turn.session, context, path, options).await,
+        }
     }
 
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
-        self.timed(async {
-            let turn = self.turn(Verb::List).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::list(&turn.session, ours, path, options).await,
-                Speech::Plain(plain) => plain.list(&turn.session, path, options).await,
-            }
-        })
-        .await
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let turn = self.turn(context, Verb::List).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::list(&turn.session, context, ours, path, options).await,
+            Speech::Plain(plain) => plain.list(&turn.session, context, path, options).await,
+        }
     }
 
     async fn search(&self, query: &Query) -> Result<SearchResults> {
-        self.timed(async {
-            let turn = self.turn(Verb::Search).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::search(&turn.session, ours, query).await,
-                Speech::Plain(_) => {
-                    drop(turn);
-                    ab_core::search::search_by_walk(self, query).await
-                }
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let turn = self.turn(context, Verb::Search).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::search(&turn.session, context, ours, query).await,
+            Speech::Plain(_) => {
+                drop(turn);
+                ab_core::search::search_by_walk(self, query).await
             }
-        })
-        .await
+        }
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
-        self.timed(async {
-            let turn = self.turn(Verb::Read).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::read(&turn.session, ours, path, options).await,
-                Speech::Plain(plain) => plain.read(&turn.session, path, options).await,
-            }
-        })
-        .await
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let turn = self.turn(context, Verb::Read).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::read(&turn.session, context, ours, path, options).await,
+            Speech::Plain(plain) => plain.read(&turn.session, context, path, options).await,
+        }
     }
 
     async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
-        self.timed(async {
-            let turn = self.turn(Verb::Write).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => {
-                    ours::write(&turn.session, ours, path, content, options).await
-                }
-                Speech::Plain(plain) => {
-                    steps::call(plain.write(&turn.session, path, content, options)).await
-                }
+        let deadline = self.deadline();
+        let changes = Changes::default();
+        let context = CallContext::new(&deadline).with_changes(&changes);
+        let turn = self.turn(context, Verb::Write).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => {
+                ours::write(&turn.session, context, ours, path, content, options).await
             }
-        })
-        .await
+            Speech::Plain(plain) => {
+                context.judged(plain.write(&turn.session, context, path, content, options).await)
+            }
+        }
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
-        self.timed(async {
-            let turn = self.turn(Verb::Open).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::open(&turn.session, ours, path, options).await,
-                Speech::Plain(plain) => steps::call(plain.open(&turn.session, path, options)).await,
+        let deadline = self.deadline();
+        let changes = Changes::default();
+        let context = CallContext::new(&deadline).with_changes(&changes);
+        let turn = self.turn(context, Verb::Open).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::open(&turn.session, context, ours, path, options).await,
+            Speech::Plain(plain) => {
+                context.judged(plain.open(&turn.session, context, path, options).await)
             }
-        })
-        .await
+        }
     }
 
     async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
-        self.timed(async {
-            let turn = self.turn(Verb::SetAttributes).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => {
-                    ours::set_attributes(&turn.session, ours, path, attributes).await
-                }
-                Speech::Plain(plain) => {
-                    steps::call(plain.set_attributes(&turn.session, path, attributes)).await
-                }
+        let deadline = self.deadline();
+        let changes = Changes::default();
+        let context = CallContext::new(&deadline).with_changes(&changes);
+        let turn = self.turn(context, Verb::SetAttributes).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => {
+                ours::set_attributes(&turn.session, context, ours, path, attributes).await
             }
-        })
-        .await
+            Speech::Plain(plain) => {
+                context.judged(plain.set_attributes(&turn.session, context, path, attributes).await)
+            }
+        }
     }
 
     async fn read_link(&self, path: &WsPath) -> Result<String> {
-        self.timed(async {
-            let turn = self.turn(Verb::ReadLink).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::read_link(&turn.session, ours, path).await,
-                Speech::Plain(plain) => plain.read_link(&turn.session, path).await,
-            }
-        })
-        .await
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let turn = self.turn(context, Verb::ReadLink).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::read_link(&turn.session, context, ours, path).await,
+            Speech::Plain(plain) => plain.read_link(&turn.session, context, path).await,
+        }
     }
 
     async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
-        self.timed(async {
-            let turn = self.turn(Verb::Symlink).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::symlink(&turn.session, ours, path, target).await,
-                Speech::Plain(plain) => {
-                    steps::call(plain.symlink(&turn.session, path, target)).await
-                }
+        let deadline = self.deadline();
+        let changes = Changes::default();
+        let context = CallContext::new(&deadline).with_changes(&changes);
+        let turn = self.turn(context, Verb::Symlink).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::symlink(&turn.session, context, ours, path, target).await,
+            Speech::Plain(plain) => {
+                context.judged(plain.symlink(&turn.session, context, path, target).await)
             }
-        })
-        .await
+        }
     }
 
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
-        self.timed(async {
-            let turn = self.turn(Verb::Mkdir).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::create_dir(&turn.session, ours, path).await,
-                Speech::Plain(plain) => steps::call(plain.create_dir(&turn.session, path)).await,
+        let deadline = self.deadline();
+        let changes = Changes::default();
+        let context = CallContext::new(&deadline).with_changes(&changes);
+        let turn = self.turn(context, Verb::Mkdir).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::create_dir(&turn.session, context, ours, path).await,
+            Speech::Plain(plain) => {
+                context.judged(plain.create_dir(&turn.session, context, path).await)
             }
-        })
-        .await
+        }
     }
 
     async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
-        self.timed(async {
-            let turn = self.turn(Verb::Delete).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::remove(&turn.session, ours, path, options).await,
-                Speech::Plain(plain) => {
-                    steps::call(plain.remove(&turn.session, path, options)).await
-                }
+        let deadline = self.deadline();
+        let changes = Changes::default();
+        let context = CallContext::new(&deadline).with_changes(&changes);
+        let turn = self.turn(context, Verb::Delete).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::remove(&turn.session, context, ours, path, options).await,
+            Speech::Plain(plain) => {
+                context.judged(plain.remove(&turn.session, context, path, options).await)
             }
-        })
-        .await
+        }
     }
 
     async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
-        self.timed(async {
-            let turn = self.turn(Verb::Rename).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::rename(&turn.session, ours, from, to, options).await,
-                Speech::Plain(plain) => {
-                    steps::call(plain.rename(&turn.session, from, to, options)).await
-                }
+        let deadline = self.deadline();
+        let changes = Changes::default();
+        let context = CallContext::new(&deadline).with_changes(&changes);
+        let turn = self.turn(context, Verb::Rename).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => {
+                ours::rename(&turn.session, context, ours, from, to, options).await
             }
-        })
-        .await
+            Speech::Plain(plain) => {
+                context.judged(plain.rename(&turn.session, context, from, to, options).await)
+            }
+        }
     }
 
     async fn disk_space(&self) -> Result<DiskSpace> {
-        self.timed(async {
-            let turn = self.turn(Verb::DiskSpace).await?;
-            match &turn.session.speech {
-                Speech::Ours(_) => ours::space(&turn.session).await,
-                Speech::Plain(plain) => plain.space(&turn.session).await,
-            }
-        })
-        .await
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let turn = self.turn(context, Verb::DiskSpace).await?;
+        match &turn.session.speech {
+            Speech::Ours(_) => ours::space(&turn.session, context).await,
+            Speech::Plain(plain) => plain.space(&turn.session, context).await,
+        }
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<Process> {
-        self.timed(async {
-            let session = self.shared.session(Verb::Exec).await?;
-            match &session.speech {
-                Speech::Ours(ours) if !ours.info.capabilities.exec => {
-                    Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
-                        .with_command(request.command.line()))
-                }
-                Speech::Ours(ours) => ours::exec(&self.shared, &session, ours, request).await,
-                Speech::Plain(plain) => {
-                    let started = plain.exec(&self.shared, &session, request).await;
-                    // Whether it runs commands may be known only now.
-                    *self.shared.met() = Some(plain.capabilities());
-                    started
-                }
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let session = self.shared.session(context, Verb::Exec).await?;
+        match &session.speech {
+            Speech::Ours(ours) if !ours.info.capabilities.exec => {
+                Err(Error::unsupported(BackendKind::Remote, Verb::Exec)
+                    .with_command(request.command.line()))
             }
-        })
-        .await
+            Speech::Ours(ours) => ours::exec(&self.shared, &session, context, ours, request).await,
+            Speech::Plain(plain) => {
+                let started = plain.exec(&self.shared, &session, context, request).await;
+                // Whether it runs commands may be known only now.
+                *self.shared.met() = Some(plain.capabilities());
+                started
+            }
+        }
     }
 
     async fn processes(&self) -> Result<Vec<ProcessInfo>> {
-        self.timed(async {
-            let turn = self.turn(Verb::Processes).await?;
-            match &turn.session.speech {
-                Speech::Ours(ours) => ours::processes(&turn.session, ours).await,
-                Speech::Plain(_) => {
-                    Err(super::plain::keeps_nothing(&turn.session.who, Verb::Processes))
-                }
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let turn = self.turn(context, Verb::Processes).await?;
+        match &turn.session.speech {
+            Speech::Ours(ours) => ours::processes(&turn.session, context, ours).await,
+            Speech::Plain(_) => {
+                Err(super::plain::keeps_nothing(&turn.session.who, Verb::Processes))
             }
-        })
-        .await
+        }
     }
 
     async fn attach(&self, id: &ProcessId, from: u64) -> Result<Process> {
-        self.timed(async {
-            let session = self.shared.session(Verb::Attach).await?;
-            match &session.speech {
-                Speech::Ours(ours) => ours::attach(&self.shared, &session, ours, id, from).await,
-                Speech::Plain(_) => Err(super::plain::keeps_nothing(&session.who, Verb::Attach)),
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let session = self.shared.session(context, Verb::Attach).await?;
+        match &session.speech {
+            Speech::Ours(ours) => {
+                ours::attach(&self.shared, &session, context, ours, id, from).await
             }
-        })
-        .await
+            Speech::Plain(_) => Err(super::plain::keeps_nothing(&session.who, Verb::Attach)),
+        }
     }
 
     fn info(&self) -> BackendInfo {
@@ -405,20 +407,19 @@ impl Driver for Remote {
     }
 
     async fn effective_policy(&self) -> Result<EffectivePolicy> {
-        self.timed(async {
-            let Turn { session, _permit: permit } = self.turn(Verb::Exec).await?;
-            match &session.speech {
-                Speech::Ours(_) => ours::effective_policy(&session).await,
-                Speech::Plain(plain) => {
-                    // Files do not wait for what is asked about commands.
-                    drop(permit);
-                    let policy = plain.effective_policy(&session).await;
-                    *self.shared.met() = Some(plain.capabilities());
-                    policy
-                }
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let Turn { session, _permit: permit } = self.turn(context, Verb::Exec).await?;
+        match &session.speech {
+            Speech::Ours(_) => ours::effective_policy(&session, context).await,
+            Speech::Plain(plain) => {
+                // Files do not wait for what is asked about commands.
+                drop(permit);
+                let policy = plain.effective_policy(&session, context).await;
+                *self.shared.met() = Some(plain.capabilities());
+                policy
             }
-        })
-        .await
+        }
     }
 
     fn status(&self) -> &StatusHub {
@@ -426,15 +427,14 @@ impl Driver for Remote {
     }
 
     async fn outcome(&self, ticket: &Ticket) -> Result<CallEffect> {
-        self.timed(async {
-            let Some(call) = CallNumber::parse(ticket) else { return Ok(CallEffect::Unknown) };
-            let turn = self.turn(Verb::Connect).await?;
-            match &turn.session.speech {
-                Speech::Ours(_) => ours::outcome(&turn.session, call).await,
-                Speech::Plain(_) => Ok(CallEffect::Unknown),
-            }
-        })
-        .await
+        let deadline = self.deadline();
+        let context = CallContext::new(&deadline);
+        let Some(call) = CallNumber::parse(ticket) else { return Ok(CallEffect::Unknown) };
+        let turn = self.turn(context, Verb::Connect).await?;
+        match &turn.session.speech {
+            Speech::Ours(_) => ours::outcome(&turn.session, context, call).await,
+            Speech::Plain(_) => Ok(CallEffect::Unknown),
+        }
     }
 
     async fn connect(&self) -> Result<()> {

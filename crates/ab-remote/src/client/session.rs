@@ -13,14 +13,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
 use super::carrier::{Carrier, HalfChannel};
-use super::deadline;
+use super::context::CallContext;
 use super::dial::Dialled;
 use super::lines::Lines;
 use super::plain::Plain;
 use super::reply::{Reply, Status, Version};
 use super::requests::{Requests, Unanswered};
 use super::settings::ClientSettings;
-use super::steps;
 use crate::cut::Scissors;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{self, MAX_DATA, MAX_PACKET, Request};
@@ -121,7 +120,7 @@ impl Session {
             return Ok(Speech::Plain(Box::new(Plain::greet(self, settings, version).await?)));
         }
         let hello = WireCall::Hello { connection: self.number };
-        let welcome: HelloReply = self.call(Verb::Connect, &hello).await?;
+        let welcome: HelloReply = self.call(CallContext::NONE, Verb::Connect, &hello).await?;
         let base = match &settings.root {
             Some(root) => base(root, &welcome.info, &self.who)?,
             None => WsPath::root(),
@@ -143,19 +142,25 @@ impl Session {
     }
 
     /// Asks a server of ours, and reads its answer.
-    pub(crate) async fn call<T: wire::Wire>(&self, verb: Verb, call: &WireCall) -> Result<T> {
-        let body = self.call_raw(verb, call).await?;
+    pub(crate) async fn call<T: wire::Wire>(
+        &self,
+        context: CallContext<'_>,
+        verb: Verb,
+        call: &WireCall,
+    ) -> Result<T> {
+        let body = self.call_raw(context, verb, call).await?;
         wire::decode(body).map_err(|_| self.nonsense(verb))
     }
 
     /// The answer to a call that may come in parts, of which no more are taken than it can need.
     pub(crate) async fn call_in_parts<T: wire::Wire>(
         &self,
+        context: CallContext<'_>,
         verb: Verb,
         call: &WireCall,
     ) -> Result<T> {
         let most = call.longest_answer();
-        let mut part: AnswerPart = self.call(verb, call).await?;
+        let mut part: AnswerPart = self.call(context, verb, call).await?;
         if part.more.is_some() {
             let mut whole = bytes::BytesMut::from(&part.bytes[..]);
             while let Some(handle) = part.more {
@@ -168,7 +173,7 @@ impl Session {
                     self.forget(handle);
                     return Err(self.wrong(verb, &wrong));
                 }
-                part = self.call(verb, &WireCall::More { handle }).await?;
+                part = self.call(context, verb, &WireCall::More { handle }).await?;
                 whole.extend_from_slice(&part.bytes);
             }
             part.bytes = whole.freeze();
@@ -183,7 +188,12 @@ impl Session {
     }
 
     /// The bytes of the answer to a call. Whoever goes away before it is there calls it off.
-    pub(crate) async fn call_raw(&self, verb: Verb, call: &WireCall) -> Result<Bytes> {
+    pub(crate) async fn call_raw(
+        &self,
+        context: CallContext<'_>,
+        verb: Verb,
+        call: &WireCall,
+    ) -> Result<Bytes> {
         let number = self.requests.number();
         let packet = call_packet(number, call);
         if packet.len() > MAX_PACKET {
@@ -191,11 +201,11 @@ impl Session {
             return Err(Error::new(verb.failure_code(), Kind::Invalid, message).with_verb(verb));
         }
         let mut leaving = Leaving { session: self, number, waits: true };
-        let reply = deadline::within(self.patience, self.requests.ask(number, packet)).await;
+        let reply = context.within(self.patience, self.requests.ask(number, packet)).await;
         let Some(reply) = reply else { return Err(self.late(verb, number, call.modifies())) };
         leaving.waits = false;
         if matches!(call, WireCall::More { .. }) {
-            deadline::moved();
+            context.moved();
         }
         match reply {
             Ok(Reply::Extended(body)) => Ok(body),
@@ -206,17 +216,22 @@ impl Session {
     }
 
     /// Asks by one of SFTP's own requests, of which a call may take many.
-    pub(crate) async fn ask(&self, verb: Verb, request: &Request) -> Result<Reply> {
+    pub(crate) async fn ask(
+        &self,
+        context: CallContext<'_>,
+        verb: Verb,
+        request: &Request,
+    ) -> Result<Reply> {
         let number = self.requests.number();
         let asking = self.requests.ask(number, request.encode(number));
         let modifies = request.modifies();
-        let asked = deadline::within(self.patience, asking).await;
+        let asked = context.within(self.patience, asking).await;
         if modifies && !matches!(asked, Some(Err(Unanswered { sent: false, .. }))) {
-            steps::note();
+            context.record_change();
         }
         match asked {
             Some(Ok(reply)) => {
-                deadline::moved();
+                context.moved();
                 Ok(reply)
             }
             Some(Err(unanswered)) => Err(self.unanswered(verb, unanswered, modifies)),
@@ -225,8 +240,13 @@ impl Session {
     }
 
     /// Asks for something that is answered by a status.
-    pub(crate) async fn ask_for_done(&self, verb: Verb, request: &Request) -> Result<()> {
-        match self.ask(verb, request).await? {
+    pub(crate) async fn ask_for_done(
+        &self,
+        context: CallContext<'_>,
+        verb: Verb,
+        request: &Request,
+    ) -> Result<()> {
+        match self.ask(context, verb, request).await? {
             Reply::Status(status) if status.code == crate::sftp::status::OK => Ok(()),
             Reply::Status(status) => Err(self.refusal(verb, status)),
             _ => Err(self.nonsense(verb)),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ab_core::{Code, Error, Kind, Retry};
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::deadline;
+use crate::client::context::later;
 
 /// A connection that was not made.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub(super) struct Patience {
 
 impl Patience {
     pub(super) fn new(whole: Duration) -> Self {
-        Self { whole, end: deadline::later(Instant::now(), whole) }
+        Self { whole, end: later(Instant::now(), whole) }
     }
 
     /// Waits for one step.

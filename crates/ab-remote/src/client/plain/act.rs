@@ -7,9 +7,9 @@ use ab_core::{CallEffect, Error, Kind, Result, Verb, WsPath};
 use bytes::Bytes;
 
 use super::Plain;
+use crate::client::context::CallContext;
 use crate::client::reply::{Reply, Status};
 use crate::client::session::Session;
-use crate::client::steps;
 use crate::sftp::SftpAttributes;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
@@ -20,6 +20,7 @@ const BAD_MESSAGE: u32 = 5;
 #[derive(Clone, Copy)]
 pub(super) struct Act<'a> {
     pub(super) session: &'a Session,
+    pub(super) context: CallContext<'a>,
     pub(super) plain: &'a Plain,
     pub(super) verb: Verb,
     pub(super) path: &'a WsPath,
@@ -29,6 +30,11 @@ impl<'a> Act<'a> {
     /// The same about another path.
     pub(super) fn about(self, path: &'a WsPath) -> Self {
         Self { path, ..self }
+    }
+
+    /// The same for requests that change nothing which the workspace shows.
+    pub(super) fn aside(self) -> Self {
+        Self { context: self.context.without_recording(), ..self }
     }
 
     pub(super) fn error(&self, kind: Kind, message: &str) -> Error {
@@ -68,11 +74,15 @@ impl<'a> Act<'a> {
     /// The server answered as no server should.
     pub(super) fn wrong(&self, how: &str) -> Error {
         let error = self.named(self.session.wrong(self.verb, how));
-        if steps::changed() { error.with_effect(CallEffect::Unknown, None) } else { error }
+        if self.context.has_changed() {
+            error.with_effect(CallEffect::Unknown, None)
+        } else {
+            error
+        }
     }
 
     pub(super) async fn ask(&self, request: &Request) -> Result<Reply> {
-        let reply = self.session.ask(self.verb, request).await;
+        let reply = self.session.ask(self.context, self.verb, request).await;
         reply.map_err(|error| self.named(error))
     }
 

@@ -10,6 +10,7 @@ use ab_core::{Kind, Result, Verb, WsPath};
 use super::Plain;
 use super::act::{Act, kind};
 use super::spot::Final;
+use crate::client::context::CallContext;
 use crate::client::session::Session;
 use crate::sftp;
 use crate::sftp::packet::Request;
@@ -19,10 +20,11 @@ impl Plain {
     pub(crate) async fn set_attributes(
         &self,
         session: &Session,
+        context: CallContext<'_>,
         path: &WsPath,
         attributes: Attributes,
     ) -> Result<Stat> {
-        let act = self.act(session, Verb::SetAttributes, path);
+        let act = self.act(session, context, Verb::SetAttributes, path);
         let (spot, found) = act.existing(Final::Follow).await?;
         if !matches!(kind(&found), FileKind::File | FileKind::Dir) {
             return Err(act.error(Kind::SpecialFile, "not a regular file or directory"));
@@ -43,10 +45,11 @@ impl Plain {
     pub(crate) async fn symlink(
         &self,
         session: &Session,
+        context: CallContext<'_>,
         path: &WsPath,
         target: &str,
     ) -> Result<()> {
-        let act = self.act(session, Verb::Symlink, path);
+        let act = self.act(session, context, Verb::Symlink, path);
         if target.is_empty() || target.contains('\0') || target.len() > MAX_PATH_BYTES {
             let message = "the target is empty, too long or holds a NUL";
             return Err(act.error(Kind::InvalidPath, message));
@@ -84,8 +87,13 @@ impl Plain {
         climbs_from(path.below_fence().split('/').count() - 1, target)
     }
 
-    pub(crate) async fn create_dir(&self, session: &Session, path: &WsPath) -> Result<()> {
-        let act = self.act(session, Verb::Mkdir, path);
+    pub(crate) async fn create_dir(
+        &self,
+        session: &Session,
+        context: CallContext<'_>,
+        path: &WsPath,
+    ) -> Result<()> {
+        let act = self.act(session, context, Verb::Mkdir, path);
         let spot = act.spot(Final::Follow).await?;
         match spot.kind() {
             Some(FileKind::Dir) => Ok(()),

@@ -27,7 +27,7 @@ use super::line::{self, Line, Scene};
 use super::markers::{Event, Identity, Markers};
 use super::spot::Final;
 use crate::client::carrier::{HalfChannel, Unopened};
-use crate::client::deadline;
+use crate::client::context::CallContext;
 use crate::client::remote::Shared;
 use crate::client::session::{Later, Session};
 
@@ -40,10 +40,11 @@ impl Plain {
         &self,
         shared: &Arc<Shared>,
         session: &Arc<Session>,
+        context: CallContext<'_>,
         request: ExecRequest,
     ) -> Result<Process> {
         let command = request.command.line();
-        let started = self.start(shared, session, request).await;
+        let started = self.start(shared, session, context, request).await;
         started.map_err(|error| error.with_command(command))
     }
 
@@ -51,13 +52,14 @@ impl Plain {
         &self,
         shared: &Arc<Shared>,
         session: &Arc<Session>,
+        context: CallContext<'_>,
         request: ExecRequest,
     ) -> Result<Process> {
         if request.lifetime == ProcessLifetime::Detached {
             return Err(lacks::keeps_nothing(&session.who, Verb::Exec));
         }
         let word = word();
-        let ready = self.ready(session, &request, &word).await;
+        let ready = self.ready(session, context, &request, &word).await;
         let (line, permit) = ready.map_err(|error| match error.kind() {
             // Nothing was run as long as nothing was asked for.
             Kind::Disconnected | Kind::Timeout => error.with_effect(CallEffect::NotApplied, None),
@@ -70,7 +72,7 @@ impl Plain {
             stdin: request.stdin,
             terminal: request.terminal,
             wall: request.limits.wall,
-            until: deadline::until(session.patience),
+            until: context.until(session.patience),
             permit,
         };
         let (tell, told) = oneshot::channel();
@@ -84,13 +86,14 @@ impl Plain {
     async fn ready(
         &self,
         session: &Arc<Session>,
+        context: CallContext<'_>,
         request: &ExecRequest,
         word: &str,
     ) -> Result<(Line, OwnedSemaphorePermit)> {
-        if !self.runs(session).await? {
+        if !self.runs(session, context).await? {
             return Err(lacks::runs_nothing(&session.who));
         }
-        let act = self.act(session, Verb::Exec, &request.cwd);
+        let act = self.act(session, context, Verb::Exec, &request.cwd);
         let spot = act.spot(Final::Follow).await?;
         match spot.kind() {
             Some(FileKind::Dir) => {}
@@ -107,7 +110,7 @@ impl Plain {
         };
         let line = line::line(&request.command, &scene)?;
         let turn = self.commands.clone().acquire_owned();
-        let Some(Ok(permit)) = deadline::within(session.patience, turn).await else {
+        let Some(Ok(permit)) = context.within(session.patience, turn).await else {
             let message = format!("{} commands run already", super::COMMANDS);
             return Err(Error::new(Code::ExecError, Kind::Unavailable, message)
                 .with_verb(Verb::Exec)

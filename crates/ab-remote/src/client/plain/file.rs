@@ -13,9 +13,9 @@ use bytes::Bytes;
 use super::act::Act;
 use super::whereabouts::Whereabout;
 use super::{Plain, change, look};
+use crate::client::context::{CallContext, Changes};
 use crate::client::file::RemoteFile;
 use crate::client::session::{Session, Speech};
-use crate::client::steps;
 use crate::sftp::packet::Request;
 
 /// The last offset that a file can have.
@@ -50,8 +50,8 @@ impl PlainFile {
         }
     }
 
-    fn act(&self, verb: Verb) -> Result<Act<'_>> {
-        Ok(self.plain(verb)?.act(&self.session, verb, &self.path))
+    fn act<'a>(&'a self, context: CallContext<'a>, verb: Verb) -> Result<Act<'a>> {
+        Ok(self.plain(verb)?.act(&self.session, context, verb, &self.path))
     }
 
     fn not_open_for(&self, verb: Verb, what: &str) -> Error {
@@ -69,7 +69,7 @@ impl PlainFile {
             return Err(self.not_open_for(act.verb, "writing"));
         }
         act.plain.marks.change(&self.whereabout.real());
-        let done = steps::call(change).await;
+        let done = act.context.judged(change.await);
         act.plain.marks.change(&self.whereabout.real());
         done
     }
@@ -79,7 +79,7 @@ impl PlainFile {
 #[async_trait]
 impl File for PlainFile {
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes> {
-        let act = self.act(Verb::Read)?;
+        let act = self.act(CallContext::NONE, Verb::Read)?;
         if !self.access.reads() {
             return Err(self.not_open_for(Verb::Read, "reading"));
         }
@@ -87,19 +87,21 @@ impl File for PlainFile {
         match length.min(most) {
             0 => Ok(Bytes::new()),
             length => {
-                let stretch = self.file.stretch(offset, length).await;
+                let stretch = self.file.stretch(act.context, offset, length).await;
                 stretch.map_err(|error| act.named(error))
             }
         }
     }
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<()> {
-        let act = self.act(Verb::Write)?;
+        let changes = Changes::default();
+        let context = CallContext::NONE.with_changes(&changes);
+        let act = self.act(context, Verb::Write)?;
         if LAST.saturating_sub(offset) < bytes.len() as u64 {
             return Err(act.error(Kind::TooLarge, "too large for the file system"));
         }
         let writing = async {
-            match self.file.fill(offset, bytes).await {
+            match self.file.fill(act.context, offset, bytes).await {
                 Ok(()) => Ok(()),
                 Err(error) => Err(act.full_or(error).await),
             }
@@ -108,20 +110,24 @@ impl File for PlainFile {
     }
 
     async fn set_len(&self, length: u64) -> Result<()> {
-        let act = self.act(Verb::Write)?;
+        let changes = Changes::default();
+        let context = CallContext::NONE.with_changes(&changes);
+        let act = self.act(context, Verb::Write)?;
         let attributes = crate::sftp::SftpAttributes { size: Some(length), ..Default::default() };
         let request = Request::FsetStat { handle: self.file.handle().clone(), attributes };
         self.changing(act, act.done(&request)).await
     }
 
     async fn stat(&self) -> Result<Stat> {
-        let act = self.act(Verb::Stat)?;
+        let act = self.act(CallContext::NONE, Verb::Stat)?;
         let found = act.fstat(self.file.handle()).await?;
         Ok(look::stat(act.plain, &self.whereabout.real(), &found))
     }
 
     async fn set_attributes(&self, attributes: Attributes) -> Result<Stat> {
-        let act = self.act(Verb::SetAttributes)?;
+        let changes = Changes::default();
+        let context = CallContext::NONE.with_changes(&changes);
+        let act = self.act(context, Verb::SetAttributes)?;
         let dressing = async {
             let found = act.fstat(self.file.handle()).await?;
             let wanted = change::wanted(&act, attributes, &found)?;
@@ -134,7 +140,7 @@ impl File for PlainFile {
     }
 
     async fn sync(&self) -> Result<()> {
-        let act = self.act(Verb::Write)?;
+        let act = self.act(CallContext::NONE, Verb::Write)?;
         if !act.plain.can.fsync {
             let error = Error::unsupported(ab_core::BackendKind::Remote, Verb::Write);
             return Err(act.named(error));

@@ -3,6 +3,7 @@
 use ab_core::{Code, Error, Kind, Result, Verb};
 
 use super::{Extensions, Plain};
+use crate::client::context::CallContext;
 use crate::client::reply::{Reply, Version};
 use crate::client::session::{Session, extended};
 use crate::client::settings::ClientSettings;
@@ -47,7 +48,7 @@ impl Plain {
 }
 
 async fn data_limit(session: &Session) -> Result<usize> {
-    let reply = session.ask(Verb::Connect, &extended(&Extended::Limits)).await?;
+    let reply = session.ask(CallContext::NONE, Verb::Connect, &extended(&Extended::Limits)).await?;
     let Reply::Extended(body) = reply else { return Ok(LEAST_DATA) };
     let read = |mut fields: PacketReader| -> Result<u64, TruncatedField> {
         let _packet = fields.u64()?;
@@ -72,7 +73,7 @@ async fn root(session: &Session, given: Option<&str>) -> Result<String> {
             .with_hint("the root must name a directory of that machine")
     };
     let request = Request::RealPath { path: wanted.to_owned().into() };
-    let reply = session.ask(Verb::Connect, &request).await?;
+    let reply = session.ask(CallContext::NONE, Verb::Connect, &request).await?;
     let Reply::Names(names) = reply else { return Err(unusable("there is nothing")) };
     let name = names.into_iter().next().map(|name| name.name).unwrap_or_default();
     let root = String::from_utf8(name.into()).map_err(|_| unusable("its name is not UTF-8"))?;
@@ -80,7 +81,7 @@ async fn root(session: &Session, given: Option<&str>) -> Result<String> {
         return Err(unusable("the server gives it no absolute path"));
     }
     let request = Request::Stat { path: root.clone().into() };
-    match session.ask(Verb::Connect, &request).await? {
+    match session.ask(CallContext::NONE, Verb::Connect, &request).await? {
         Reply::Attributes(found) if super::act::kind(&found).is_dir() => Ok(root),
         Reply::Attributes(_) => Err(unusable("it is no directory")),
         Reply::Status(status) => {

@@ -13,6 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use super::act::{Act, kind};
 use super::spot::Final;
 use super::{Plain, look};
+use crate::client::context::CallContext;
 use crate::client::reply::{Name, Reply};
 use crate::client::session::{Later, Session};
 use crate::sftp::packet::Request;
@@ -36,10 +37,11 @@ impl Plain {
     pub(crate) async fn list(
         &self,
         session: &Session,
+        context: CallContext<'_>,
         path: &WsPath,
         options: ListOptions,
     ) -> Result<Listing> {
-        let act = self.act(session, Verb::List, path);
+        let act = self.act(session, context, Verb::List, path);
         let (spot, found) = act.existing(Final::Follow).await?;
         if kind(&found) != FileKind::Dir {
             return Err(act.not_a_directory());

@@ -10,6 +10,7 @@ use ab_core::{Error, Kind, Result, Verb, WsPath};
 use super::Plain;
 use super::act::kind;
 use super::spot::Final;
+use crate::client::context::CallContext;
 use crate::client::reply::Reply;
 use crate::client::session::{Session, extended};
 use crate::sftp::SftpAttributes;
@@ -20,10 +21,11 @@ impl Plain {
     pub(crate) async fn stat(
         &self,
         session: &Session,
+        context: CallContext<'_>,
         path: &WsPath,
         options: StatOptions,
     ) -> Result<Stat> {
-        let act = self.act(session, Verb::Stat, path);
+        let act = self.act(session, context, Verb::Stat, path);
         let last = match options.links {
             LinkHandling::Follow => Final::Follow,
             LinkHandling::Keep => Final::Keep,
@@ -32,8 +34,13 @@ impl Plain {
         Ok(act.described(&spot, &found))
     }
 
-    pub(crate) async fn read_link(&self, session: &Session, path: &WsPath) -> Result<String> {
-        let act = self.act(session, Verb::ReadLink, path);
+    pub(crate) async fn read_link(
+        &self,
+        session: &Session,
+        context: CallContext<'_>,
+        path: &WsPath,
+    ) -> Result<String> {
+        let act = self.act(session, context, Verb::ReadLink, path);
         let (spot, found) = act.existing(Final::Keep).await?;
         match kind(&found) {
             FileKind::Symlink => act.link_text(self.at(&spot.real)).await,
@@ -43,12 +50,16 @@ impl Plain {
         }
     }
 
-    pub(crate) async fn space(&self, session: &Session) -> Result<DiskSpace> {
+    pub(crate) async fn space(
+        &self,
+        session: &Session,
+        context: CallContext<'_>,
+    ) -> Result<DiskSpace> {
         if !self.can.statvfs {
             return Err(Error::unsupported(BackendKind::Remote, Verb::DiskSpace));
         }
         let root = WsPath::root();
-        let act = self.act(session, Verb::DiskSpace, &root);
+        let act = self.act(session, context, Verb::DiskSpace, &root);
         let request = extended(&Extended::Statvfs { path: self.at("").into() });
         match act.ask(&request).await? {
             Reply::Extended(body) => room(PacketReader::new(body)).map_err(|_| act.nonsense()),

@@ -12,6 +12,7 @@ use super::act::Act;
 use super::file::PlainFile;
 use super::read::regular;
 use super::spot::{Final, Spot};
+use crate::client::context::CallContext;
 use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::Session;
@@ -26,10 +27,11 @@ impl Plain {
     pub(crate) async fn open(
         &self,
         session: &Arc<Session>,
+        context: CallContext<'_>,
         path: &WsPath,
         options: OpenOptions,
     ) -> Result<Box<dyn File>> {
-        let act = self.act(session, Verb::Open, path);
+        let act = self.act(session, context, Verb::Open, path);
         for _ in 0..LOOK_AGAIN {
             let spot = act.spot(Final::Follow).await?;
             if options.changes() && spot.place.is_protected() {

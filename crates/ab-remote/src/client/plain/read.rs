@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::Plain;
 use super::act::{Act, kind};
 use super::spot::Final;
+use crate::client::context::CallContext;
 use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::Session;
@@ -24,10 +25,11 @@ impl Plain {
     pub(crate) async fn read(
         &self,
         session: &Arc<Session>,
+        context: CallContext<'_>,
         path: &WsPath,
         options: ReadOptions,
     ) -> Result<FileContent> {
-        let act = self.act(session, Verb::Read, path);
+        let act = self.act(session, context, Verb::Read, path);
         for _ in 0..READ_AGAIN {
             if let Some(content) = self.read_once(session, act, options).await? {
                 return Ok(content);
@@ -68,7 +70,10 @@ impl Plain {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let bytes = match length {
             0 => Bytes::new(),
-            _ => file.stretch(range.start, length).await.map_err(|error| act.named(error))?,
+            _ => {
+                let stretch = file.stretch(act.context, range.start, length).await;
+                stretch.map_err(|error| act.named(error))?
+            }
         };
         let after = act.fstat(file.handle()).await?;
         let stat = act.described(&spot, &after);

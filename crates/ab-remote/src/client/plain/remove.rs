@@ -11,6 +11,7 @@ use super::act::{Act, kind};
 use super::list::Names;
 use super::spot::Final;
 use super::{Plain, root_stays};
+use crate::client::context::CallContext;
 use crate::client::session::Session;
 use crate::sftp::packet::Request;
 use crate::sftp::status;
@@ -24,10 +25,11 @@ impl Plain {
     pub(crate) async fn remove(
         &self,
         session: &Session,
+        context: CallContext<'_>,
         path: &WsPath,
         options: RemoveOptions,
     ) -> Result<Removed> {
-        let act = self.act(session, Verb::Delete, path);
+        let act = self.act(session, context, Verb::Delete, path);
         if path.is_root() {
             return Err(root_stays(&act));
         }

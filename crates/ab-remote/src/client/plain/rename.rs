@@ -13,6 +13,7 @@ use super::act::{Act, kind};
 use super::spot::{Final, Spot};
 use super::write::beside;
 use super::{Plain, root_stays};
+use crate::client::context::CallContext;
 use crate::client::reply::Status;
 use crate::client::session::{Session, extended};
 use crate::sftp::SftpAttributes;
@@ -24,11 +25,12 @@ impl Plain {
     pub(crate) async fn rename(
         &self,
         session: &Session,
+        context: CallContext<'_>,
         from: &WsPath,
         to: &WsPath,
         options: RenameOptions,
     ) -> Result<Renamed> {
-        let act = self.act(session, Verb::Rename, from);
+        let act = self.act(session, context, Verb::Rename, from);
         let target = act.about(to);
         if let Some(root) = [act, target].iter().find(|act| act.path.is_root()) {
             return Err(root_stays(root));

@@ -19,10 +19,10 @@ use super::Plain;
 use super::act::{Act, kind};
 use super::read::regular;
 use super::spot::{Final, Spot};
+use crate::client::context::CallContext;
 use crate::client::file::RemoteFile;
 use crate::client::place::Place;
 use crate::client::session::{Later, Session, extended};
-use crate::client::steps;
 use crate::sftp::SftpAttributes;
 use crate::sftp::extended::Extended;
 use crate::sftp::packet::{Request, flags};
@@ -32,11 +32,12 @@ impl Plain {
     pub(crate) async fn write(
         &self,
         session: &Arc<Session>,
+        context: CallContext<'_>,
         path: &WsPath,
         content: Bytes,
         options: WriteOptions,
     ) -> Result<Stat> {
-        let act = self.act(session, Verb::Write, path);
+        let act = self.act(session, context, Verb::Write, path);
         if options.durability == Durability::Power && !self.can.fsync {
             return Err(Error::unsupported(BackendKind::Remote, Verb::Write));
         }
@@ -62,8 +63,7 @@ impl Plain {
             (Some(found), WriteMode::CreateIfMissing) => return Ok(act.described(&spot, found)),
             (_, _) => {}
         }
-        let draft = Draft::create(act, session, &spot, options.permissions);
-        let mut draft = steps::beside(draft).await?;
+        let mut draft = Draft::create(act, session, &spot, options.permissions).await?;
         let written = self.settle(&mut draft, &spot, content, options).await;
         draft.discard().await;
         written
@@ -78,7 +78,7 @@ impl Plain {
         options: WriteOptions,
     ) -> Result<Stat> {
         let act = draft.act;
-        let attributes = steps::beside(draft.fill(content, options.durability)).await?;
+        let attributes = draft.fill(content, options.durability).await?;
         // Marked before and after: whoever looks meanwhile may see either state.
         self.marks.change(&spot.real);
         let placed = draft.place(spot, options).await;
@@ -140,7 +140,7 @@ impl<'a> Draft<'a> {
             attributes: SftpAttributes { mode: at_first, ..SftpAttributes::default() },
         };
         let mut draft = Self { act, at, file: None, mode, stays: false };
-        let handle = match act.handle(&request).await {
+        let handle = match act.aside().handle(&request).await {
             Ok(Ok(handle)) => handle,
             Ok(Err(status)) => {
                 draft.stays = true;
@@ -158,26 +158,27 @@ impl<'a> Draft<'a> {
 
     /// Brings the content over, and tells what the file is then.
     async fn fill(&mut self, content: Bytes, durability: Durability) -> Result<SftpAttributes> {
-        let Some(file) = &self.file else { return Err(self.act.nonsense()) };
-        if let Err(error) = file.fill(0, content).await {
-            return Err(self.act.full_or(error).await);
+        let act = self.act.aside();
+        let Some(file) = &self.file else { return Err(act.nonsense()) };
+        if let Err(error) = file.fill(act.context, 0, content).await {
+            return Err(act.full_or(error).await);
         }
         if let Some(mode) = self.mode {
             let attributes = SftpAttributes { mode: Some(mode), ..SftpAttributes::default() };
             let request = Request::FsetStat { handle: file.handle().clone(), attributes };
-            self.act.done(&request).await?;
+            act.done(&request).await?;
         }
         if durability == Durability::Power {
-            self.sync().await?;
+            self.sync(act).await?;
         }
-        let Some(file) = &self.file else { return Err(self.act.nonsense()) };
-        self.act.fstat(file.handle()).await
+        let Some(file) = &self.file else { return Err(act.nonsense()) };
+        act.fstat(file.handle()).await
     }
 
-    async fn sync(&self) -> Result<()> {
+    async fn sync(&self, act: Act<'_>) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let request = extended(&Extended::Fsync { handle: file.handle().clone() });
-        self.act.done(&request).await
+        act.done(&request).await
     }
 
     async fn place(&mut self, spot: &Spot, options: WriteOptions) -> Result<Placed> {
@@ -216,7 +217,7 @@ impl<'a> Draft<'a> {
         if options.durability == Durability::Power {
             // Directories cannot be synced by SFTP; a journal that has the file's last change has
             // the rename before it.
-            self.sync().await?;
+            self.sync(self.act).await?;
         }
         Ok(Placed::Done)
     }
@@ -262,7 +263,7 @@ impl Act<'_> {
     /// A failure to write that has no words is a full disk if there is no room.
     pub(super) async fn full_or(&self, error: Error) -> Error {
         if error.kind() == Kind::Io
-            && let Ok(space) = self.plain.space(self.session).await
+            && let Ok(space) = self.plain.space(self.session, self.context).await
             && space.available == 0
         {
             return self.error(Kind::NoSpace, "no space left on the device");

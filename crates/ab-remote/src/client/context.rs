@@ -1,0 +1,277 @@
+//! What one call knows of itself: how long it may take as a whole, and whether it has changed anything.
+//!
+//! A call has one deadline, from the moment in which it is made, for its turn, the connection and the
+//! answer together. A call whose answers come one after the other goes on for as long as they do: each
+//! of them [moves](CallContext::moved) the deadline. So a transfer is not cut while it makes progress,
+//! and a call that waits its turn behind transfers waits as long as one of them makes progress.
+//!
+//! A call of several requests [records](CallContext::record_change) each that changes something and may
+//! have reached the server. A call that then loses its connection or runs out of time has an unknown
+//! effect; one that recorded nothing had none.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ab_core::{CallEffect, Error, Kind, Result};
+use tokio::time::{Instant, timeout_at};
+
+/// When the calls of a backend were last answered in part.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Motion(Arc<Mutex<Option<Instant>>>);
+
+impl Motion {
+    fn last(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+}
+
+/// The deadline of one call.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    whole: Duration,
+    end: Mutex<Instant>,
+    motion: Motion,
+}
+
+impl Deadline {
+    /// A call that is made now may take `whole`.
+    pub(crate) fn new(whole: Duration, motion: &Motion) -> Self {
+        let end = Mutex::new(later(Instant::now(), whole));
+        Self { whole, end, motion: motion.clone() }
+    }
+
+    fn end(&self) -> Instant {
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the deadline to `whole` after `moment`, if that is later than it was.
+    fn after(&self, moment: Instant) {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        *end = (*end).max(later(moment, self.whole));
+    }
+}
+
+/// The moment `time` after another. A time that is too long to be counted is cut to 30 years.
+pub(crate) fn later(moment: Instant, time: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    moment + time.min(FAR)
+}
+
+/// Whether a call may have changed anything so far.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(AtomicBool);
+
+/// The call that a request is a part of. Passed to everything that waits for the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallContext<'a> {
+    deadline: Option<&'a Deadline>,
+    changes: Option<&'a Changes>,
+    recording: Recording,
+}
+
+/// Whether requests that change something are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recording {
+    On,
+    Off,
+}
+
+impl CallContext<'static> {
+    /// Requests outside of a call: each may take as long as a whole call.
+    pub(crate) const NONE: Self = Self { deadline: None, changes: None, recording: Recording::On };
+}
+
+impl<'a> CallContext<'a> {
+    pub(crate) fn new(deadline: &'a Deadline) -> Self {
+        Self { deadline: Some(deadline), ..CallContext::NONE }
+    }
+
+    /// The same call, with `changes` as its record.
+    pub(crate) fn with_changes(self, changes: &'a Changes) -> Self {
+        Self { changes: Some(changes), ..self }
+    }
+
+    /// The same call, for requests that change nothing which the workspace shows.
+    pub(crate) fn without_recording(self) -> Self {
+        Self { recording: Recording::Off, ..self }
+    }
+
+    /// Waits for a part of the call until its deadline; outside of a call, for as long as
+    /// `patience`. `None` if it took too long.
+    pub(crate) async fn within<T>(
+        self,
+        patience: Duration,
+        part: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut part = pin!(part);
+        let alone = later(Instant::now(), patience);
+        loop {
+            let end = || self.deadline.map_or(alone, Deadline::end);
+            let until = end();
+            if let Ok(done) = timeout_at(until, &mut part).await {
+                return Some(done);
+            }
+            if end() <= until {
+                return None;
+            }
+        }
+    }
+
+    /// The deadline of the call, for a part that runs in another task; outside of a call,
+    /// `patience` from now.
+    pub(crate) fn until(self, patience: Duration) -> Instant {
+        self.deadline.map_or_else(|| later(Instant::now(), patience), Deadline::end)
+    }
+
+    /// Waits for the call's turn: as [`within`](Self::within), and on while other calls make progress.
+    pub(crate) async fn turn<T>(
+        self,
+        patience: Duration,
+        part: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut part = pin!(part);
+        loop {
+            if let Some(done) = self.within(patience, &mut part).await {
+                return Some(done);
+            }
+            let deadline = self.deadline?;
+            if let Some(last) = deadline.motion.last() {
+                deadline.after(last);
+            }
+            if deadline.end() <= Instant::now() {
+                return None;
+            }
+        }
+    }
+
+    /// The call was answered in part.
+    pub(crate) fn moved(self) {
+        if let Some(deadline) = self.deadline {
+            let now = Instant::now();
+            deadline.after(now);
+            deadline.motion.note(now);
+        }
+    }
+
+    /// A request that changes something may have reached the server.
+    pub(crate) fn record_change(self) {
+        if let (Some(changes), Recording::On) = (self.changes, self.recording) {
+            changes.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the call may have changed anything.
+    pub(crate) fn has_changed(self) -> bool {
+        self.changes.is_some_and(|changes| changes.0.load(Ordering::Relaxed))
+    }
+
+    /// Adds what is known of the effect of a failed call. A refusal says by itself that it had none.
+    pub(crate) fn judged<T>(self, result: Result<T>) -> Result<T> {
+        result.map_err(|error: Error| match error.kind() {
+            Kind::Disconnected | Kind::Timeout => {
+                let effect =
+                    if self.has_changed() { CallEffect::Unknown } else { CallEffect::NotApplied };
+                error.with_effect(effect, None)
+            }
+            _ => error,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use ab_core::Code;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    const WHOLE: Duration = Duration::from_secs(100);
+
+    async fn timed<T>(future: impl Future<Output = T>) -> (Duration, T) {
+        let before = Instant::now();
+        let done = future.await;
+        (before.elapsed(), done)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parts_share_the_time_of_their_call() {
+        let deadline = Deadline::new(WHOLE, &Motion::default());
+        let context = CallContext::new(&deadline);
+        let parts = async {
+            let first = context.within(WHOLE, sleep(WHOLE * 9 / 10)).await;
+            (first, context.within(WHOLE, pending::<()>()).await)
+        };
+        let (took, answers) = timed(parts).await;
+        assert_eq!((took.as_secs(), answers), (WHOLE.as_secs(), (Some(()), None)));
+        // Outside of a call each has its own.
+        let alone = CallContext::NONE.within(WHOLE, pending::<()>());
+        assert_eq!(timed(alone).await.0.as_secs(), WHOLE.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_elsewhere_has_the_deadline_of_its_call() {
+        let began = Instant::now();
+        let deadline = Deadline::new(WHOLE, &Motion::default());
+        sleep(WHOLE / 2).await;
+        assert_eq!(CallContext::new(&deadline).until(WHOLE), began + WHOLE);
+        assert_eq!(CallContext::NONE.until(WHOLE), Instant::now() + WHOLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_is_under_way_goes_on_while_others_are_answered() {
+        let deadline = Deadline::new(WHOLE, &Motion::default());
+        let context = CallContext::new(&deadline);
+        let parts = async {
+            let answers = async {
+                for _ in 0..3 {
+                    sleep(WHOLE * 9 / 10).await;
+                    context.moved();
+                }
+            };
+            tokio::join!(context.within(WHOLE, pending::<()>()), answers).0
+        };
+        let (took, answer) = timed(parts).await;
+        assert_eq!((took.as_secs(), answer), (370, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_is_waited_for_while_others_make_progress() {
+        let motion = Motion::default();
+        let (waits, other) = (Deadline::new(WHOLE, &motion), Deadline::new(WHOLE, &motion));
+        let waiting = CallContext::new(&waits).turn(WHOLE, pending::<()>());
+        let others = async {
+            sleep(WHOLE * 9 / 10).await;
+            CallContext::new(&other).moved();
+        };
+        let (took, (turn, ())) = timed(async { tokio::join!(waiting, others) }).await;
+        assert_eq!((took.as_secs(), turn), (190, None));
+        // Old progress does not extend the deadline.
+        advance(WHOLE).await;
+        let waits = Deadline::new(WHOLE, &motion);
+        let waiting = CallContext::new(&waits).turn(WHOLE, pending::<()>());
+        assert_eq!(timed(waiting).await.0.as_secs(), WHOLE.as_secs());
+    }
+
+    #[test]
+    fn the_effect_of_a_lost_call_is_known_unless_it_recorded_a_change() {
+        let lost = || Err::<(), _>(Error::new(Code::ConnectionClosed, Kind::Disconnected, "lost"));
+        let effect = |context: CallContext<'_>| context.judged(lost()).unwrap_err().effect();
+        let changes = Changes::default();
+        let context = CallContext::NONE.with_changes(&changes);
+        context.without_recording().record_change();
+        assert_eq!(effect(context), Some(CallEffect::NotApplied));
+        context.record_change();
+        assert_eq!(effect(context), Some(CallEffect::Unknown));
+        assert_eq!(effect(context.without_recording()), Some(CallEffect::Unknown));
+        let refused = Error::new(Code::WriteFailed, Kind::PermissionDenied, "no");
+        assert_eq!(context.judged(Err::<(), _>(refused)).unwrap_err().effect(), None);
+    }
+}
