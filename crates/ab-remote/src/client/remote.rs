@@ -157,6 +157,14 @@ impl Shared {
     }
 }
 
+/// Names the path in the error of a call that got no answer, if the error has none.
+fn lost_at<T>(path: &WsPath, result: Result<T>) -> Result<T> {
+    result.map_err(|error| match (error.kind(), error.path()) {
+        (Kind::Disconnected | Kind::Timeout, None) => error.with_path(path.to_string()),
+        _ => error,
+    })
+}
+
 fn unconnected(verb: Verb, patience: Duration) -> Error {
     let message = format!("there was no connection within {patience:?}");
     Error::new(Code::Timeout, Kind::Timeout, message).with_verb(verb)
@@ -198,151 +206,163 @@ impl Driver for Remote {
     async fn stat(&self, path: &WsPath, options: StatOptions) -> Result<Stat> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
-        let turn = self.turn(context, Verb::Stat).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::Stat).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::stat(&turn.session, context, ours, path, options).await,
             Speech::Plain(plain) => plain.stat(&turn.session, context, path, options).await,
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn list(&self, path: &WsPath, options: ListOptions) -> Result<Listing> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
-        let turn = self.turn(context, Verb::List).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::List).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::list(&turn.session, context, ours, path, options).await,
             Speech::Plain(plain) => plain.list(&turn.session, context, path, options).await,
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn search(&self, query: &Query) -> Result<SearchResults> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
-        let turn = self.turn(context, Verb::Search).await?;
-        match &turn.session.speech {
+        let turn = lost_at(&query.root, self.turn(context, Verb::Search).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::search(&turn.session, context, ours, query).await,
             Speech::Plain(_) => {
                 drop(turn);
                 ab_core::search::search_by_walk(self, query).await
             }
-        }
+        };
+        lost_at(&query.root, done)
     }
 
     async fn read(&self, path: &WsPath, options: ReadOptions) -> Result<FileContent> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
-        let turn = self.turn(context, Verb::Read).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::Read).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::read(&turn.session, context, ours, path, options).await,
             Speech::Plain(plain) => plain.read(&turn.session, context, path, options).await,
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn write(&self, path: &WsPath, content: Bytes, options: WriteOptions) -> Result<Stat> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
-        let turn = self.turn(context, Verb::Write).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::Write).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => {
                 ours::write(&turn.session, context, ours, path, content, options).await
             }
             Speech::Plain(plain) => {
                 context.judged(plain.write(&turn.session, context, path, content, options).await)
             }
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn open(&self, path: &WsPath, options: OpenOptions) -> Result<Box<dyn File>> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
-        let turn = self.turn(context, Verb::Open).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::Open).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::open(&turn.session, context, ours, path, options).await,
             Speech::Plain(plain) => {
                 context.judged(plain.open(&turn.session, context, path, options).await)
             }
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn set_attributes(&self, path: &WsPath, attributes: Attributes) -> Result<Stat> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
-        let turn = self.turn(context, Verb::SetAttributes).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::SetAttributes).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => {
                 ours::set_attributes(&turn.session, context, ours, path, attributes).await
             }
             Speech::Plain(plain) => {
                 context.judged(plain.set_attributes(&turn.session, context, path, attributes).await)
             }
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn read_link(&self, path: &WsPath) -> Result<String> {
         let deadline = self.deadline();
         let context = CallContext::new(&deadline);
-        let turn = self.turn(context, Verb::ReadLink).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::ReadLink).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::read_link(&turn.session, context, ours, path).await,
             Speech::Plain(plain) => plain.read_link(&turn.session, context, path).await,
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn symlink(&self, path: &WsPath, target: &str) -> Result<()> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
-        let turn = self.turn(context, Verb::Symlink).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::Symlink).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::symlink(&turn.session, context, ours, path, target).await,
             Speech::Plain(plain) => {
                 context.judged(plain.symlink(&turn.session, context, path, target).await)
             }
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn create_dir(&self, path: &WsPath) -> Result<()> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
-        let turn = self.turn(context, Verb::Mkdir).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::Mkdir).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::create_dir(&turn.session, context, ours, path).await,
             Speech::Plain(plain) => {
                 context.judged(plain.create_dir(&turn.session, context, path).await)
             }
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn remove(&self, path: &WsPath, options: RemoveOptions) -> Result<Removed> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
-        let turn = self.turn(context, Verb::Delete).await?;
-        match &turn.session.speech {
+        let turn = lost_at(path, self.turn(context, Verb::Delete).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => ours::remove(&turn.session, context, ours, path, options).await,
             Speech::Plain(plain) => {
                 context.judged(plain.remove(&turn.session, context, path, options).await)
             }
-        }
+        };
+        lost_at(path, done)
     }
 
     async fn rename(&self, from: &WsPath, to: &WsPath, options: RenameOptions) -> Result<Renamed> {
         let deadline = self.deadline();
         let changes = Changes::default();
         let context = CallContext::new(&deadline).with_changes(&changes);
-        let turn = self.turn(context, Verb::Rename).await?;
-        match &turn.session.speech {
+        let turn = lost_at(from, self.turn(context, Verb::Rename).await)?;
+        let done = match &turn.session.speech {
             Speech::Ours(ours) => {
                 ours::rename(&turn.session, context, ours, from, to, options).await
             }
             Speech::Plain(plain) => {
                 context.judged(plain.rename(&turn.session, context, from, to, options).await)
             }
-        }
+        };
+        lost_at(from, done)
     }
 
     async fn disk_space(&self) -> Result<DiskSpace> {

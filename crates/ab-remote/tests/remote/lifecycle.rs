@@ -123,8 +123,9 @@ async fn a_loss_rejects_what_is_pending_and_comes_back() {
     within(ground.backend.connect()).await.unwrap();
     let heard = Heard::of(&ground.backend);
     ground.relay.set(Weather::Stalled);
-    let pending = [1, 2, 3].map(|_| {
-        let backend = ground.backend.clone();
+    let scope = ground.backend.scope("inner", ab_core::ScopeOptions::default()).unwrap();
+    let pending = [&ground.backend, &ground.backend, &scope].map(|backend| {
+        let backend = backend.clone();
         tokio::spawn(async move { backend.stat("file").await })
     });
     // They wait for an answer that does not come.
@@ -133,6 +134,7 @@ async fn a_loss_rejects_what_is_pending_and_comes_back() {
     for call in pending {
         let error = within(call).await.unwrap().unwrap_err();
         assert_eq!((error.code(), error.kind()), (Code::ConnectionClosed, Kind::Disconnected));
+        assert_eq!(error.path(), Some("file"), "{error}");
         assert_eq!(error.retry(), ab_core::Retry::Safe);
     }
     ground.relay.set(Weather::Fair);
