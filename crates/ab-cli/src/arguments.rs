@@ -3,13 +3,9 @@
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
-use crate::commands::{
-    agent, completions, config, daemon, doctor, exec, fs, mcp, policy, serve, session, ssh_proxy,
-    task, version, wait, webui,
-};
+use crate::commands::{COMMANDS, CliCommand, CommandEntry};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::json;
@@ -51,110 +47,26 @@ Exit codes:
 
 exec ends as its command does; see agent-backend exec --help.";
 
-/// A place for AI agents to work, and control over that work for people.
-#[derive(Debug, Parser)]
-#[command(
-    name = "agent-backend",
-    version,
-    arg_required_else_help = true,
-    max_term_width = 100,
-    after_help = SHORT_AFTER_HELP,
-    after_long_help = LONG_AFTER_HELP
-)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
 /// The commands that are started often and stay. They are read without the flags of all others,
 /// which would cost each of them time and memory.
-#[derive(Debug, Parser)]
-#[command(name = "agent-backend", version, max_term_width = 100)]
-struct Servers {
-    #[command(subcommand)]
-    command: Server,
+const SERVERS: &[&str] = &["daemon", "mcp"];
+
+/// Everything that may be typed.
+pub(crate) fn definition() -> clap::Command {
+    root(COMMANDS.iter())
+        .about("A place for AI agents to work, and control over that work for people")
+        .after_help(SHORT_AFTER_HELP)
+        .after_long_help(LONG_AFTER_HELP)
 }
 
-#[derive(Debug, Subcommand)]
-enum Server {
-    Mcp(Box<mcp::Mcp>),
-    Daemon(Box<daemon::Daemon>),
-}
-
-impl From<Server> for Command {
-    fn from(server: Server) -> Self {
-        match server {
-            Server::Mcp(mcp) => Command::Mcp(mcp),
-            Server::Daemon(daemon) => Command::Daemon(daemon),
-        }
-    }
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Fs(Box<fs::Fs>),
-    Exec(Box<exec::Exec>),
-    Policy(Box<policy::Policy>),
-    Mcp(Box<mcp::Mcp>),
-    Daemon(Box<daemon::Daemon>),
-    Serve(Box<serve::Serve>),
-    Webui(Box<webui::Webui>),
-    Task(Box<task::TaskCommand>),
-    Session(Box<session::SessionCommand>),
-    Wait(wait::Wait),
-    Config(config::ConfigCommand),
-    Agent(agent::Agent),
-    SshProxy(ssh_proxy::SshProxy),
-    Doctor(Box<doctor::Doctor>),
-    Version(version::Version),
-    Completions(completions::Completions),
-}
-
-impl Command {
-    pub(crate) fn format(&self) -> Format {
-        match self {
-            Command::Fs(fs) => Format::from_flag(fs.json),
-            Command::Exec(exec) => Format::from_flag(exec.json),
-            Command::Policy(policy) => Format::from_flag(policy.json),
-            Command::Task(task) => Format::from_flag(task.json),
-            Command::Session(session) => Format::from_flag(session.json),
-            Command::Webui(webui) => Format::from_flag(webui.json),
-            Command::Wait(wait) => Format::from_flag(wait.json),
-            Command::Config(config) => Format::from_flag(config.json),
-            Command::Doctor(doctor) => Format::from_flag(doctor.json),
-            Command::Version(version) => Format::from_flag(version.json),
-            Command::Mcp(_)
-            | Command::Daemon(_)
-            | Command::Serve(_)
-            | Command::Agent(_)
-            | Command::SshProxy(_)
-            | Command::Completions(_) => Format::Text,
-        }
-    }
-}
-
-impl Command {
-    /// Whether interrupts are the command's own business: it passes them on.
-    pub(crate) fn minds_interrupts(&self) -> bool {
-        match self {
-            Command::Exec(_)
-            | Command::Mcp(_)
-            | Command::Daemon(_)
-            | Command::Serve(_)
-            | Command::Webui(_)
-            | Command::Agent(_)
-            | Command::SshProxy(_) => true,
-            Command::Fs(fs) => fs.minds_interrupts(),
-            Command::Task(task) => task.is_following(),
-            Command::Session(session) => session.is_following(),
-            Command::Policy(_)
-            | Command::Wait(_)
-            | Command::Config(_)
-            | Command::Doctor(_)
-            | Command::Version(_)
-            | Command::Completions(_) => false,
-        }
-    }
+/// The program with some of its commands.
+fn root<'a>(entries: impl Iterator<Item = &'a CommandEntry>) -> clap::Command {
+    clap::Command::new("agent-backend")
+        .version(env!("CARGO_PKG_VERSION"))
+        .max_term_width(100)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(entries.map(CommandEntry::definition))
 }
 
 /// Help that was asked for, or arguments that make no sense.
@@ -165,18 +77,27 @@ pub(crate) struct Refusal {
     exit: Exit,
 }
 
-pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, Refusal> {
+pub(crate) fn parse(
+    arguments: impl Iterator<Item = OsString>,
+) -> Result<Box<dyn CliCommand>, Refusal> {
     let arguments = completed(arguments.collect());
     let refuse =
         |error| Refusal { error, format: wanted_format(&arguments), exit: usage_exit(&arguments) };
     let word = arguments.get(1).and_then(|argument| argument.to_str());
-    if matches!(word, Some("daemon" | "mcp")) {
-        let matches = Servers::command().try_get_matches_from(&arguments).map_err(refuse)?;
-        let servers = Servers::from_arg_matches(&matches).map_err(refuse)?;
-        return Ok(Arguments { command: servers.command.into() });
-    }
-    let matches = Arguments::command().try_get_matches_from(&arguments).map_err(refuse)?;
-    Arguments::from_arg_matches(&matches).map_err(refuse)
+    let entries = || COMMANDS.iter();
+    let definition = match word {
+        Some(word) if SERVERS.contains(&word) => root(entries().filter(|entry| entry.name == word)),
+        _ => definition(),
+    };
+    let matches = definition.try_get_matches_from(&arguments).map_err(refuse)?;
+    let chosen = matches
+        .subcommand()
+        .and_then(|(name, matches)| Some((entries().find(|entry| entry.name == name)?, matches)));
+    let Some((entry, matches)) = chosen else {
+        let error = clap::Error::new(ErrorKind::MissingSubcommand).with_cmd(&self::definition());
+        return Err(refuse(error));
+    };
+    entry.parse(matches).map_err(refuse)
 }
 
 /// Clients that keep a workspace in memory start us with flags alone and speak over our standard
@@ -237,18 +158,18 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Arguments::command().debug_assert();
-        Servers::command().debug_assert();
+        definition().debug_assert();
     }
 
     #[test]
     fn servers_are_the_same_beside_all_others_and_alone() {
-        for name in ["daemon", "mcp"] {
+        for name in SERVERS {
             let help = |mut all: clap::Command| {
                 all.build();
                 all.find_subcommand_mut(name).unwrap().render_long_help().to_string()
             };
-            assert_eq!(help(Servers::command()), help(Arguments::command()), "{name}");
+            let alone = root(COMMANDS.iter().filter(|entry| entry.name == *name));
+            assert_eq!(help(alone), help(definition()), "{name}");
         }
     }
 

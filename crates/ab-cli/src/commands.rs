@@ -1,4 +1,6 @@
 //! The commands, one file each: what may be typed after the name, and what happens then.
+//!
+//! A command is a file with a [`CliCommand`], its `mod` line, and one line in [`COMMANDS`].
 
 pub(crate) mod agent;
 pub(crate) mod completions;
@@ -18,34 +20,74 @@ pub(crate) mod version;
 pub(crate) mod wait;
 pub(crate) mod webui;
 
+use std::fmt;
 use std::pin::Pin;
 
-use crate::arguments::Command;
+use clap::{ArgMatches, Args};
+
 use crate::failure::Failure;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
+
+/// Every command, in the order of the help text.
+pub(crate) const COMMANDS: &[CommandEntry] = &[
+    CommandEntry::of::<fs::Fs>("fs"),
+    CommandEntry::of::<exec::Exec>("exec"),
+    CommandEntry::of::<policy::Policy>("policy"),
+    CommandEntry::of::<mcp::Mcp>("mcp"),
+    CommandEntry::of::<daemon::Daemon>("daemon"),
+    CommandEntry::of::<serve::Serve>("serve"),
+    CommandEntry::of::<webui::Webui>("webui"),
+    CommandEntry::of::<task::TaskCommand>("task"),
+    CommandEntry::of::<session::SessionCommand>("session"),
+    CommandEntry::of::<wait::Wait>("wait"),
+    CommandEntry::of::<config::ConfigCommand>("config"),
+    CommandEntry::of::<agent::Agent>("agent"),
+    CommandEntry::of::<ssh_proxy::SshProxy>("ssh-proxy"),
+    CommandEntry::of::<doctor::Doctor>("doctor"),
+    CommandEntry::of::<version::Version>("version"),
+    CommandEntry::of::<completions::Completions>("completions"),
+];
+
+/// A command that was parsed and can run. Its type holds its arguments, and its doc comment is its
+/// help text.
+pub(crate) trait CliCommand: fmt::Debug + Send {
+    /// The format of its output.
+    fn format(&self) -> Format {
+        Format::Text
+    }
+
+    /// Whether it installs its own handlers for SIGINT and SIGTERM.
+    fn handles_signals(&self) -> bool {
+        false
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_>;
+}
 
 /// A command at work.
-type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+pub(crate) type RunningCommand<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-pub(crate) async fn run(command: Command, terminal: &mut Terminal) -> Result<(), Failure> {
-    // Boxed: the compiler cannot prove that all of them together may change threads.
-    let running: Running<'_> = match command {
-        Command::Fs(command) => Box::pin(fs::run(*command, terminal)),
-        Command::Exec(command) => Box::pin(exec::run(*command, terminal)),
-        Command::Policy(command) => Box::pin(policy::run(*command, terminal)),
-        Command::Mcp(command) => Box::pin(mcp::run(*command)),
-        Command::Daemon(command) => Box::pin(daemon::run(*command)),
-        Command::Serve(command) => Box::pin(serve::run(*command)),
-        Command::Webui(command) => Box::pin(webui::run(*command, terminal)),
-        Command::Task(command) => Box::pin(task::run(*command, terminal)),
-        Command::Session(command) => Box::pin(session::run(*command, terminal)),
-        Command::Wait(command) => Box::pin(wait::run(command, terminal)),
-        Command::Agent(command) => Box::pin(agent::run(command)),
-        Command::SshProxy(command) => Box::pin(ssh_proxy::run(command)),
-        Command::Doctor(command) => Box::pin(doctor::run(*command, terminal)),
-        Command::Config(command) => return config::run(command, terminal),
-        Command::Version(command) => return version::run(&command, terminal),
-        Command::Completions(command) => return completions::run(&command, terminal),
-    };
-    running.await
+/// A command of the command line: its name, its arguments, and how a value is made of them.
+pub(crate) struct CommandEntry {
+    pub(crate) name: &'static str,
+    augment: fn(clap::Command) -> clap::Command,
+    parse: fn(&ArgMatches) -> Result<Box<dyn CliCommand>, clap::Error>,
+}
+
+impl CommandEntry {
+    const fn of<C: Args + CliCommand + 'static>(name: &'static str) -> Self {
+        let parse = |matches: &ArgMatches| -> Result<Box<dyn CliCommand>, clap::Error> {
+            Ok(Box::new(C::from_arg_matches(matches)?))
+        };
+        Self { name, augment: C::augment_args, parse }
+    }
+
+    /// The definition of its arguments.
+    pub(crate) fn definition(&self) -> clap::Command {
+        (self.augment)(clap::Command::new(self.name))
+    }
+
+    pub(crate) fn parse(&self, matches: &ArgMatches) -> Result<Box<dyn CliCommand>, clap::Error> {
+        (self.parse)(matches)
+    }
 }

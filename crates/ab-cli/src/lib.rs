@@ -47,7 +47,7 @@ fn run() -> Exit {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     secrets::take(&arguments);
     match arguments::parse(arguments.into_iter()) {
-        Ok(arguments) => process::run(arguments.command),
+        Ok(command) => process::run(command),
         Err(refusal) => refusal.print(),
     }
 }

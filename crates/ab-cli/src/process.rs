@@ -12,8 +12,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::arguments::Command;
-use crate::commands;
+use crate::commands::CliCommand;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
@@ -22,14 +21,14 @@ use crate::terminal::{Terminal, talk};
 /// How long work that has begun may take to come to its end.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-pub(crate) fn run(command: Command) -> Exit {
+pub(crate) fn run(command: Box<dyn CliCommand>) -> Exit {
     let mut terminal = Terminal::new(command.format());
     match start_runtime() {
         Ok(runtime) => {
-            let minds_interrupts = command.minds_interrupts();
+            let handles_signals = command.handles_signals();
             let exit = runtime.block_on(async {
-                // Whoever minds them itself must not find them taken.
-                let mut stopped = if minds_interrupts { Signals::none() } else { Signals::watch() };
+                // Commands that handle signals themselves install their own handlers.
+                let mut stopped = if handles_signals { Signals::none() } else { Signals::watch() };
                 let work = tokio::spawn(command_to_exit(command, terminal));
                 tokio::select! {
                     exit = ended(work) => exit,
@@ -98,8 +97,8 @@ pub(crate) fn report_panics() {
     }));
 }
 
-async fn command_to_exit(command: Command, mut terminal: Terminal) -> Exit {
-    let ending = commands::run(command, &mut terminal).await;
+async fn command_to_exit(command: Box<dyn CliCommand>, mut terminal: Terminal) -> Exit {
+    let ending = command.run(&mut terminal).await;
     // What was written before a failure is data all the same.
     let failure = match (ending, terminal.finish()) {
         (Ok(()), Ok(())) => return Exit::Success,

@@ -7,10 +7,12 @@ use clap::{Args, Subcommand};
 
 use super::input;
 use super::serve::{self, Serve};
+use super::{CliCommand, RunningCommand};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::stdio;
+use crate::terminal::Terminal;
 
 /// The scenario that a repository brings along.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
@@ -43,7 +45,17 @@ struct Script {
     file: Option<PathBuf>,
 }
 
-pub(crate) async fn run(agent: Agent) -> Result<(), Failure> {
+impl CliCommand for Agent {
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self))
+    }
+}
+
+async fn run(agent: Agent) -> Result<(), Failure> {
     match agent.command {
         AgentCommand::Script(script) => scripted(script).await,
         AgentCommand::AccessPoint(serve) => serve::run(*serve).await,

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::arguments::Arguments;
+use super::{CliCommand, RunningCommand};
+use crate::arguments;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
@@ -24,11 +25,17 @@ pub(crate) struct Completions {
     shell: Shell,
 }
 
-pub(crate) fn run(command: &Completions, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Completions {
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(async move { run(&self, terminal) })
+    }
+}
+
+fn run(command: &Completions, terminal: &mut Terminal) -> Result<(), Failure> {
     let name = invoked_name(std::env::args_os().next());
     // The generator panics where its writer fails, so it writes to memory.
     let mut script = Vec::new();
-    clap_complete::generate(command.shell, &mut Arguments::command(), name, &mut script);
+    clap_complete::generate(command.shell, &mut arguments::definition(), name, &mut script);
     terminal.bytes(&script)
 }
 

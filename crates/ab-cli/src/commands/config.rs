@@ -4,6 +4,7 @@ use ab_core::error::printable;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::{CliCommand, RunningCommand};
 use crate::config::{Config, ServeFlags};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
@@ -39,7 +40,7 @@ pub(crate) struct ConfigCommand {
 
     /// Print JSON
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -49,7 +50,17 @@ enum ConfigAct {
     Show(Box<ServeFlags>),
 }
 
-pub(crate) fn run(command: ConfigCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for ConfigCommand {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(async move { run(*self, terminal) })
+    }
+}
+
+fn run(command: ConfigCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let ConfigAct::Show(flags) = command.act;
     let config = Config::load(&flags)?;
     match terminal.format() {

@@ -23,8 +23,10 @@ use clap::{Args, ValueEnum};
 
 use super::exec::{Limits, Walls, amount, variables};
 use super::policy::ProfileChoice;
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::signals::Signals;
+use crate::terminal::Terminal;
 use access::Access;
 use logs::LogFormat;
 pub(super) use served_root::ServedRoot;
@@ -178,7 +180,17 @@ fn body(text: &str) -> Result<usize, String> {
     }
 }
 
-pub(crate) async fn run(daemon: Daemon) -> Result<(), Failure> {
+impl CliCommand for Daemon {
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self))
+    }
+}
+
+async fn run(daemon: Daemon) -> Result<(), Failure> {
     // Every end that is not an end in good order is a 1, as the clients that start us expect.
     serve(daemon).await.map_err(Failure::into_plain)
 }

@@ -12,6 +12,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::json as shapes;
 use crate::remote::RemoteFlags;
@@ -40,13 +41,23 @@ pub(crate) struct Doctor {
 
     /// Print one JSON value
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 
     #[command(flatten)]
     elsewhere: RemoteFlags,
 }
 
-pub(crate) async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Doctor {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
     if let Some(url) = command.elsewhere.url()? {
         let backend = command.elsewhere.connect(&url, command.root.as_deref()).await?;
         let told = elsewhere::tell(&url, &backend, terminal).await;

@@ -20,6 +20,7 @@ use ab_host::{ExecSettings, Requirement, Shell, SpoolLimits, check_restrictions}
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::{CliCommand, RunningCommand};
 use crate::commands::policy::RuleFlags;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -56,7 +57,7 @@ command failed by itself.";
 pub(crate) struct Exec {
     /// Print one JSON value when the command has ended, and errors as JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 
     #[command(flatten)]
     workspace: WorkspaceFlags,
@@ -441,7 +442,21 @@ pub(crate) fn variables(given: &[String]) -> Result<BTreeMap<String, String>, Fa
     given.iter().map(pair).collect()
 }
 
-pub(crate) async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Exec {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(exec: Exec, terminal: &mut Terminal) -> Result<(), Failure> {
     exec.check()?;
     let policy = exec.rules.policy(terminal)?;
     let workspace = exec.workspace.open_with(Starter::Person, exec.settings()?, policy).await?;

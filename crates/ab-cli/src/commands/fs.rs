@@ -19,9 +19,10 @@ mod write;
 
 use clap::{Args, Subcommand};
 
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::progress::Wanted;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
 use crate::workspace::WorkspaceFlags;
 
 /// Read and change the files of a workspace
@@ -33,7 +34,7 @@ use crate::workspace::WorkspaceFlags;
 pub(crate) struct Fs {
     /// Print one JSON value, and errors as JSON
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    json: bool,
 
     /// Show no progress of large transfers
     #[arg(long, global = true)]
@@ -46,12 +47,7 @@ pub(crate) struct Fs {
     command: FsCommand,
 }
 
-impl Fs {
-    /// Whether interrupts are the command's own business: it has something to clear away.
-    pub(crate) fn minds_interrupts(&self) -> bool {
-        matches!(self.command, FsCommand::Write(_))
-    }
-}
+impl Fs {}
 
 #[derive(Debug, Subcommand)]
 enum FsCommand {
@@ -70,7 +66,21 @@ enum FsCommand {
     Touch(touch::Touch),
 }
 
-pub(crate) async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Fs {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        matches!(self.command, FsCommand::Write(_))
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(fs: Fs, terminal: &mut Terminal) -> Result<(), Failure> {
     let workspace = fs.workspace.open().await?;
     let backend = workspace.handle.clone();
     let wanted = Wanted::by(fs.quiet, terminal);

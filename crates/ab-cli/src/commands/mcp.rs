@@ -10,10 +10,11 @@ use tokio::net::UnixStream;
 
 use super::exec::{Walls, no_walls_here};
 use super::policy::RuleFlags;
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::stdio;
-use crate::terminal::talk;
+use crate::terminal::{Terminal, talk};
 use crate::workspace::{Starter, WorkspaceFlags};
 
 const EXAMPLES: &str = "\
@@ -52,7 +53,17 @@ pub(crate) struct Mcp {
     rules: RuleFlags,
 }
 
-pub(crate) async fn run(mcp: Mcp) -> Result<(), Failure> {
+impl CliCommand for Mcp {
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self))
+    }
+}
+
+async fn run(mcp: Mcp) -> Result<(), Failure> {
     if let Some(socket) = &mcp.connect {
         return passed_on(socket).await;
     }

@@ -11,10 +11,11 @@ use ab_core::Error;
 use agent_backend::policy::{CommandPolicy, Profile, RuleFile};
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::{CliCommand, RunningCommand};
 use crate::approver::TerminalApprover;
 use crate::commands::input;
 use crate::failure::Failure;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
 
 /// Say which commands may run, and why
 ///
@@ -25,7 +26,7 @@ use crate::terminal::Terminal;
 pub(crate) struct Policy {
     /// Print one JSON value, and errors as JSON
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    json: bool,
 
     #[command(subcommand)]
     command: PolicyCommand,
@@ -38,7 +39,17 @@ enum PolicyCommand {
     Test(examples::Examples),
 }
 
-pub(crate) async fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Policy {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(policy: Policy, terminal: &mut Terminal) -> Result<(), Failure> {
     match &policy.command {
         PolicyCommand::Check(command) => check::run(command, terminal).await,
         PolicyCommand::Rules(command) => list::run(command, terminal),

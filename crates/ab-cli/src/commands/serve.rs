@@ -9,12 +9,13 @@ use clap::Args;
 use tokio::net::TcpListener;
 
 use super::daemon::{ServedRoot, logs, open_files, sockets};
+use super::{CliCommand, RunningCommand};
 use crate::browser;
 use crate::config::{Config, Origin, ServeFlags};
 use crate::data_dir::{self, AddressFile};
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::terminal::talk;
+use crate::terminal::{Terminal, talk};
 use crate::token;
 use crate::wire::{self, Parts};
 
@@ -47,6 +48,16 @@ warning: --no-auth: this server asks nobody for a token. Every program and every
 pub(crate) struct Serve {
     #[command(flatten)]
     flags: ServeFlags,
+}
+
+impl CliCommand for Serve {
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self))
+    }
 }
 
 pub(crate) async fn run(serve: Serve) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::task;
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::follow::{self, Approve, FollowOptions, View, lines};
 use crate::server::ServerFlags;
@@ -25,7 +26,7 @@ pub(crate) struct SessionCommand {
 
     /// Print JSON; events are one on each line
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    json: bool,
 
     #[command(flatten)]
     server: ServerFlags,
@@ -176,7 +177,21 @@ impl SessionCommand {
     }
 }
 
-pub(crate) async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for SessionCommand {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        self.is_following()
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(command: SessionCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = command.server.client()?;
     let server_flags = command.server.repeated();
     match command.act {

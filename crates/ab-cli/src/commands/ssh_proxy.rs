@@ -8,8 +8,10 @@ use ab_remote::client::{ByteStream, DialError, TokenInClear, WebSocket, open_web
 use clap::Args;
 use tokio::io::AsyncWriteExt;
 
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::signals::Signals;
+use crate::terminal::Terminal;
 use crate::{stdio, token};
 
 const EXAMPLES: &str = "\
@@ -41,7 +43,17 @@ pub(crate) struct SshProxy {
     allow_insecure_token: bool,
 }
 
-pub(crate) async fn run(proxy: SshProxy) -> Result<(), Failure> {
+impl CliCommand for SshProxy {
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self))
+    }
+}
+
+async fn run(proxy: SshProxy) -> Result<(), Failure> {
     let socket = WebSocket::new(&proxy.url).ok();
     let scheme = proxy.url.split(':').next().unwrap_or_default();
     let Some(mut socket) = socket.filter(|_| matches!(scheme, "ws" | "wss")) else {

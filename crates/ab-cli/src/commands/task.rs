@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::input;
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::follow::{self, Approve, FollowOptions};
 use crate::server::ServerFlags;
@@ -76,7 +77,7 @@ pub(crate) struct TaskCommand {
 
     /// Print JSON: an object with sessionId, or with --follow one event on each line
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 
     #[command(flatten)]
     server: ServerFlags,
@@ -142,7 +143,21 @@ impl TaskCommand {
     }
 }
 
-pub(crate) async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for TaskCommand {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        self.is_following()
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(task: TaskCommand, terminal: &mut Terminal) -> Result<(), Failure> {
     let prompt = prompt(&task.prompt, terminal).await?;
     let request = task.request(prompt)?;
     let client = task.server.client()?;

@@ -5,6 +5,7 @@ use std::env::consts::{ARCH, OS};
 use clap::Args;
 use serde_json::json;
 
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
 
@@ -13,10 +14,20 @@ use crate::terminal::{Format, Terminal};
 pub(crate) struct Version {
     /// Print one JSON value
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 }
 
-pub(crate) fn run(_: &Version, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Version {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(async move { run(&self, terminal) })
+    }
+}
+
+fn run(_: &Version, terminal: &mut Terminal) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     let target = format!("{ARCH}-{OS}");
     match terminal.format() {

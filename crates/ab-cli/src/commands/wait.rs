@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::exec::amount;
+use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::follow::{self, is_success};
 use crate::server::ServerFlags;
@@ -30,13 +31,23 @@ pub(crate) struct Wait {
 
     /// Print JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 
     #[command(flatten)]
     server: ServerFlags,
 }
 
-pub(crate) async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Wait {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(wait: Wait, terminal: &mut Terminal) -> Result<(), Failure> {
     let client = wait.server.client()?;
     let mut ids = Vec::new();
     for session in &wait.sessions {

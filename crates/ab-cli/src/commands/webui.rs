@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::serve::{self, AfterStart};
+use super::{CliCommand, RunningCommand};
 use crate::config::{Config, ServeFlags};
 use crate::failure::Failure;
 use crate::terminal::{Format, Terminal};
@@ -33,13 +34,27 @@ pub(crate) struct Webui {
 
     /// Print JSON: an object with the url, if a server runs already
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 
     #[command(flatten)]
     flags: ServeFlags,
 }
 
-pub(crate) async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
+impl CliCommand for Webui {
+    fn format(&self) -> Format {
+        Format::from_flag(self.json)
+    }
+
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
+    }
+}
+
+async fn run(webui: Webui, terminal: &mut Terminal) -> Result<(), Failure> {
     let config = Config::load(&webui.flags)?;
     let Some(url) = data_dir::running_server(&config.data_dir.value) else {
         if terminal.format() == Format::Json {
