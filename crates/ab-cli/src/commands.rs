@@ -3,7 +3,6 @@
 //! A command is a file with a [`CliCommand`], its `mod` line, and one line in [`COMMANDS`].
 
 pub(crate) mod agent;
-pub(crate) mod clock;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;
@@ -46,7 +45,6 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<ssh_proxy::SshProxy>("ssh-proxy"),
     CommandEntry::of::<doctor::Doctor>("doctor"),
     CommandEntry::of::<version::Version>("version"),
-    CommandEntry::of::<clock::Clock>("clock"),
     CommandEntry::of::<completions::Completions>("completions"),
 ];
 

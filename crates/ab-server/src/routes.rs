@@ -3,7 +3,6 @@
 //! A surface is a module with a function `routes`, merged here with one line. Routes are added with
 //! `routes!`, which takes path and description from the handler; a test fails for any other way.
 
-mod clock;
 mod control;
 mod daemon;
 mod description;
@@ -83,7 +82,6 @@ pub fn openapi() -> Description {
 /// One line for each surface.
 fn described() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Api::openapi())
-        .merge(clock::routes())
         .merge(control::routes())
         .merge(daemon::routes())
         .merge(description::routes())
