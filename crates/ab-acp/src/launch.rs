@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ab_core::process::{ExecLimits, Stdin};
 use ab_core::{Code, Error, Kind, Result, WsPath};
+use ab_host::Toolchain;
 use ab_local::{Launch, Launched, Launcher};
 
 use crate::catalog::{AgentEntry, OWN_BINARY};
@@ -45,6 +46,15 @@ pub struct LaunchedAgent {
     pub launched: Launched,
 }
 
+/// A directory of an agent's entry. Its `bin` is on the path if there is one, else the directory itself.
+pub fn toolchain(directory: &Path) -> Toolchain {
+    let mut toolchain = Toolchain::in_directory(directory);
+    if toolchain.bin.is_empty() {
+        toolchain.bin.push(directory.to_owned());
+    }
+    toolchain
+}
+
 /// Starts the agent at the root of the workspace.
 ///
 /// # Errors
@@ -66,7 +76,8 @@ pub async fn launch(
     Ok(LaunchedAgent { client, events, launched })
 }
 
-fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch> {
+/// The launch of an entry.
+pub(crate) fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch> {
     let mut argv = entry.argv.clone();
     if let Some(program) = argv.first_mut().filter(|program| *program == OWN_BINARY) {
         let own = setup.own_binary.as_ref().and_then(|path| path.to_str());

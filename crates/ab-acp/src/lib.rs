@@ -1,7 +1,8 @@
 //! Coding agents that speak the Agent Client Protocol (ACP).
 //!
 //! [`AcpClient`] drives an agent over any pair of byte streams and reports what the agent does as
-//! [`AgentEvent`]s. [`catalog`] holds how agents are started. [`script`] is an agent of ours that follows
+//! [`AgentEvent`]s. [`catalog`] holds how agents are started. [`gateway`] puts agents behind an interface that an
+//! HTTP server can offer. [`script`] is an agent of ours that follows
 //! a scenario, so that everything above runs without a model.
 //!
 //! The types of the wire are our own: agents in the field deviate from the published schema, and a
@@ -11,6 +12,7 @@ pub mod bounds;
 pub mod catalog;
 mod client;
 mod failure;
+pub mod gateway;
 pub mod launch;
 mod mcp_server;
 mod permission;

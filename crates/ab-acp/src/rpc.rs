@@ -25,9 +25,9 @@ use crate::bounds::{
     QUEUED_MESSAGES, UNANSWERED_REQUESTS,
 };
 use crate::failure::AcpError;
-use line::{Line, Lines};
 use message::Message;
 
+pub(crate) use line::{Line, Lines};
 pub use message::RpcError;
 pub(crate) use message::{
     AUTH_REQUIRED, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,

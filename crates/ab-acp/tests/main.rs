@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod conversation;
+mod fuzz;
 mod misbehaviour;
 mod stage;

@@ -13,6 +13,7 @@ pub(crate) mod input;
 pub(crate) mod mcp;
 pub(crate) mod policy;
 pub(crate) mod serve;
+pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod ssh_proxy;
 pub(crate) mod task;
@@ -36,6 +37,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     CommandEntry::of::<mcp::Mcp>("mcp"),
     CommandEntry::of::<daemon::Daemon>("daemon"),
     CommandEntry::of::<serve::Serve>("serve"),
+    CommandEntry::of::<server::AgentGateway>("server"),
     CommandEntry::of::<webui::Webui>("webui"),
     CommandEntry::of::<task::TaskCommand>("task"),
     CommandEntry::of::<session::SessionCommand>("session"),

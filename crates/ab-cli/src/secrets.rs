@@ -21,7 +21,7 @@ use crate::terminal::talk;
 /// Where a token can be given without others seeing it among the processes of the host.
 pub(crate) const TOKEN_VARIABLE: &str = "AGENT_BACKEND_AUTH_TOKEN";
 /// Flags whose value may be a secret.
-const SECRET_FLAGS: [&str; 3] = ["--auth-token", "--ssh-users", "--header"];
+const SECRET_FLAGS: [&str; 4] = ["--auth-token", "--ssh-users", "--header", "--token"];
 
 /// The token of the environment, once it was taken out of there.
 static TOKEN: OnceLock<Option<OsString>> = OnceLock::new();
@@ -181,6 +181,7 @@ mod tests {
         assert_eq!(found("ab daemon --auth-token t0 --port 1"), ["t0"]);
         assert_eq!(found("ab daemon --auth-token=t0 --ssh-users a:b,c:d"), ["t0", "a:b,c:d"]);
         assert_eq!(found("ab daemon --auth-token-file f --ssh-users-file g"), [""; 0]);
+        assert_eq!(found("ab server --token t0 --token-file f"), ["t0"]);
         assert_eq!(found("ab exec --header X:y -- sh --auth-token t"), ["X:y"]);
         // The name of the program is no flag.
         assert_eq!(found("--auth-token daemon"), [""; 0]);

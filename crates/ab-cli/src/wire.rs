@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ab_acp::catalog::{AgentEntry, OWN_BINARY};
+use ab_acp::catalog::{AgentEntry, Catalog, OWN_BINARY};
+use ab_acp::gateway::{AgentGround, AgentSource, Credentials, Gateway, GatewaySettings};
 use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
 use ab_control::{Control, ControlSettings, CrashHook, CrashPoint};
 use ab_core::{Code, Error, Kind, Network};
@@ -12,8 +13,12 @@ use ab_server::{App, ControlSurface, Gate, TaskCatalog, TaskDefaults};
 use ab_store::{DataDir, Store, StoreError};
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::commands::daemon::ServedRoot;
 use crate::config::Config;
 use crate::failure::Failure;
+
+/// The directory of agent servers in the data directory.
+const AGENT_SERVERS: &str = "agent-servers";
 
 /// What `serve` runs.
 pub(crate) struct Parts {
@@ -67,6 +72,45 @@ pub(crate) async fn assemble(
     let control = control.map_err(failed)?;
     let surface = ControlSurface::new(control.clone(), catalog).with_endpoints(endpoints);
     Ok(Parts { app: App::new(gate).with_control(surface), control })
+}
+
+/// The agents of the gateway. They work in the served root, or each in a directory of its own.
+///
+/// # Errors
+///
+/// The directory of agent servers in the data directory cannot be used.
+pub(crate) async fn gateway(
+    config: &Config,
+    served: Option<&ServedRoot>,
+) -> Result<Gateway, Failure> {
+    let own =
+        std::env::current_exe().map_err(|error| Failure::input("find this program", error))?;
+    let sessions = &config.sessions;
+    let agents = AgentSource {
+        credentials: credentials(&config.catalog),
+        catalog: config.catalog.clone(),
+        own_binary: Some(own),
+        ..AgentSource::default()
+    };
+    let ground = AgentGround {
+        root: served.map(|served| served.path().to_owned()),
+        area: Some(config.data_dir.value.join(AGENT_SERVERS)),
+        hidden: served.and_then(ServedRoot::hidden).map(str::to_owned).into_iter().collect(),
+        isolation: sessions.isolation.value,
+        floor: sessions.isolation_floor.value,
+        // Without tokens an agent on the network could approve its own requests.
+        network: if config.no_auth.value { Network::None } else { sessions.network.value },
+        toolchains: sessions.toolchains.value.toolchains.clone(),
+    };
+    ground.clear().await?;
+    Ok(Gateway::new(GatewaySettings::new(agents, ground)))
+}
+
+/// The values of all variables that agents of the catalog list as credentials.
+pub(crate) fn credentials(catalog: &Catalog) -> Credentials {
+    let names = catalog.entries().iter().flat_map(|entry| &entry.credentials);
+    let value = |name: &String| Some((name.clone(), std::env::var(name).ok()?));
+    Credentials(names.filter_map(value).collect())
 }
 
 /// Kills this process at `point`, as `kill -9` would: nothing is closed, flushed or told.

@@ -23,6 +23,7 @@ fn help_lists_every_command() {
             "mcp          Serve the workspace to an MCP client, over standard input and output",
             "daemon       Serve a workspace over the network, or over standard input and output",
             "serve        Take tasks for agents and run them in sandboxes",
+            "server       Put coding agents behind HTTP, as sandbox-agent does",
             "webui        Open the page of the server, which is started if none runs",
             "task         Give an agent a task on a repository",
             "session      See and end the server's sessions",

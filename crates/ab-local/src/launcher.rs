@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ab_core::error::{Code, Error, Kind, Result};
 use ab_core::process::{
     Command, ExecLimits, ExecRequest, Exit, OutputChannel, Process, ProcessControl, ProcessEnding,
-    ProcessId, Stdin,
+    ProcessId, Restrictions, Stdin,
 };
 use ab_core::{Verb, WsPath};
 use ab_host::Local;
@@ -55,6 +55,8 @@ pub struct Launch {
     pub stdin: Stdin,
     /// Limits of this program. Those that the workspace sets for its commands do not apply.
     pub limits: ExecLimits,
+    /// Paths of the workspace that the program does not see or cannot change.
+    pub restrictions: Restrictions,
 }
 
 /// A running program. Dropping it kills the program and everything that it started.
@@ -92,7 +94,7 @@ impl Launcher {
     /// `NotFound` when the program or its directory does not exist, `Unavailable` when the sandbox
     /// or a limit cannot be had, `Destroyed` after the workspace's end.
     pub async fn start(&self, launch: Launch) -> Result<Launched> {
-        let Launch { argv, env, cwd, stdin, limits } = launch;
+        let Launch { argv, env, cwd, stdin, limits, restrictions } = launch;
         let command = Command::Argv(argv);
         if command.is_empty() {
             let message = "cannot start a program: the argument list is empty";
@@ -100,7 +102,8 @@ impl Launcher {
                 Error::new(Code::EmptyCommand, Kind::Invalid, message).with_verb(Verb::Exec)
             );
         }
-        let request = ExecRequest { env, cwd, stdin, limits, ..ExecRequest::new(command) };
+        let request =
+            ExecRequest { env, cwd, stdin, limits, restrictions, ..ExecRequest::new(command) };
         Ok(Launched::new(self.driver.launch(request).await?))
     }
 }
@@ -113,6 +116,7 @@ impl Launch {
             cwd: WsPath::root(),
             stdin: Stdin::Closed,
             limits: ExecLimits::default(),
+            restrictions: Restrictions::default(),
         }
     }
 
@@ -132,6 +136,7 @@ impl fmt::Debug for Launch {
             .field("cwd", &self.cwd)
             .field("stdin", &self.stdin)
             .field("limits", &self.limits)
+            .field("restrictions", &self.restrictions)
             .finish()
     }
 }

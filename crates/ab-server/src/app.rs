@@ -8,13 +8,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Gate, Guesses, Identity, TokenGuessLimits};
 use crate::problem::{Problem, ProblemKind};
-use crate::routes::{ControlSurface, DaemonSurface};
+use crate::routes::{ControlSurface, DaemonSurface, GatewaySurface, ServedFiles};
 
 /// What a port serves. A surface that is absent answers 404.
 #[derive(Clone)]
 pub struct App {
     control: Option<Arc<ControlSurface>>,
     daemon: Option<Arc<DaemonSurface>>,
+    gateway: Option<Arc<GatewaySurface>>,
     identity: Arc<Identity>,
     guesses: Arc<Guesses>,
     shutdown: CancellationToken,
@@ -25,6 +26,7 @@ impl App {
         App {
             control: None,
             daemon: None,
+            gateway: None,
             identity: Arc::new(Identity::new(gate)),
             guesses: Arc::new(Guesses::new(TokenGuessLimits::default())),
             shutdown: CancellationToken::new(),
@@ -44,6 +46,12 @@ impl App {
         self
     }
 
+    /// Serves coding agents at `/v1`.
+    pub fn with_gateway(mut self, gateway: GatewaySurface) -> App {
+        self.gateway = Some(Arc::new(gateway));
+        self
+    }
+
     /// The control plane's surface, or the 404 that its routes answer without one.
     pub(crate) fn control(&self) -> Result<&Arc<ControlSurface>, Problem> {
         self.control.as_ref().ok_or_else(|| not_served("no sessions are served here"))
@@ -52,6 +60,17 @@ impl App {
     /// The daemon's surface, or the 404 that its routes answer without one.
     pub(crate) fn daemon(&self) -> Result<&Arc<DaemonSurface>, Problem> {
         self.daemon.as_ref().ok_or_else(|| not_served("no workspace is served here"))
+    }
+
+    /// The gateway's surface, or the 404 that its routes answer without one.
+    pub(crate) fn gateway(&self) -> Result<&Arc<GatewaySurface>, Problem> {
+        self.gateway.as_ref().ok_or_else(|| not_served("no agents are served here"))
+    }
+
+    /// The gateway's files, or the 404 that their routes answer without a served root.
+    pub(crate) fn files(&self) -> Result<&ServedFiles, Problem> {
+        let files = self.gateway()?.files.as_ref();
+        files.ok_or_else(|| not_served("no files are served here: the server has no root"))
     }
 
     /// Makes a one-time link to the page. It works once and for a few minutes, and its host name is
@@ -82,9 +101,17 @@ impl App {
     /// Ends what outlives its request.
     pub(crate) async fn close(&self) {
         self.shutdown.cancel();
-        if let Some(daemon) = &self.daemon {
-            daemon.close().await;
-        }
+        let daemon = async {
+            if let Some(daemon) = &self.daemon {
+                daemon.close().await;
+            }
+        };
+        let gateway = async {
+            if let Some(gateway) = &self.gateway {
+                gateway.close().await;
+            }
+        };
+        tokio::join!(daemon, gateway);
     }
 }
 
@@ -97,6 +124,7 @@ impl fmt::Debug for App {
         f.debug_struct("App")
             .field("control", &self.control)
             .field("daemon", &self.daemon)
+            .field("gateway", &self.gateway)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,7 @@
 //! What handlers take from a request. A request that does not fit is a [`Problem`].
 
+use std::collections::BTreeMap;
+
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -13,6 +15,10 @@ use crate::problem::{Problem, ProblemKind};
 /// parses them, so that its errors name the field.
 #[derive(Clone, Debug)]
 pub(crate) struct JsonBytes(pub(crate) Bytes);
+
+/// A JSON body, parsed. The error names the field that does not fit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
 /// The parameters of the query.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +38,15 @@ impl<S: Send + Sync> FromRequest<S> for JsonBytes {
         }
         let bytes = Bytes::from_request(request, state).await.map_err(|error| refused(&error))?;
         Ok(JsonBytes(bytes))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let JsonBytes(bytes) = JsonBytes::from_request(request, state).await?;
+        parse(&bytes).map(JsonBody)
     }
 }
 
@@ -55,6 +70,23 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
             .map_err(|error| Problem::new(ProblemKind::Invalid, error.body_text()))?;
         Ok(PathParams(params))
     }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let (field, why) = (error.path().to_string(), error.into_inner());
+        if why.is_syntax() || why.is_eof() {
+            return Problem::new(ProblemKind::Invalid, format!("invalid JSON: {why}"));
+        }
+        let field = if field == "." { String::new() } else { field };
+        let errors = BTreeMap::from([(field, vec![why.to_string()])]);
+        Problem::new(ProblemKind::Invalid, why.to_string()).with_errors(errors)
+    })?;
+    deserializer
+        .end()
+        .map_err(|why| Problem::new(ProblemKind::Invalid, format!("invalid JSON: {why}")))?;
+    Ok(value)
 }
 
 fn says_json(headers: &HeaderMap) -> bool {

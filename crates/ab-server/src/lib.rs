@@ -17,6 +17,7 @@ mod port;
 mod problem;
 mod routes;
 mod sse;
+pub mod tar;
 mod tls;
 mod watched;
 mod wire;
@@ -24,6 +25,8 @@ mod wire;
 pub use app::App;
 pub use gate::{BrowserKey, Gate, Origin, Token, TokenGuessLimits};
 pub use port::{Port, PortLimits, RunningPort};
-pub use routes::{ControlSurface, DaemonSurface, TaskCatalog, TaskDefaults, openapi};
+pub use routes::{
+    ControlSurface, DaemonSurface, GatewaySurface, ServedFiles, TaskCatalog, TaskDefaults, openapi,
+};
 pub use tls::{Tls, TlsError};
 pub use wire::{Control, EffectivePolicyBody};

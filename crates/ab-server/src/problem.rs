@@ -32,6 +32,7 @@ pub(crate) enum ProblemKind {
     PreconditionFailed,
     TooLarge,
     UnsupportedMediaType,
+    RangeNotSatisfiable,
     /// The request is well formed, but this server cannot do it.
     Unprocessable,
     UpgradeRequired,
@@ -46,7 +47,7 @@ pub(crate) enum ProblemKind {
 }
 
 impl ProblemKind {
-    const ALL: [ProblemKind; 21] = [
+    const ALL: [ProblemKind; 22] = [
         ProblemKind::Invalid,
         ProblemKind::Unauthorized,
         ProblemKind::Forbidden,
@@ -59,6 +60,7 @@ impl ProblemKind {
         ProblemKind::PreconditionFailed,
         ProblemKind::TooLarge,
         ProblemKind::UnsupportedMediaType,
+        ProblemKind::RangeNotSatisfiable,
         ProblemKind::Unprocessable,
         ProblemKind::UpgradeRequired,
         ProblemKind::TooManyRequests,
@@ -96,6 +98,9 @@ impl ProblemKind {
             }
             ProblemKind::UnsupportedMediaType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "Unsupported type")
+            }
+            ProblemKind::RangeNotSatisfiable => {
+                (StatusCode::RANGE_NOT_SATISFIABLE, "range_not_satisfiable", "No such range")
             }
             ProblemKind::Unprocessable => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", "Cannot be done here")

@@ -6,11 +6,13 @@
 mod control;
 mod daemon;
 mod description;
+mod gateway;
 mod login;
 mod ui;
 
 pub use control::{ControlSurface, TaskCatalog, TaskDefaults};
 pub use daemon::DaemonSurface;
+pub use gateway::{GatewaySurface, ServedFiles};
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -51,6 +53,9 @@ const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
         (name = "page", description = "The web page"),
         (name = "sessions", description = "Tasks, sessions and their events"),
         (name = "approvals", description = "Questions of agents to people"),
+        (name = "agents", description = "Coding agents by the Agent Client Protocol"),
+        (name = "files", description = "The files of the served root"),
+        (name = "config", description = "MCP servers and skills of a directory"),
         (name = "mcp", description = "The workspace as tools, by the Model Context Protocol"),
         (name = "ssh", description = "The workspace by SSH")
     )
@@ -85,6 +90,7 @@ fn described() -> OpenApiRouter<App> {
         .merge(control::routes())
         .merge(daemon::routes())
         .merge(description::routes())
+        .merge(gateway::routes())
         .merge(login::routes())
         .merge(ui::routes())
 }

@@ -8,13 +8,16 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use serde::Deserialize;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 
@@ -78,6 +81,27 @@ impl Default for SseOptions {
     }
 }
 
+/// Answers with frames that are already in the form of the wire, and a heartbeat where none comes. The answer
+/// ends with the source, or when `shutdown` is cancelled.
+pub(crate) fn frames<S>(source: S, shutdown: &CancellationToken, options: SseOptions) -> Response
+where
+    S: Stream<Item = Bytes> + Send + 'static,
+{
+    let frames = unfold(Box::pin(source), move |mut source| async move {
+        match timeout(options.heartbeat, source.next()).await {
+            Ok(frame) => Some((Ok::<_, Infallible>(frame?), source)),
+            Err(_) => Some((Ok(Bytes::from_static(b": heartbeat\n\n")), source)),
+        }
+    });
+    let frames = frames.take_until(shutdown.clone().cancelled_owned());
+    let mut response = Body::from_stream(frames).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
 /// Answers with the events of `source`. The answer ends with the source, with its first error, or
 /// when `shutdown` is cancelled; the reader then comes back with its cursor.
 pub(crate) fn answer<S, E>(source: S, shutdown: &CancellationToken, options: SseOptions) -> Response
@@ -104,4 +128,29 @@ where
     // nginx buffers answers unless it is told not to.
     response.headers_mut().insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_are_followed_by_heartbeats() {
+        let options = SseOptions { heartbeat: Duration::from_millis(20) };
+        let frame = Bytes::from_static(b"event: message\nid: 1\ndata: {}\n\n");
+        let source = stream::iter([frame.clone()]).chain(stream::pending());
+        let shutdown = CancellationToken::new();
+        let answer = frames(source, &shutdown, options);
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/event-stream");
+        let mut body = answer.into_body().into_data_stream();
+        assert_eq!(body.next().await.unwrap().unwrap(), frame);
+        for _ in 0..2 {
+            assert_eq!(body.next().await.unwrap().unwrap(), ": heartbeat\n\n");
+        }
+        shutdown.cancel();
+        assert!(body.next().await.is_none(), "a stream ends with the server");
+        assert_eq!(SseOptions::default().heartbeat, Duration::from_secs(15));
+    }
 }

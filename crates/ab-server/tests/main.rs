@@ -9,6 +9,8 @@ mod crowds;
 mod description;
 mod doors;
 mod encryption;
+mod fuzz;
+mod gateway;
 mod guessing;
 mod login;
 mod remote;

@@ -17,6 +17,8 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "edit", package: "ab-core", test: "fuzz::fuzz_edit" },
     Target { name: "policy", package: "ab-policy", test: "fuzz::fuzz_policy" },
     Target { name: "http", package: "ab-mcp", test: "fuzz::fuzz_http" },
+    Target { name: "envelope", package: "ab-acp", test: "fuzz::fuzz_envelope" },
+    Target { name: "tar", package: "ab-server", test: "fuzz::fuzz_tar" },
     Target { name: "screen", package: "ab-policy", test: "fuzz::fuzz_screen" },
     Target { name: "sftp", package: "ab-remote", test: "fuzz::fuzz_sftp" },
     Target { name: "sftp-extended", package: "ab-remote", test: "fuzz::fuzz_sftp_extended" },

@@ -29,7 +29,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use access::Access;
 use logs::LogFormat;
-pub(super) use served_root::ServedRoot;
+pub(crate) use served_root::ServedRoot;
 use ssh::Ssh;
 
 const EXAMPLES: &str = "\

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use ab_core::effective::{Isolation, Network};
-use ab_server::{BrowserKey, Gate, Port, Tls, Token};
+use ab_server::{BrowserKey, Gate, GatewaySurface, Port, Tls, Token};
 use clap::Args;
 use tokio::net::TcpListener;
 
@@ -112,6 +112,12 @@ pub(crate) async fn run_with(config: Config, after: AfterStart) -> Result<(), Fa
     if let Some(served) = &served {
         app = app.with_daemon(served.surface());
     }
+    let gateway = wire::gateway(&config, served.as_ref()).await?;
+    let mut gateway = GatewaySurface::new(gateway);
+    if let Some(served) = &served {
+        gateway = gateway.with_files(served.files());
+    }
+    app = app.with_gateway(gateway);
     let agents = agents.map(|listener| Port::new(app.clone()).open(listener)).transpose();
     let agents = agents.map_err(|error| Failure::input("open the port of agents", error))?;
     let opened = Port::new(app.clone()).with_tls(tls).open(listener);
@@ -211,7 +217,7 @@ fn tls(config: &Config) -> Result<Option<Tls>, Failure> {
     loaded.map(Some).map_err(|failure| Failure::usage(format!("TLS: {failure}")))
 }
 
-async fn listen(host: IpAddr, port: u16) -> Result<TcpListener, Failure> {
+pub(super) async fn listen(host: IpAddr, port: u16) -> Result<TcpListener, Failure> {
     sockets::listen(host, port).await.map_err(|error| {
         let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
         let failure = Failure::input(format!("listen on {host}, port {port}"), error);

@@ -7,14 +7,7 @@ use ab_acp::catalog::{AgentEntry, OWN_BINARY};
 use ab_api::RuntimeType;
 use ab_host::{READABLE_SYSTEM_DIRS, SYSTEM_PATH, Toolchain};
 
-/// A directory of an agent's entry. Its `bin` is on the path if there is one, else the directory itself.
-pub(super) fn toolchain(directory: &Path) -> Toolchain {
-    let mut toolchain = Toolchain::in_directory(directory);
-    if toolchain.bin.is_empty() {
-        toolchain.bin.push(directory.to_owned());
-    }
-    toolchain
-}
+pub(super) use ab_acp::launch::toolchain;
 
 /// Looks for the program where the sandbox will.
 ///

@@ -75,7 +75,7 @@ impl Rendering {
                 Json(Refusal { error: title.into_owned(), message: detail }).into_response()
             }
             Rendering::Document => document("urn:agent-backend:error:", problem),
-            Rendering::GatewayDocument => document("urn:sandbox-agent:error:", problem),
+            Rendering::GatewayDocument => document("urn:sandbox-agent:error:", as_gateway(problem)),
             Rendering::Envelope => {
                 let mut details = problem.members;
                 if !problem.errors.is_empty() {
@@ -87,6 +87,42 @@ impl Rendering {
             }
         }
     }
+}
+
+/// Code and title of a problem that names none of its own, as clients of the agent gateway know them.
+fn as_gateway(mut problem: Parts) -> Parts {
+    let (_, code, title) = problem.kind.row();
+    let (gateway_code, gateway_title) = match problem.kind {
+        ProblemKind::Invalid => ("invalid_request", "Invalid Request"),
+        ProblemKind::Unauthorized => ("token_invalid", "Token Invalid"),
+        ProblemKind::Forbidden => ("permission_denied", "Permission Denied"),
+        ProblemKind::NotFound => ("not_found", "Not Found"),
+        ProblemKind::NotAcceptable => ("not_acceptable", "Not Acceptable"),
+        ProblemKind::UnsupportedMediaType => ("unsupported_media_type", "Unsupported Media Type"),
+        ProblemKind::BadGateway => ("stream_error", "Stream Error"),
+        ProblemKind::GatewayTimeout => ("timeout", "Timeout"),
+        ProblemKind::MethodNotAllowed
+        | ProblemKind::RequestTimeout
+        | ProblemKind::Conflict
+        | ProblemKind::Gone
+        | ProblemKind::PreconditionFailed
+        | ProblemKind::TooLarge
+        | ProblemKind::RangeNotSatisfiable
+        | ProblemKind::Unprocessable
+        | ProblemKind::UpgradeRequired
+        | ProblemKind::TooManyRequests
+        | ProblemKind::Internal
+        | ProblemKind::NotImplemented
+        | ProblemKind::Unavailable
+        | ProblemKind::NoSpace => (code, title),
+    };
+    if problem.code == code {
+        problem.code = gateway_code.into();
+    }
+    if problem.title == title {
+        problem.title = gateway_title.into();
+    }
+    problem
 }
 
 fn document(types: &str, problem: Parts) -> Response {
@@ -258,17 +294,19 @@ mod tests {
             Problem::new(ProblemKind::Invalid, "repo.url must be provided")
                 .with_errors(errors.into_iter().collect())
         };
-        let document = |types: &str| {
+        let document = |type_: &str, title: &str| {
             serde_json::json!({
-                "type": format!("urn:{types}:error:validation"),
-                "title": "Invalid request",
+                "type": format!("urn:{type_}"),
+                "title": title,
                 "status": 400,
                 "detail": "repo.url must be provided",
                 "errors": { "repo.url": ["is required"] },
             })
         };
-        assert_eq!(body("/api/v1/tasks", problem()).await, document("agent-backend"));
-        assert_eq!(body("/v1/acp", problem()).await, document("sandbox-agent"));
+        let ours = document("agent-backend:error:validation", "Invalid request");
+        assert_eq!(body("/api/v1/tasks", problem()).await, ours);
+        let gateway = document("sandbox-agent:error:invalid_request", "Invalid Request");
+        assert_eq!(body("/v1/acp", problem()).await, gateway);
         let envelope = serde_json::json!({
             "error": {
                 "code": "VALIDATION",

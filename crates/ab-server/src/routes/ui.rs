@@ -13,9 +13,9 @@ use ab_store::{ApprovalFilter, LogScope, SessionFilter, StoreError};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::{Extension, Form};
+use axum::{Extension, Form, Json};
 use maud::Markup;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -69,14 +69,27 @@ struct FeedQuery {
     page: Option<u32>,
 }
 
+/// What is served here
+#[derive(Debug, Serialize, ToSchema)]
+struct Greeting {
+    #[schema(example = "agent-backend")]
+    name: &'static str,
+    /// Where the description of the port is
+    docs: &'static str,
+}
+
 /// The way to the page
 ///
-/// A browser is sent to `/ui`.
-#[utoipa::path(get, path = "/", tag = "page", responses((status = SEE_OTHER, description = "At /ui"), PageProblems))]
-async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Redirect, Problem> {
+/// A browser is sent to `/ui`. Clients of agents get a name.
+#[utoipa::path(get, path = "/", tag = "page", responses((status = OK, body = Greeting), (status = SEE_OTHER, description = "At /ui"), PageProblems))]
+async fn home(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     if app.control().is_ok() && accepts.is_some_and(|accepts| accepts.contains("text/html")) {
-        return Ok(Redirect::to("/ui"));
+        return Ok(Redirect::to("/ui").into_response());
+    }
+    if app.gateway().is_ok() {
+        let greeting = Greeting { name: "agent-backend", docs: "/api/v1/openapi.json" };
+        return Ok(Json(greeting).into_response());
     }
     let detail = "there is nothing at this path; see /api/v1/openapi.json";
     Err(Problem::new(ProblemKind::NotFound, detail))

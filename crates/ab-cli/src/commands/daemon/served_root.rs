@@ -8,7 +8,7 @@ use ab_core::{Backend, CommandLimit};
 use ab_host::ExecSettings;
 use ab_mcp::HttpSettings;
 use ab_remote::{ConnectionThreads, HostKey, Server, ServerSettings, SshAccess};
-use ab_server::DaemonSurface;
+use ab_server::{DaemonSurface, ServedFiles};
 use agent_backend::{CommandPolicy, LocalConfig, Profile};
 
 use super::defaults;
@@ -25,6 +25,8 @@ pub(crate) struct ServedRoot {
     backend: Backend,
     /// The part that callers get: without the data directory, if that is inside.
     handle: Backend,
+    /// The data directory, if it is inside.
+    hidden: Option<String>,
     ssh: Server,
     lanes: ConnectionThreads,
 }
@@ -62,10 +64,12 @@ impl ServedRoot {
         config.backend_options.guards.limits.push(Arc::new(CommandLimit::new(most)));
         let backend = agent_backend::local_with(config)?;
         let mut handle = backend.clone();
+        let mut hidden_path = None;
         if let Ok(inside) = data.strip_prefix(&root) {
             let Some(inside) = inside.to_str() else {
                 return Err(Failure::usage("the path of the data directory is not valid UTF-8"));
             };
+            hidden_path = Some(inside.to_owned());
             let hidden = vec![handle.resolve(inside)?];
             handle = handle.restrict(Restrictions { hidden, ..Restrictions::default() })?;
         }
@@ -77,7 +81,22 @@ impl ServedRoot {
         // A caller that gets as far as the upgrade has shown the token.
         let settings = ServerSettings::new(key, SshAccess::Any);
         let ssh = Server::with_threads(handle.clone(), settings, lanes.clone());
-        Ok(ServedRoot { root, backend, handle, ssh, lanes })
+        Ok(ServedRoot { root, backend, handle, hidden: hidden_path, ssh, lanes })
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// The path in it that nobody may see.
+    pub(crate) fn hidden(&self) -> Option<&str> {
+        self.hidden.as_deref()
+    }
+
+    /// Its files, as callers may see them.
+    pub(crate) fn files(&self) -> ServedFiles {
+        ServedFiles::new(self.handle.clone(), &self.root.to_string_lossy())
     }
 
     /// The routes of the directory.

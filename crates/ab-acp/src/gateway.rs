@@ -1,0 +1,291 @@
+//! Agents behind HTTP: one process for each id that a client chooses, its messages in and out.
+//!
+//! [`Gateway`] is what the HTTP layer calls. It starts a process with the first message to an id, forwards
+//! messages byte for byte, and keeps the last messages of the agent for readers that come back. Buffer,
+//! pending requests and the scanner of messages are plain values without input or output.
+
+mod envelope;
+mod failure;
+mod ground;
+mod pending;
+mod process;
+mod replay;
+mod server;
+mod source;
+
+pub use envelope::{Envelope, NoEnvelope, RpcId, on_one_line};
+pub use failure::{AgentEnd, GatewayError};
+pub use ground::AgentGround;
+pub use pending::{NotForwarded, PendingTable};
+pub use replay::{ReplayBatch, ReplayBounds, ReplayBuffer, ReplayEvent};
+pub use server::ReplayReader;
+pub use source::{AgentResolution, AgentSource, Credentials, ResolvedAgent};
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use server::{AgentServer, Phase};
+
+/// The longest id of a server, in bytes.
+pub const MAX_SERVER_ID: usize = 256;
+/// How long a request waits by default while the agent sends nothing.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What a gateway runs, and its bounds.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    pub agents: AgentSource,
+    pub ground: AgentGround,
+    pub replay: ReplayBounds,
+    /// How long a request waits while the agent sends nothing. It does not run while the agent waits for the
+    /// client.
+    pub request_timeout: Duration,
+    /// How long a request waits in all, if that is bounded.
+    pub total_timeout: Option<Duration>,
+    pub max_servers: usize,
+    /// Requests of one server without a response.
+    pub max_requests: usize,
+    /// The longest line of an agent. A longer one ends the agent.
+    pub max_line: usize,
+}
+
+impl GatewaySettings {
+    pub fn new(agents: AgentSource, ground: AgentGround) -> GatewaySettings {
+        GatewaySettings {
+            agents,
+            ground,
+            replay: ReplayBounds::default(),
+            request_timeout: REQUEST_TIMEOUT,
+            total_timeout: None,
+            max_servers: 256,
+            max_requests: 1024,
+            max_line: 32 * 1024 * 1024,
+        }
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// The agent's response, as it was sent.
+    Response(Bytes),
+    /// It was a notification or a response, and was forwarded.
+    Accepted,
+}
+
+/// What is known of one server.
+#[derive(Clone, Debug)]
+pub struct ServerStatus {
+    pub id: String,
+    /// The agent as the first request named it.
+    pub agent: String,
+    pub created: SystemTime,
+    pub state: ServerState,
+}
+
+/// The state of a server's process.
+#[derive(Clone, Debug)]
+pub enum ServerState {
+    Starting,
+    Running,
+    Exited(Arc<AgentEnd>),
+}
+
+/// All agent servers. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: Arc<GatewaySettings>,
+    servers: Mutex<BTreeMap<String, Arc<AgentServer>>>,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+}
+
+impl Gateway {
+    pub fn new(settings: GatewaySettings) -> Gateway {
+        let inner = Inner {
+            settings: Arc::new(settings),
+            servers: Mutex::default(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+        };
+        Gateway { inner: Arc::new(inner) }
+    }
+
+    pub fn settings(&self) -> &GatewaySettings {
+        &self.inner.settings
+    }
+
+    /// Forwards one JSON-RPC message to the server `id`, and waits for the response to a request. The first
+    /// message names the agent, which is started.
+    ///
+    /// # Errors
+    /// See [`GatewayError`]. A body that is no message starts nothing.
+    pub async fn post(
+        &self,
+        id: &str,
+        agent: Option<&str>,
+        body: &[u8],
+    ) -> Result<Posted, GatewayError> {
+        check_id(id)?;
+        let envelope = Envelope::scan(body)
+            .map_err(|error| GatewayError::Envelope { why: error.to_string() })?;
+        if envelope == Envelope::Other {
+            let why = "it has neither a method nor an id".to_owned();
+            return Err(GatewayError::Envelope { why });
+        }
+        let server = self.server(id, agent)?;
+        server.post(envelope, body).await
+    }
+
+    /// The server, started if it has to be.
+    fn server(&self, id: &str, agent: Option<&str>) -> Result<Arc<AgentServer>, GatewayError> {
+        let settings = &self.inner.settings;
+        let agent_id = match agent {
+            Some(agent) => match settings.agents.id(agent) {
+                Some(id) => Some((agent, id)),
+                None => return Err(GatewayError::UnknownAgent { agent: agent.to_owned() }),
+            },
+            None => None,
+        };
+        if self.inner.closing.is_cancelled() {
+            return Err(GatewayError::Closed);
+        }
+        let mut servers = self.servers();
+        if let Some(server) = servers.get(id) {
+            if let Some((asked, agent_id)) = agent_id {
+                if agent_id != server.agent_id {
+                    let (bound, asked) = (server.agent.clone(), asked.to_owned());
+                    return Err(GatewayError::OtherAgent { bound, asked });
+                }
+                if server.restart() {
+                    self.start(server);
+                }
+            }
+            return Ok(Arc::clone(server));
+        }
+        let Some((agent, agent_id)) = agent_id else { return Err(GatewayError::MissingAgent) };
+        if servers.len() >= settings.max_servers {
+            return Err(GatewayError::TooManyServers { bound: settings.max_servers });
+        }
+        let place = settings.ground.place().map_err(|error| GatewayError::NotStarted {
+            agent: agent.to_owned(),
+            why: error.to_string(),
+        })?;
+        let server = AgentServer::new(id, agent, agent_id, place, Arc::clone(settings));
+        let server = Arc::new(server);
+        servers.insert(id.to_owned(), Arc::clone(&server));
+        self.start(&server);
+        Ok(server)
+    }
+
+    /// Starts the task of a server's process.
+    fn start(&self, server: &Arc<AgentServer>) {
+        let (gateway, server) = (self.clone(), Arc::clone(server));
+        self.inner.tasks.spawn(async move {
+            process::run(&server, &gateway.inner.settings).await;
+            let is_gone = matches!(&*server.phase.borrow(), Phase::Gone(_));
+            if is_gone {
+                gateway.forget(&server);
+                server.place.remove().await;
+            }
+        });
+    }
+
+    /// Takes a server off the list, unless another one has its id by now.
+    fn forget(&self, server: &Arc<AgentServer>) {
+        server.closing.cancel();
+        let mut servers = self.servers();
+        if servers.get(&server.id).is_some_and(|listed| Arc::ptr_eq(listed, server)) {
+            servers.remove(&server.id);
+        }
+    }
+
+    /// Reads the events of a server: after the id, or from the oldest on.
+    ///
+    /// # Errors
+    /// There is no such server.
+    pub fn subscribe(
+        &self,
+        id: &str,
+        last_event_id: Option<u64>,
+    ) -> Result<ReplayReader, GatewayError> {
+        let server = self.servers().get(id).cloned().ok_or(GatewayError::UnknownServer)?;
+        Ok(server.subscribe(last_event_id))
+    }
+
+    /// Ends the server's process and everything that it started. An unknown id is fine.
+    pub async fn delete(&self, id: &str) {
+        let Some(server) = self.servers().remove(id) else { return };
+        self.close_server(&server).await;
+    }
+
+    async fn close_server(&self, server: &Arc<AgentServer>) {
+        server.closing.cancel();
+        let mut phases = server.phase.subscribe();
+        // A process that has ended leaves no task behind that would remove its directories.
+        let has_ended = server.phase.send_if_modified(|phase| {
+            let has_ended = matches!(phase, Phase::Ended(_));
+            if has_ended {
+                *phase = Phase::Gone(GatewayError::Closed);
+            }
+            has_ended
+        });
+        if has_ended {
+            server.place.remove().await;
+            return;
+        }
+        // An error means that the server has gone.
+        let _ = phases.wait_for(|phase| matches!(phase, Phase::Gone(_))).await;
+    }
+
+    /// All servers, by id.
+    pub fn list(&self) -> Vec<ServerStatus> {
+        let servers = self.servers();
+        let status = |server: &Arc<AgentServer>| {
+            let state = match &*server.phase.borrow() {
+                Phase::Starting => ServerState::Starting,
+                Phase::Running(_) => ServerState::Running,
+                Phase::Ended(end) => ServerState::Exited(Arc::clone(end)),
+                Phase::Gone(_) => return None,
+            };
+            Some(ServerStatus {
+                id: server.id.clone(),
+                agent: server.agent.clone(),
+                created: server.created,
+                state,
+            })
+        };
+        servers.values().filter_map(status).collect()
+    }
+
+    /// Ends every server, and waits until nothing of them is left. No more are started.
+    pub async fn close(&self) {
+        self.inner.closing.cancel();
+        let servers = std::mem::take(&mut *self.servers());
+        futures_util::future::join_all(servers.values().map(|server| self.close_server(server)))
+            .await;
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<String, Arc<AgentServer>>> {
+        self.inner.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn check_id(id: &str) -> Result<(), GatewayError> {
+    if id.is_empty() || id.len() > MAX_SERVER_ID {
+        return Err(GatewayError::ServerId { longest: MAX_SERVER_ID });
+    }
+    Ok(())
+}

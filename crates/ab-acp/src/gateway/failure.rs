@@ -1,0 +1,138 @@
+//! Why the gateway refuses a request or fails at it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::envelope::RpcId;
+
+/// A request that was not done.
+#[derive(Clone, Debug)]
+pub enum GatewayError {
+    /// The id of the server is empty or too long.
+    ServerId {
+        longest: usize,
+    },
+    /// The body is not one JSON-RPC message.
+    Envelope {
+        why: String,
+    },
+    /// There is no such server, and the request names no agent to start.
+    MissingAgent,
+    UnknownAgent {
+        agent: String,
+    },
+    NotInstalled {
+        agent: String,
+        why: String,
+    },
+    /// The server runs another agent than the request names.
+    OtherAgent {
+        bound: String,
+        asked: String,
+    },
+    /// A request with this id waits for its response.
+    InFlight {
+        id: RpcId,
+    },
+    TooManyRequests {
+        bound: usize,
+    },
+    TooManyServers {
+        bound: usize,
+    },
+    UnknownServer,
+    /// The process could not be started.
+    NotStarted {
+        agent: String,
+        why: String,
+    },
+    /// The process takes no input.
+    NotWritten {
+        why: Arc<str>,
+    },
+    Ended(Arc<AgentEnd>),
+    /// The agent sent nothing for so long.
+    Timeout {
+        after: Duration,
+    },
+    /// The server was deleted, or the gateway is closing.
+    Closed,
+}
+
+/// How the process of an agent server ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentEnd {
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    /// What we know beside the exit, such as a line that was too long.
+    pub reason: Option<String>,
+    /// The end of its standard error.
+    pub stderr: String,
+}
+
+impl AgentEnd {
+    pub fn is_success(&self) -> bool {
+        self.exit_code == Some(0)
+    }
+}
+
+impl fmt::Display for AgentEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.reason, self.exit_code, self.signal) {
+            (Some(reason), ..) => f.write_str(reason),
+            (None, Some(code), _) => write!(f, "the agent exited with code {code}"),
+            (None, None, Some(signal)) => write!(f, "the agent was ended by signal {signal}"),
+            (None, None, None) => f.write_str("the agent's process was lost"),
+        }
+    }
+}
+
+impl fmt::Display for GatewayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GatewayError::ServerId { longest } => {
+                write!(f, "invalid server_id: must have 1 to {longest} bytes")
+            }
+            GatewayError::Envelope { why } => {
+                write!(f, "the body is not one JSON-RPC message: {why}")
+            }
+            GatewayError::MissingAgent => f.write_str(
+                "missing agent: the first POST to a server_id names the agent in the query, as in ?agent=mock",
+            ),
+            GatewayError::UnknownAgent { agent } => {
+                write!(f, "unknown agent {agent:?}: GET /v1/agents lists the agents")
+            }
+            GatewayError::NotInstalled { agent, why } => {
+                write!(f, "the agent {agent:?} is not installed: {why}")
+            }
+            GatewayError::OtherAgent { bound, asked } => write!(
+                f,
+                "this server_id runs the agent {bound:?}, not {asked:?}: DELETE it first, or use another server_id"
+            ),
+            GatewayError::InFlight { id } => {
+                write!(f, "a request with the id {id} waits for its response: use another id")
+            }
+            GatewayError::TooManyRequests { bound } => {
+                write!(f, "{bound} requests of this server_id wait for their responses already")
+            }
+            GatewayError::TooManyServers { bound } => {
+                write!(f, "{bound} agent servers exist already: DELETE one first")
+            }
+            GatewayError::UnknownServer => f.write_str("there is no such server_id"),
+            GatewayError::NotStarted { agent, why } => {
+                write!(f, "cannot start the agent {agent:?}: {why}")
+            }
+            GatewayError::NotWritten { why } => write!(f, "cannot write to the agent: {why}"),
+            GatewayError::Ended(end) => {
+                write!(f, "{end}; a POST with ?agent= starts it again")
+            }
+            GatewayError::Timeout { after } => {
+                write!(f, "the agent sent nothing for {} ms", after.as_millis())
+            }
+            GatewayError::Closed => f.write_str("the agent server was closed"),
+        }
+    }
+}
+
+impl std::error::Error for GatewayError {}

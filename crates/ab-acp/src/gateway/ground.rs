@@ -1,0 +1,133 @@
+//! Where agents of a gateway work: a sandbox for each server, on the served root or on a directory of its own.
+
+use std::path::{Path, PathBuf};
+
+use ab_core::{Code, Error, Isolation, Kind, Network, Result};
+use ab_host::Toolchain;
+use ab_host::directory::remove_directory;
+use ab_local::{Launched, LocalWorkspace};
+
+use super::source::ResolvedAgent;
+use crate::launch;
+
+/// What every agent of a gateway gets.
+#[derive(Clone, Debug)]
+pub struct AgentGround {
+    /// The directory that agents work in. Without one, each server has an empty directory in the area.
+    pub root: Option<PathBuf>,
+    /// A directory of ours: homes and directories of servers are made there, and removed with them. Without
+    /// one, agents use the home that is in their environment, and a root is required.
+    pub area: Option<PathBuf>,
+    /// Paths of the root that agents do not see.
+    pub hidden: Vec<String>,
+    pub isolation: Isolation,
+    /// The weakest isolation that is accepted.
+    pub floor: Isolation,
+    pub network: Network,
+    pub toolchains: Vec<Toolchain>,
+}
+
+/// The directories of one server. They outlive its process, so that an agent that is started again finds
+/// its state.
+#[derive(Debug, Default)]
+pub(super) struct ServerPlace(Option<PathBuf>);
+
+/// The sandbox of one running agent, and its process.
+#[derive(Debug)]
+pub(super) struct Grounded {
+    pub(super) launched: Launched,
+    pub(super) workspace: LocalWorkspace,
+}
+
+impl AgentGround {
+    /// Removes what an earlier process of ours left in the area.
+    ///
+    /// # Errors
+    /// The directory cannot be removed or made.
+    pub async fn clear(&self) -> Result<()> {
+        let Some(area) = &self.area else { return Ok(()) };
+        remove_directory(area).await?;
+        make(area).await
+    }
+
+    /// A place for a new server.
+    pub(super) fn place(&self) -> Result<ServerPlace> {
+        let name = random_name()?;
+        Ok(ServerPlace(self.area.as_ref().map(|area| area.join(name))))
+    }
+
+    /// Opens a sandbox and starts the agent in it.
+    pub(super) async fn start(
+        &self,
+        agent: &ResolvedAgent,
+        place: &ServerPlace,
+    ) -> Result<Grounded> {
+        let below = |name: &str| place.0.as_ref().map(|place| place.join(name));
+        let work = below("work");
+        let Some(root) = self.root.as_ref().or(work.as_ref()) else {
+            let message = "agents have neither a root nor an area to work in";
+            return Err(Error::new(Code::InvalidConfiguration, Kind::Invalid, message));
+        };
+        if self.root.is_none() {
+            make(root).await?;
+        }
+        let mut builder = LocalWorkspace::builder(root)
+            .isolation(self.isolation)
+            .floor(self.floor)
+            .network(self.network)
+            .own_executable();
+        if let Some(home) = below("home") {
+            make(&home).await?;
+            builder = builder.home(home);
+        }
+        let own = agent.entry.toolchains.iter().map(|directory| launch::toolchain(directory));
+        for toolchain in own.chain(self.toolchains.iter().cloned()) {
+            builder = builder.toolchain(toolchain);
+        }
+        let workspace = builder.open().await?;
+        match self.launch(&workspace, agent).await {
+            Ok(launched) => Ok(Grounded { launched, workspace }),
+            Err(error) => {
+                // The error of the start says more.
+                let _ = workspace.backend.destroy().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn launch(&self, workspace: &LocalWorkspace, agent: &ResolvedAgent) -> Result<Launched> {
+        let mut launch = launch::request(&agent.entry, &agent.setup)?;
+        for hidden in &self.hidden {
+            launch.restrictions.hidden.push(workspace.backend.resolve(hidden)?);
+        }
+        workspace.launcher.start(launch).await
+    }
+}
+
+impl ServerPlace {
+    /// Removes the directories.
+    pub(super) async fn remove(&self) {
+        if let Some(place) = &self.0 {
+            // What is left is removed when the server starts again.
+            let _ = remove_directory(place).await;
+        }
+    }
+}
+
+async fn make(directory: &Path) -> Result<()> {
+    let mut options = tokio::fs::DirBuilder::new();
+    options.recursive(true).mode(0o700);
+    options.create(directory).await.map_err(|error| {
+        let message = format!("cannot make the directory {}: {error}", directory.display());
+        Error::new(Code::InvalidConfiguration, Kind::Io, message)
+    })
+}
+
+fn random_name() -> Result<String> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let message = format!("cannot make a name: {error}");
+        Error::new(Code::InvalidConfiguration, Kind::Unavailable, message)
+    })?;
+    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
+}

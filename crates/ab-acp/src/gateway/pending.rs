@@ -1,0 +1,161 @@
+//! Requests that wait for the agent's response, in both directions, without input or output.
+
+use std::collections::{HashMap, HashSet};
+
+use super::envelope::RpcId;
+
+/// Requests of clients and of the agent that have no response yet. `W` is who waits.
+#[derive(Debug)]
+pub struct PendingTable<W> {
+    bound: usize,
+    /// A request whose caller has gone stays until its response arrives: its id is still in use.
+    of_clients: HashMap<RpcId, W>,
+    of_agent: HashSet<RpcId>,
+}
+
+/// Why a request cannot be forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotForwarded {
+    /// A request with this id has no response yet.
+    InFlight,
+    /// As many requests as the bound have no response yet.
+    Full,
+}
+
+impl<W> PendingTable<W> {
+    /// A table of at most `bound` requests in each direction.
+    pub fn new(bound: usize) -> PendingTable<W> {
+        PendingTable { bound, of_clients: HashMap::new(), of_agent: HashSet::new() }
+    }
+
+    /// Notes a client's request.
+    ///
+    /// # Errors
+    /// Its id is in use, or the table is full. Nothing was noted.
+    pub fn request(&mut self, id: RpcId, waiter: W) -> Result<(), NotForwarded> {
+        if self.of_clients.contains_key(&id) {
+            return Err(NotForwarded::InFlight);
+        }
+        if self.of_clients.len() >= self.bound {
+            return Err(NotForwarded::Full);
+        }
+        self.of_clients.insert(id, waiter);
+        Ok(())
+    }
+
+    /// Takes out the request that a response of the agent is for.
+    pub fn response(&mut self, id: &RpcId) -> Option<W> {
+        self.of_clients.remove(id)
+    }
+
+    /// Notes a request of the agent. Beyond the bound they are not noted.
+    pub fn agent_request(&mut self, id: RpcId) {
+        if self.of_agent.len() < self.bound {
+            self.of_agent.insert(id);
+        }
+    }
+
+    /// A client answered a request of the agent.
+    pub fn client_response(&mut self, id: &RpcId) {
+        self.of_agent.remove(id);
+    }
+
+    /// Whether the agent waits for a client.
+    pub fn agent_waits(&self) -> bool {
+        !self.of_agent.is_empty()
+    }
+
+    /// Takes out everyone who waits, with the ids of their requests: the agent has ended.
+    pub fn end(&mut self) -> Vec<(RpcId, W)> {
+        self.of_agent.clear();
+        self.of_clients.drain().collect()
+    }
+
+    /// Requests of clients without a response.
+    pub fn len(&self) -> usize {
+        self.of_clients.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.of_clients.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(number: u8) -> RpcId {
+        RpcId::Number(number.to_string())
+    }
+
+    #[test]
+    fn an_id_in_flight_is_refused_until_its_response() {
+        let mut table = PendingTable::new(2);
+        assert_eq!(table.request(id(1), 'a'), Ok(()));
+        assert_eq!(table.request(id(1), 'b'), Err(NotForwarded::InFlight));
+        assert_eq!(table.request(RpcId::Text("1".to_owned()), 'c'), Ok(()));
+        assert_eq!(table.request(id(3), 'd'), Err(NotForwarded::Full));
+        assert_eq!(table.response(&id(1)), Some('a'));
+        assert_eq!(table.response(&id(1)), None);
+        assert_eq!(table.request(id(1), 'e'), Ok(()));
+        let mut all = table.end();
+        all.sort_unstable();
+        let expect = vec![(id(1), 'e'), (RpcId::Text("1".to_owned()), 'c')];
+        assert_eq!((all, table.is_empty()), (expect, true));
+    }
+
+    #[test]
+    fn requests_of_the_agent_are_apart_from_those_of_clients() {
+        let mut table = PendingTable::new(2);
+        table.request(id(1), ()).unwrap();
+        table.agent_request(id(1));
+        assert!(table.agent_waits());
+        table.client_response(&id(1));
+        assert!(!table.agent_waits());
+        assert_eq!(table.response(&id(1)), Some(()));
+    }
+
+    proptest! {
+        /// Every request that was taken is answered exactly once: by its response or by the end.
+        #[test]
+        fn every_waiter_is_told_once(steps in vec((any::<bool>(), 0_u8..6), 0..60), bound in 1_usize..5) {
+            let mut table = PendingTable::new(bound);
+            let mut model = BTreeMap::new();
+            let mut told = Vec::new();
+            for (index, (is_request, number)) in steps.into_iter().enumerate() {
+                if is_request {
+                    let expect = if model.contains_key(&number) {
+                        Err(NotForwarded::InFlight)
+                    } else if model.len() == bound {
+                        Err(NotForwarded::Full)
+                    } else {
+                        model.insert(number, index);
+                        Ok(())
+                    };
+                    prop_assert_eq!(table.request(id(number), index), expect);
+                } else {
+                    let waiter = table.response(&id(number));
+                    prop_assert_eq!(waiter, model.remove(&number));
+                    told.extend(waiter);
+                }
+                prop_assert_eq!(table.len(), model.len());
+            }
+            let mut rest: Vec<usize> = table.end().into_iter().map(|(_, waiter)| waiter).collect();
+            rest.sort_unstable();
+            let mut expect: Vec<usize> = model.into_values().collect();
+            expect.sort_unstable();
+            prop_assert_eq!(&rest, &expect);
+            told.extend(rest);
+            let count = told.len();
+            told.sort_unstable();
+            told.dedup();
+            prop_assert_eq!(told.len(), count);
+        }
+    }
+}

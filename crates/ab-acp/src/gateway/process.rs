@@ -1,0 +1,189 @@
+//! The process of an agent server, from its start to its end: one task.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ab_core::Kind;
+use ab_core::process::Exit;
+use ab_local::{InputWriter, Launched, OutputReader};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::GatewaySettings;
+use super::failure::{AgentEnd, GatewayError};
+use super::ground::Grounded;
+use super::server::{AgentServer, Input, Phase};
+use super::source::{AgentResolution, ResolvedAgent};
+use crate::rpc::{Line, Lines};
+
+/// SIGTERM.
+const TERMINATE: i32 = 15;
+/// How long a process may take to end by itself before it is killed. A DELETE is answered within 2 s.
+const STOP_GRACE: Duration = Duration::from_millis(500);
+/// How long output may still arrive after the process has ended, from processes that it left behind.
+const LAST_OUTPUT: Duration = Duration::from_millis(200);
+/// How long a process may take to end after it has closed its output.
+const END_GRACE: Duration = Duration::from_secs(2);
+/// Lines that wait for an agent that does not read its input.
+const QUEUED_INPUT: usize = 64;
+
+/// Starts the agent, carries its messages, and ends it. Returns when nothing of it is left.
+pub(super) async fn run(server: &AgentServer, settings: &GatewaySettings) {
+    let started = tokio::select! {
+        started = start(server, settings) => started,
+        () = server.closing.cancelled() => Err(GatewayError::Closed),
+    };
+    let Grounded { launched, workspace } = match started {
+        Ok(grounded) => grounded,
+        Err(error) => return server.end(Phase::Gone(error)).await,
+    };
+    let (sender, inputs) = mpsc::channel(QUEUED_INPUT);
+    server.phase.send_replace(Phase::Running(sender));
+    carry(server, settings, launched, inputs).await;
+    // Processes that could not be ended here end with this process.
+    let _ = workspace.backend.destroy().await;
+}
+
+async fn start(server: &AgentServer, settings: &GatewaySettings) -> Result<Grounded, GatewayError> {
+    let agent = &server.agent;
+    let resolved = match settings.agents.resolve(agent).await {
+        AgentResolution::Ready(resolved) => resolved,
+        AgentResolution::NotInstalled { why } => {
+            return Err(GatewayError::NotInstalled { agent: agent.clone(), why });
+        }
+        AgentResolution::Unknown => {
+            return Err(GatewayError::UnknownAgent { agent: agent.clone() });
+        }
+    };
+    let ResolvedAgent { entry, .. } = &*resolved;
+    settings.ground.start(&resolved, &server.place).await.map_err(|error| {
+        let program = entry.argv.first().map_or("", String::as_str);
+        if error.kind() == Kind::NotFound {
+            let why = format!("the program {program:?} was not found: {error}");
+            return GatewayError::NotInstalled { agent: agent.clone(), why };
+        }
+        GatewayError::NotStarted { agent: agent.clone(), why: error.to_string() }
+    })
+}
+
+/// Why the conversation with a process stops.
+enum Stop {
+    Deleted,
+    Exited(Option<Exit>),
+    OutputEnded,
+    Broken(String),
+}
+
+async fn carry(
+    server: &AgentServer,
+    settings: &GatewaySettings,
+    mut launched: Launched,
+    mut inputs: mpsc::Receiver<Input>,
+) {
+    // What the agent writes to its standard error is kept by the driver, as far as it is shown.
+    drop(launched.stderr.take());
+    let (Some(output), Some(input)) = (launched.stdout.take(), launched.stdin.take()) else {
+        let reason = Some("the launcher gave no streams".to_owned());
+        let end = AgentEnd { reason, ..AgentEnd::default() };
+        return server.end(Phase::Ended(Arc::new(end))).await;
+    };
+    let mut ending = launched.ending().clone();
+    let stop = {
+        let mut reading = std::pin::pin!(read(server, output, settings.max_line));
+        let stop = tokio::select! {
+            stop = &mut reading => stop,
+            exit = ending.wait() => Stop::Exited(exit),
+            () = server.closing.cancelled() => Stop::Deleted,
+            never = write(input, &mut inputs) => match never {},
+        };
+        if matches!(stop, Stop::Exited(_)) {
+            // What it wrote last is still under way. Whether more comes does not matter.
+            let _ = timeout(LAST_OUTPUT, &mut reading).await;
+        }
+        stop
+    };
+    let (exit, reason) = match stop {
+        Stop::Deleted => {
+            end(launched).await;
+            return server.end(Phase::Gone(GatewayError::Closed)).await;
+        }
+        Stop::Exited(exit) => {
+            launched.kill().await;
+            (exit, None)
+        }
+        Stop::OutputEnded => match timeout(END_GRACE, ending.wait()).await {
+            Ok(exit) => (exit, None),
+            Err(_) => {
+                let reason = "the agent closed its output and went on; it was ended".to_owned();
+                (end(launched).await, Some(reason))
+            }
+        },
+        Stop::Broken(reason) => (end(launched).await, Some(reason)),
+    };
+    server.end(Phase::Ended(Arc::new(ended(exit, reason)))).await;
+    // Lines that were queued meanwhile are dropped after the end is known: their callers are told of it.
+    drop(inputs);
+}
+
+fn ended(exit: Option<Exit>, reason: Option<String>) -> AgentEnd {
+    match exit {
+        Some(exit) => {
+            AgentEnd { exit_code: exit.code, signal: exit.signal, reason, stderr: exit.stderr_tail }
+        }
+        None => AgentEnd { reason, ..AgentEnd::default() },
+    }
+}
+
+/// Asks the process to end, then kills it and everything that it started.
+async fn end(launched: Launched) -> Option<Exit> {
+    let mut ending = launched.ending().clone();
+    let asked = async {
+        launched.signal(TERMINATE).await;
+        ending.wait().await
+    };
+    // A process that does not end in time is killed with the others.
+    let _ = timeout(STOP_GRACE, asked).await;
+    launched.kill().await
+}
+
+async fn read(server: &AgentServer, output: OutputReader, max_line: usize) -> Stop {
+    let mut lines = Lines::new(output, max_line);
+    loop {
+        match lines.next().await {
+            Ok(Line::Whole(line)) => server.line(line),
+            Ok(Line::End) => return Stop::OutputEnded,
+            Ok(Line::TooLong) => {
+                let reason = format!(
+                    "the agent sent a line of more than {max_line} bytes, which may have been a response; \
+                     it was ended"
+                );
+                return Stop::Broken(reason);
+            }
+            Err(error) => {
+                return Stop::Broken(format!("cannot read the agent's output: {error}"));
+            }
+        }
+    }
+}
+
+/// Writes lines until the process has gone. After an error every line fails; what the agent still answers is
+/// read all the same.
+async fn write(
+    mut input: InputWriter,
+    inputs: &mut mpsc::Receiver<Input>,
+) -> std::convert::Infallible {
+    let mut broken: Option<Arc<str>> = None;
+    while let Some(Input { line, written }) = inputs.recv().await {
+        if broken.is_none() {
+            let writing = async {
+                input.write_all(&line).await?;
+                input.flush().await
+            };
+            broken = writing.await.err().map(|error| error.to_string().into());
+        }
+        // The caller may have given up.
+        let _ = written.send(broken.clone().map_or(Ok(()), Err));
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,190 @@
+//! The last events of an agent server, in memory, for readers that come back.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// How much a replay buffer keeps. The newest event is kept whatever its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayBounds {
+    pub events: usize,
+    pub bytes: usize,
+}
+
+impl Default for ReplayBounds {
+    fn default() -> Self {
+        ReplayBounds { events: 65_536, bytes: 32 * 1024 * 1024 }
+    }
+}
+
+/// One message of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayEvent {
+    /// From 1, without gaps.
+    pub id: u64,
+    /// One JSON object on one line.
+    pub data: Bytes,
+}
+
+/// What a reader gets next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayBatch {
+    /// The id of the oldest event that is left, where events after the reader's cursor were evicted.
+    pub gap: Option<u64>,
+    pub events: Vec<ReplayEvent>,
+}
+
+/// Ordered events with ids that only grow. The oldest are evicted when a bound is exceeded.
+#[derive(Debug)]
+pub struct ReplayBuffer {
+    bounds: ReplayBounds,
+    events: VecDeque<Bytes>,
+    bytes: usize,
+    /// The id of the last event; zero before the first.
+    last: u64,
+}
+
+impl ReplayBuffer {
+    pub fn new(bounds: ReplayBounds) -> ReplayBuffer {
+        ReplayBuffer { bounds, events: VecDeque::new(), bytes: 0, last: 0 }
+    }
+
+    /// Adds an event and returns its id.
+    pub fn push(&mut self, data: Bytes) -> u64 {
+        self.bytes += data.len();
+        self.events.push_back(data);
+        self.last += 1;
+        while self.events.len() > 1
+            && (self.events.len() > self.bounds.events || self.bytes > self.bounds.bytes)
+        {
+            if let Some(evicted) = self.events.pop_front() {
+                self.bytes -= evicted.len();
+            }
+        }
+        self.last
+    }
+
+    /// The id of the last event; zero before the first.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The id of the oldest event that is kept; one more than the last where none is.
+    pub fn oldest(&self) -> u64 {
+        self.last + 1 - self.events.len() as u64
+    }
+
+    /// Where a reader begins. Without a cursor, with the oldest event; with one beyond the last event,
+    /// with the next one.
+    pub fn start(&self, last_event_id: Option<u64>) -> u64 {
+        match last_event_id {
+            Some(id) => id.min(self.last),
+            None => self.oldest() - 1,
+        }
+    }
+
+    /// Events after the cursor, at most `events` of them and, beyond the first, at most `bytes` bytes.
+    pub fn after(&self, cursor: u64, most: ReplayBounds) -> ReplayBatch {
+        let oldest = self.oldest();
+        let gap = (cursor + 1 < oldest).then_some(oldest);
+        let first = oldest.max(cursor + 1);
+        let skipped = usize::try_from(first - oldest).unwrap_or(usize::MAX);
+        let mut bytes = 0;
+        let mut events = Vec::new();
+        for (id, data) in (first..).zip(self.events.iter().skip(skipped)) {
+            bytes += data.len();
+            if events.len() >= most.events || (bytes > most.bytes && !events.is_empty()) {
+                break;
+            }
+            events.push(ReplayEvent { id, data: data.clone() });
+        }
+        ReplayBatch { gap, events }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: ReplayBounds = ReplayBounds { events: usize::MAX, bytes: usize::MAX };
+
+    fn filled(bounds: ReplayBounds, sizes: &[usize]) -> ReplayBuffer {
+        let mut buffer = ReplayBuffer::new(bounds);
+        for size in sizes {
+            buffer.push(Bytes::from(vec![b'x'; *size]));
+        }
+        buffer
+    }
+
+    fn ids(batch: &ReplayBatch) -> Vec<u64> {
+        batch.events.iter().map(|event| event.id).collect()
+    }
+
+    #[test]
+    fn a_reader_starts_where_it_says() {
+        let buffer = filled(ReplayBounds { events: 3, bytes: 100 }, &[1; 5]);
+        assert_eq!((buffer.oldest(), buffer.last()), (3, 5));
+        assert_eq!(ids(&buffer.after(buffer.start(None), ALL)), [3, 4, 5]);
+        assert_eq!(ids(&buffer.after(buffer.start(Some(4)), ALL)), [5]);
+        assert_eq!(buffer.after(buffer.start(None), ALL).gap, None);
+        // A cursor of another life of the server waits for what comes next.
+        assert_eq!(buffer.start(Some(500)), 5);
+    }
+
+    #[test]
+    fn a_cursor_that_fell_out_is_a_gap() {
+        let buffer = filled(ReplayBounds { events: 3, bytes: 100 }, &[1; 5]);
+        assert_eq!(buffer.after(2, ALL).gap, None);
+        let batch = buffer.after(1, ALL);
+        assert_eq!((batch.gap, ids(&batch)), (Some(3), vec![3, 4, 5]));
+    }
+
+    #[test]
+    fn the_newest_event_stays_whatever_its_size() {
+        let buffer = filled(ReplayBounds { events: 3, bytes: 10 }, &[4, 4, 4, 50]);
+        assert_eq!(ids(&buffer.after(0, ALL)), [4]);
+        assert_eq!(buffer.after(0, ALL).gap, Some(4));
+    }
+
+    #[test]
+    fn an_empty_buffer_has_nothing_and_no_gap() {
+        let buffer = filled(ReplayBounds::default(), &[]);
+        assert_eq!(buffer.after(buffer.start(None), ALL), ReplayBatch::default());
+        assert_eq!(buffer.after(buffer.start(Some(7)), ALL), ReplayBatch::default());
+    }
+
+    proptest! {
+        /// A reader in batches of any size sees every event that is kept, in order and once, and is
+        /// told of the others.
+        #[test]
+        fn nothing_is_lost_silently(
+            sizes in vec(0_usize..40, 0..60),
+            bounds in (1_usize..20, 1_usize..200),
+            most in (1_usize..10, 0_usize..100),
+            cursor in 0_u64..70,
+        ) {
+            let buffer = filled(ReplayBounds { events: bounds.0, bytes: bounds.1 }, &sizes);
+            let kept = buffer.last() + 1 - buffer.oldest();
+            prop_assert!(kept as usize <= bounds.0);
+            let held: usize = buffer.events.iter().map(Bytes::len).sum();
+            prop_assert_eq!(held, buffer.bytes);
+            prop_assert!(held <= bounds.1 || kept == 1);
+            let start = buffer.start(Some(cursor));
+            let mut at = start;
+            let mut seen = Vec::new();
+            loop {
+                let batch = buffer.after(at, ReplayBounds { events: most.0, bytes: most.1 });
+                prop_assert_eq!(batch.gap.is_some(), at + 1 < buffer.oldest());
+                let Some(last) = batch.events.last() else { break };
+                at = last.id;
+                prop_assert!(batch.events.len() <= most.0);
+                seen.extend(ids(&batch));
+            }
+            let expect: Vec<u64> = (buffer.oldest().max(start + 1)..=buffer.last()).collect();
+            prop_assert_eq!(seen, expect);
+        }
+    }
+}

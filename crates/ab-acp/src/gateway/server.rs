@@ -1,0 +1,361 @@
+//! One agent server: its state, and what callers do with it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::envelope::{Envelope, RpcId, on_one_line};
+use super::failure::{AgentEnd, GatewayError};
+use super::ground::ServerPlace;
+use super::pending::{NotForwarded, PendingTable};
+use super::replay::{ReplayBatch, ReplayBounds, ReplayBuffer};
+use super::{GatewaySettings, Posted};
+use crate::rpc::INTERNAL_ERROR;
+
+/// The most that a reader of events takes at a time.
+const BATCH: ReplayBounds = ReplayBounds { events: 256, bytes: 256 * 1024 };
+/// How much of a line that is no message is reported.
+const SHOWN_NOISE: usize = 4 * 1024;
+/// How long after the events of an agent's end the requests that wait are told, where events are read.
+const TOLD_AFTER: Duration = Duration::from_millis(100);
+
+/// The state that callers and the task of the process share.
+#[derive(Debug)]
+pub(super) struct AgentServer {
+    pub(super) id: String,
+    /// The agent as the first request named it.
+    pub(super) agent: String,
+    /// The id of that agent in the catalog.
+    pub(super) agent_id: String,
+    pub(super) created: SystemTime,
+    pub(super) place: ServerPlace,
+    pub(super) phase: watch::Sender<Phase>,
+    /// Cancelled when the server is deleted.
+    pub(super) closing: CancellationToken,
+    state: Mutex<State>,
+    /// The id of the last event; wakes readers.
+    last_event: watch::Sender<u64>,
+    settings: Arc<GatewaySettings>,
+}
+
+/// Where the process is in its life.
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    Starting,
+    Running(mpsc::Sender<Input>),
+    Ended(Arc<AgentEnd>),
+    /// It could not be started, or the server was deleted. The server is not listed any more.
+    Gone(GatewayError),
+}
+
+/// A line for the agent.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) line: Bytes,
+    pub(super) written: oneshot::Sender<Result<(), Arc<str>>>,
+}
+
+type Waiter = oneshot::Sender<Result<Bytes, GatewayError>>;
+
+/// A request that waits for its response.
+struct Noted {
+    id: RpcId,
+    answer: oneshot::Receiver<Result<Bytes, GatewayError>>,
+}
+
+#[derive(Debug)]
+struct State {
+    pending: PendingTable<Waiter>,
+    replay: ReplayBuffer,
+    /// When a message last went in either direction.
+    activity: Instant,
+}
+
+impl AgentServer {
+    pub(super) fn new(
+        id: &str,
+        agent: &str,
+        agent_id: String,
+        place: ServerPlace,
+        settings: Arc<GatewaySettings>,
+    ) -> AgentServer {
+        AgentServer {
+            id: id.to_owned(),
+            agent: agent.to_owned(),
+            agent_id,
+            created: SystemTime::now(),
+            place,
+            phase: watch::Sender::new(Phase::Starting),
+            closing: CancellationToken::new(),
+            state: Mutex::new(State {
+                pending: PendingTable::new(settings.max_requests),
+                replay: ReplayBuffer::new(settings.replay),
+                activity: Instant::now(),
+            }),
+            last_event: watch::Sender::new(0),
+            settings,
+        }
+    }
+
+    /// Forwards a message, once the process has started. A request waits for its response.
+    pub(super) async fn post(
+        &self,
+        envelope: Envelope,
+        body: &[u8],
+    ) -> Result<Posted, GatewayError> {
+        let input = self.started().await?;
+        let noted = self.note(envelope)?;
+        let mut line = on_one_line(body).into_owned();
+        line.push(b'\n');
+        let written = self.write(input, line.into()).await;
+        let Some(Noted { id, answer }) = noted else { return written.map(|()| Posted::Accepted) };
+        match written {
+            Ok(()) => self.response(answer).await.map(Posted::Response),
+            Err(error) => {
+                // A line that may still be written keeps its id in use.
+                if !matches!(error, GatewayError::Timeout { .. }) {
+                    self.state().pending.response(&id);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until the process has started. The clock of requests does not run meanwhile.
+    async fn started(&self) -> Result<mpsc::Sender<Input>, GatewayError> {
+        let mut phases = self.phase.subscribe();
+        let phase = phases.wait_for(|phase| !matches!(phase, Phase::Starting)).await;
+        match phase.map(|phase| phase.clone()) {
+            Ok(Phase::Running(input)) => Ok(input),
+            Ok(Phase::Ended(end)) => Err(GatewayError::Ended(end)),
+            Ok(Phase::Gone(error)) => Err(error),
+            Ok(Phase::Starting) | Err(_) => Err(GatewayError::Closed),
+        }
+    }
+
+    /// Notes what a client sends, before it is written.
+    fn note(&self, envelope: Envelope) -> Result<Option<Noted>, GatewayError> {
+        let mut state = self.state();
+        state.activity = Instant::now();
+        match envelope {
+            Envelope::Request(id) => {
+                let (waiter, answer) = oneshot::channel();
+                match state.pending.request(id.clone(), waiter) {
+                    Ok(()) => Ok(Some(Noted { id, answer })),
+                    Err(NotForwarded::InFlight) => Err(GatewayError::InFlight { id }),
+                    Err(NotForwarded::Full) => {
+                        Err(GatewayError::TooManyRequests { bound: self.settings.max_requests })
+                    }
+                }
+            }
+            Envelope::Response(id) => {
+                state.pending.client_response(&id);
+                Ok(None)
+            }
+            Envelope::Notification | Envelope::Other => Ok(None),
+        }
+    }
+
+    /// Hands a line to the task that writes, and waits until it is written. A caller that gives up takes
+    /// nothing back: no line is written in part.
+    async fn write(&self, input: mpsc::Sender<Input>, line: Bytes) -> Result<(), GatewayError> {
+        let (written, done) = oneshot::channel();
+        let writing = async {
+            if input.send(Input { line, written }).await.is_err() {
+                return Err(self.ended());
+            }
+            match done.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(why)) => Err(GatewayError::NotWritten { why }),
+                Err(_) => Err(self.ended()),
+            }
+        };
+        tokio::select! {
+            written = writing => written,
+            timeout = self.quiet() => Err(timeout),
+        }
+    }
+
+    async fn response(
+        &self,
+        answer: oneshot::Receiver<Result<Bytes, GatewayError>>,
+    ) -> Result<Bytes, GatewayError> {
+        tokio::select! {
+            answer = answer => answer.unwrap_or_else(|_| Err(self.ended())),
+            timeout = self.quiet() => Err(timeout),
+        }
+    }
+
+    /// Waits until the agent has been quiet for too long. While it waits for a client, the clock does not
+    /// run.
+    async fn quiet(&self) -> GatewayError {
+        let after = self.settings.request_timeout;
+        let total = self.settings.total_timeout;
+        let most = total.and_then(|total| Instant::now().checked_add(total));
+        loop {
+            let (activity, agent_waits) = {
+                let state = self.state();
+                (state.activity, state.pending.agent_waits())
+            };
+            let now = Instant::now();
+            let from = if agent_waits { now } else { activity };
+            let deadline = from + after;
+            if let (Some(most), Some(total)) = (most, total)
+                && most <= now
+            {
+                return GatewayError::Timeout { after: total };
+            }
+            if deadline <= now {
+                return GatewayError::Timeout { after };
+            }
+            sleep_until(most.map_or(deadline, |most| most.min(deadline))).await;
+        }
+    }
+
+    /// Why the process takes no more, once it has gone.
+    fn ended(&self) -> GatewayError {
+        match &*self.phase.borrow() {
+            Phase::Ended(end) => GatewayError::Ended(Arc::clone(end)),
+            Phase::Gone(error) => error.clone(),
+            Phase::Starting | Phase::Running(_) => GatewayError::Closed,
+        }
+    }
+
+    /// Takes a line of the agent: everyone who reads gets it, and who waits for it.
+    pub(super) fn line(&self, line: Vec<u8>) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let envelope = match Envelope::scan(&line) {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                let mut shown = String::from_utf8_lossy(&line).into_owned();
+                if shown.len() > SHOWN_NOISE {
+                    shown.truncate(shown.floor_char_boundary(SHOWN_NOISE));
+                    shown.push('…');
+                }
+                let params = json!({ "error": error.to_string(), "raw": shown });
+                return self.synthetic("_adapter/invalid_stdout", params);
+            }
+        };
+        let data = match on_one_line(&line) {
+            std::borrow::Cow::Borrowed(_) => Bytes::from(line),
+            std::borrow::Cow::Owned(line) => Bytes::from(line),
+        };
+        let mut state = self.state();
+        state.activity = Instant::now();
+        let waiter = match envelope {
+            Envelope::Response(id) => state.pending.response(&id),
+            Envelope::Request(id) => {
+                state.pending.agent_request(id);
+                None
+            }
+            Envelope::Notification | Envelope::Other => None,
+        };
+        let last = state.replay.push(data.clone());
+        drop(state);
+        self.last_event.send_replace(last);
+        if let Some(waiter) = waiter {
+            // The caller may have given up.
+            let _ = waiter.send(Ok(data));
+        }
+    }
+
+    /// A notification of ours among the agent's messages.
+    fn synthetic(&self, method: &str, params: serde_json::Value) {
+        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        self.publish(message.to_string().into());
+    }
+
+    fn publish(&self, message: Bytes) {
+        let last = {
+            let mut state = self.state();
+            state.activity = Instant::now();
+            state.replay.push(message)
+        };
+        self.last_event.send_replace(last);
+    }
+
+    /// Tells everyone that the process has ended. Requests without a response get an error among the events
+    /// first: clients that read events know of no other way in which a request fails, and some stop to read
+    /// as soon as the POST has failed.
+    pub(super) async fn end(&self, phase: Phase) {
+        let mut waiters = self.state().pending.end();
+        if let Phase::Ended(end) = &phase {
+            for (id, _) in &waiters {
+                self.publish(error_response(id, end).into());
+            }
+            let params = json!({ "success": end.is_success(), "code": end.exit_code });
+            self.synthetic("_adapter/agent_exited", params);
+        }
+        let is_read = matches!(phase, Phase::Ended(_)) && self.last_event.receiver_count() > 0;
+        self.phase.send_replace(phase);
+        let error = self.ended();
+        waiters.extend(self.state().pending.end());
+        if is_read && !waiters.is_empty() {
+            sleep(TOLD_AFTER).await;
+        }
+        for (_, waiter) in waiters {
+            // The caller may have given up.
+            let _ = waiter.send(Err(error.clone()));
+        }
+    }
+
+    /// Begins another start. Returns whether this call did: the process must have ended.
+    pub(super) fn restart(&self) -> bool {
+        self.phase.send_if_modified(|phase| {
+            let has_ended = matches!(phase, Phase::Ended(_));
+            if has_ended {
+                *phase = Phase::Starting;
+            }
+            has_ended
+        })
+    }
+
+    pub(super) fn subscribe(self: &Arc<Self>, last_event_id: Option<u64>) -> ReplayReader {
+        let cursor = self.state().replay.start(last_event_id);
+        ReplayReader { server: Arc::clone(self), cursor, wake: self.last_event.subscribe() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The response to a request that the agent will not answer any more.
+fn error_response(id: &RpcId, end: &AgentEnd) -> String {
+    let data = json!({ "exitCode": end.exit_code, "stderr": end.stderr });
+    let error = json!({ "code": INTERNAL_ERROR, "message": end.to_string(), "data": data });
+    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json())
+}
+
+/// A reader of a server's events. It reads from the buffer at its own pace and slows nobody.
+#[derive(Debug)]
+pub struct ReplayReader {
+    server: Arc<AgentServer>,
+    cursor: u64,
+    wake: watch::Receiver<u64>,
+}
+
+impl ReplayReader {
+    /// The next events; `None` when the server was deleted.
+    pub async fn next(&mut self) -> Option<ReplayBatch> {
+        loop {
+            self.wake.borrow_and_update();
+            let batch = self.server.state().replay.after(self.cursor, BATCH);
+            if let Some(last) = batch.events.last() {
+                self.cursor = last.id;
+                return Some(batch);
+            }
+            tokio::select! {
+                changed = self.wake.changed() => changed.ok()?,
+                () = self.server.closing.cancelled() => return None,
+            }
+        }
+    }
+}

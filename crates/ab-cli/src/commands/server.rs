@@ -1,0 +1,312 @@
+//! `server`: coding agents behind HTTP and nothing else, with the flags of `sandbox-agent server`.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_acp::catalog::Catalog;
+use ab_acp::gateway::{AgentGround, AgentSource, Gateway, GatewaySettings, ReplayBounds};
+use ab_core::effective::{Isolation, Network};
+use ab_server::{App, Gate, GatewaySurface, Origin, Port, ServedFiles, Token};
+use clap::{Args, ValueEnum};
+
+use super::daemon::{access, logs, open_files};
+use super::exec::amount;
+use super::serve::listen;
+use super::{CliCommand, RunningCommand};
+use crate::failure::Failure;
+use crate::signals::Signals;
+use crate::terminal::{Terminal, talk};
+use crate::{token, toolchains, wire};
+
+const EXAMPLES: &str = "\
+Examples:
+  agent-backend server
+  agent-backend server --token \"$TOKEN\" --root ./project
+  agent-backend server --no-token --isolation auto
+  curl -H 'content-type: application/json' 'http://127.0.0.1:2468/v1/acp/one?agent=mock' \\
+    -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":1}}'
+
+Clients of sandbox-agent find everything where they expect it. An interrupt or a request to terminate
+ends every agent and exits with 0. docs/gateway.md describes the routes.";
+
+/// Put coding agents behind HTTP, as sandbox-agent does
+///
+/// POST /v1/acp/SERVER?agent=AGENT starts an agent that speaks the Agent Client Protocol and forwards
+/// messages to it. GET streams what it sends, DELETE ends it. Files are at /v1/fs.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AgentGateway {
+    /// The address to listen on; another than this host's own needs a token, or --no-token
+    #[arg(short = 'H', long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    host: IpAddr,
+
+    /// The port, 1024 to 65535; 0 takes any that is free
+    #[arg(short, long, default_value = "2468", value_name = "PORT", value_parser = super::daemon::port)]
+    port: u16,
+
+    /// The token that callers must show; others on this host can see it in the list of processes
+    /// while the server starts
+    #[arg(short, long, value_name = "TOKEN")]
+    token: Option<String>,
+
+    /// A file that holds the token, on its first line; - is standard input
+    /// [env: AGENT_BACKEND_AUTH_TOKEN holds one]
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+
+    /// Ask no caller for a token, whatever the address
+    #[arg(short, long, conflicts_with_all = ["token", "token_file"])]
+    no_token: bool,
+
+    /// The directory that agents work in [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// The directory whose files are at /v1/fs; / shows every file of the user [default: the root]
+    #[arg(long, value_name = "DIR")]
+    fs_root: Option<PathBuf>,
+
+    /// The largest upload to /v1/fs [default: not bounded]
+    #[arg(long, value_name = "SIZE", value_parser = amount::size)]
+    max_upload: Option<u64>,
+
+    /// How many events of an agent are kept for readers that come back
+    #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..))]
+    replay_events: u32,
+
+    /// How many bytes of them are kept
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = amount::size)]
+    replay_bytes: u64,
+
+    /// How agents are isolated: none runs them as the user, as sandbox-agent does
+    #[arg(long, value_enum, default_value = "none", value_name = "MODE")]
+    isolation: AgentIsolation,
+
+    /// A variable of this process that agents get; others than PATH, HOME and the like are not passed
+    #[arg(long, value_name = "NAME")]
+    pass_env: Vec<String>,
+
+    /// How long a request waits while its agent sends nothing
+    /// [env: SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS, in milliseconds] [default: 120s]
+    #[arg(long, value_name = "TIME", value_parser = amount::time)]
+    request_timeout: Option<Duration>,
+
+    /// How long a request waits in all [default: not bounded]
+    #[arg(long, value_name = "TIME", value_parser = amount::time)]
+    total_timeout: Option<Duration>,
+
+    /// A name under which the port is reached, beside localhost and addresses
+    #[arg(long = "allowed-host", value_name = "NAME", value_delimiter = ',', value_parser = access::name)]
+    allowed_hosts: Vec<String>,
+
+    /// An origin whose pages may ask, such as https://app.example.com
+    #[arg(short = 'O', long = "cors-allow-origin", value_name = "ORIGIN")]
+    origins: Vec<Origin>,
+
+    /// Has no effect: allowed pages may use every method
+    #[arg(short = 'M', long = "cors-allow-method", value_name = "METHOD")]
+    methods: Vec<String>,
+
+    /// Has no effect: allowed pages may send every header that a route reads
+    #[arg(short = 'A', long = "cors-allow-header", value_name = "HEADER")]
+    headers: Vec<String>,
+
+    /// Has no effect: there are no cookies
+    #[arg(short = 'C', long = "cors-allow-credentials")]
+    credentials: bool,
+
+    /// Has no effect: nothing is ever reported to anybody
+    #[arg(long)]
+    no_telemetry: bool,
+
+    /// What is logged: error, warn, info, debug or trace
+    #[arg(long, default_value = "warn", value_name = "LEVEL")]
+    log_level: logs::Level,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AgentIsolation {
+    None,
+    Auto,
+    Bwrap,
+    Landlock,
+}
+
+impl From<AgentIsolation> for Isolation {
+    fn from(choice: AgentIsolation) -> Isolation {
+        match choice {
+            AgentIsolation::None => Isolation::None,
+            AgentIsolation::Auto => Isolation::Auto,
+            AgentIsolation::Bwrap => Isolation::Bwrap,
+            AgentIsolation::Landlock => Isolation::Landlock,
+        }
+    }
+}
+
+/// Variables of this process that agents without isolation get: where programs and files are, and how text
+/// is written.
+const INHERITED: [&str; 9] =
+    ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"];
+const TIMEOUT_VARIABLE: &str = "SANDBOX_AGENT_ACP_REQUEST_TIMEOUT_MS";
+
+impl CliCommand for AgentGateway {
+    fn handles_signals(&self) -> bool {
+        true
+    }
+
+    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self))
+    }
+}
+
+async fn run(server: AgentGateway) -> Result<(), Failure> {
+    let gate = server.gate()?;
+    let settings = server.settings()?;
+    logs::start(logs::LogFormat::Text, &server.log_level);
+    let mut signals = Signals::watch();
+    open_files::raise();
+    let listener = listen(server.host, server.port).await?;
+    let root = settings.ground.root.clone().unwrap_or_default();
+    let files = server.files(&root)?;
+    let backend = files.backend().clone();
+    let surface = GatewaySurface::new(Gateway::new(settings)).with_files(files);
+    let opened = Port::new(App::new(gate).with_gateway(surface)).open(listener);
+    let opened = opened.map_err(|error| Failure::input("open the port", error))?;
+    let isolation = Isolation::from(server.isolation);
+    talk(&format!(
+        "agent-backend serves agents at http://{}\n  root       {}\n  isolation  {}\n",
+        opened.address(),
+        root.display(),
+        isolation.as_str(),
+    ));
+    signals.first().await;
+    let ended = async {
+        opened.close().await;
+        backend.destroy().await.map_err(Failure::from)
+    };
+    tokio::select! {
+        ended = ended => ended,
+        // A second signal ends the process at once.
+        exit = signals.next() => Err(Failure::Told(exit)),
+    }
+}
+
+impl AgentGateway {
+    fn gate(&self) -> Result<Gate, Failure> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(token::checked(token)?),
+            (None, Some(path)) => Some(token::in_file(path)?),
+            (None, None) if self.no_token => None,
+            (None, None) => token::in_environment()?,
+        };
+        if token.is_none() && !self.no_token && !self.host.is_loopback() {
+            let message = format!("{} can be reached by others, and there is no token", self.host);
+            return Err(
+                Failure::usage(message).with_hint("give one with --token-file, or say --no-token")
+            );
+        }
+        Ok(Gate {
+            token: token.as_deref().map(Token::new),
+            hosts: self.allowed_hosts.clone(),
+            origins: self.origins.clone(),
+            ..Gate::default()
+        })
+    }
+
+    fn settings(&self) -> Result<GatewaySettings, Failure> {
+        let root = self.root.clone().unwrap_or_else(|| PathBuf::from("."));
+        let root = std::path::absolute(&root)
+            .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
+        let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
+        let isolation = Isolation::from(self.isolation);
+        let catalog = Catalog::default();
+        let agents = AgentSource {
+            credentials: wire::credentials(&catalog),
+            env: self.environment(&own)?,
+            catalog,
+            own_binary: Some(own),
+            launchers: launchers(),
+        };
+        let ground = AgentGround {
+            root: Some(root),
+            area: None,
+            hidden: Vec::new(),
+            isolation,
+            floor: match isolation {
+                Isolation::None => Isolation::None,
+                _ => Isolation::Landlock,
+            },
+            network: Network::Shared,
+            toolchains: toolchains::chosen(&[]).map_err(Failure::usage)?,
+        };
+        let mut settings = GatewaySettings::new(agents, ground);
+        if let Some(timeout) =
+            self.request_timeout.map_or_else(timeout_of_environment, |time| Ok(Some(time)))?
+        {
+            settings.request_timeout = timeout;
+        }
+        settings.total_timeout = self.total_timeout;
+        settings.replay = ReplayBounds {
+            events: usize::try_from(self.replay_events).unwrap_or(usize::MAX),
+            bytes: usize::try_from(self.replay_bytes).unwrap_or(usize::MAX),
+        };
+        Ok(settings)
+    }
+
+    /// The files at `/v1/fs`.
+    fn files(&self, root: &Path) -> Result<ServedFiles, Failure> {
+        let root = self.fs_root.as_deref().unwrap_or(root);
+        let root = root
+            .canonicalize()
+            .map_err(|error| Failure::input(format!("find {}", root.display()), error))?;
+        let backend = agent_backend::local(&root)?;
+        let files = ServedFiles::new(backend, &root.to_string_lossy());
+        Ok(files.with_max_upload(self.max_upload))
+    }
+
+    /// What agents get of this process's environment.
+    fn environment(&self, own: &Path) -> Result<BTreeMap<String, String>, Failure> {
+        let mut passed = BTreeMap::new();
+        passed.insert("SANDBOX_AGENT_BIN".to_owned(), own.to_string_lossy().into_owned());
+        // Behind walls the home and most directories of the path are not there.
+        if self.isolation == AgentIsolation::None {
+            let variables = INHERITED.iter().filter_map(|name| Some((*name, env::var(name).ok()?)));
+            passed.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+        }
+        for name in &self.pass_env {
+            if name.starts_with("AGENT_BACKEND_") {
+                let message = format!("--pass-env: {name} is a variable of the server itself");
+                return Err(Failure::usage(message));
+            }
+            let value = env::var(name)
+                .map_err(|error| Failure::usage(format!("--pass-env {name}: {error}")))?;
+            passed.insert(name.clone(), value);
+        }
+        Ok(passed)
+    }
+}
+
+fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
+    let Some(text) = env::var(TIMEOUT_VARIABLE).ok().filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(milliseconds @ 1..) => Ok(Some(Duration::from_millis(milliseconds))),
+        Ok(0) | Err(_) => Err(Failure::usage(format!(
+            "invalid {TIMEOUT_VARIABLE} {text:?}: must be a number of milliseconds"
+        ))),
+    }
+}
+
+/// Where sandbox-agent keeps the programs of agents.
+fn launchers() -> Option<PathBuf> {
+    let variable = |name: &str| {
+        let value = env::var_os(name).map(PathBuf::from);
+        value.filter(|path| path.is_absolute())
+    };
+    let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+    data.map(|data| data.join("sandbox-agent/bin/agent_processes"))
+}

@@ -1,0 +1,96 @@
+//! The agent gateway: coding agents, files and their configuration at `/v1`.
+
+mod acp;
+mod agents;
+mod config;
+mod content;
+mod files;
+mod health;
+mod problems;
+mod upload;
+
+pub use files::ServedFiles;
+
+use ab_acp::gateway::Gateway;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::Access;
+use crate::app::App;
+
+/// The largest message that a client may send, unless that is set.
+const MAX_MESSAGE: usize = 32 * 1024 * 1024;
+
+/// Agents behind HTTP, ready to be served.
+#[derive(Debug)]
+pub struct GatewaySurface {
+    pub(crate) gateway: Gateway,
+    pub(crate) max_message: usize,
+    pub(crate) files: Option<ServedFiles>,
+    /// Writes under way. They end with the request's body, not with its caller.
+    pub(crate) tasks: TaskTracker,
+    /// Changes of configuration take turns.
+    pub(crate) config_turn: Semaphore,
+}
+
+impl GatewaySurface {
+    /// The caller hands over the gateway: its agents end when the port closes.
+    pub fn new(gateway: Gateway) -> GatewaySurface {
+        GatewaySurface {
+            gateway,
+            max_message: MAX_MESSAGE,
+            files: None,
+            tasks: TaskTracker::new(),
+            config_turn: Semaphore::new(1),
+        }
+    }
+
+    /// With the files of a directory. Without them their routes answer 404.
+    pub fn with_files(mut self, files: ServedFiles) -> GatewaySurface {
+        self.files = Some(files);
+        self
+    }
+
+    /// With another bound for the body of a message, in bytes.
+    pub fn with_max_message(mut self, max_message: usize) -> GatewaySurface {
+        self.max_message = max_message;
+        self
+    }
+
+    /// Ends every agent, and waits for writes under way.
+    pub(crate) async fn close(&self) {
+        self.tasks.close();
+        tokio::join!(self.gateway.close(), self.tasks.wait());
+    }
+}
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::default()
+        .routes(Access::Admin.to(routes!(health::show)))
+        .routes(Access::Admin.to(routes!(acp::list)))
+        .routes(Access::Admin.to(routes!(acp::post, acp::follow, acp::delete)))
+        .routes(Access::Admin.to(routes!(agents::list)))
+        .routes(Access::Admin.to(routes!(agents::show)))
+        .routes(Access::Admin.to(routes!(agents::install)))
+        .routes(Access::Admin.to(routes!(files::entries)))
+        .routes(Access::Admin.to(routes!(files::stat)))
+        .routes(Access::Admin.to(routes!(files::remove)))
+        .routes(Access::Admin.to(routes!(files::mkdir)))
+        .routes(Access::Admin.to(routes!(files::rename)))
+        .routes(Access::Admin.to(routes!(content::read, content::write)))
+        .routes(Access::Admin.to(routes!(upload::upload)))
+        .routes(Access::Admin.to(routes!(
+            config::mcp::read_mcp,
+            config::mcp::write_mcp,
+            config::mcp::delete_mcp
+        )))
+        .routes(Access::Admin.to(routes!(config::mcp::list_mcp)))
+        .routes(Access::Admin.to(routes!(
+            config::skills::read_skills,
+            config::skills::write_skills,
+            config::skills::delete_skills
+        )))
+        .routes(Access::Admin.to(routes!(config::skills::list_skills)))
+}

@@ -1,0 +1,283 @@
+//! `/v1/agents`: which agents can be started.
+
+use ab_acp::catalog::AgentEntry;
+use ab_acp::gateway::{AgentSource, Gateway, ServerState};
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::problems::{GatewayProblems, described, unsupported};
+use crate::app::App;
+use crate::extract::{JsonBody, PathParams};
+use crate::problem::{Problem, ProblemKind};
+use axum::http::StatusCode;
+
+/// The agents
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GatewayAgents {
+    agents: Vec<GatewayAgent>,
+}
+
+/// One agent
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GatewayAgent {
+    id: String,
+    /// Other names of the agent
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    aliases: Vec<String>,
+    /// Whether its program is there
+    installed: bool,
+    /// Whether the server has a credential that the agent can use, or the agent needs none
+    credentials_available: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    capabilities: GatewayCapabilities,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_status: Option<GatewayServerStatus>,
+}
+
+/// What clients may expect of an agent: what ACP has messages for
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "the wire has one member for each")]
+pub(crate) struct GatewayCapabilities {
+    plan_mode: bool,
+    permissions: bool,
+    questions: bool,
+    tool_calls: bool,
+    tool_results: bool,
+    text_messages: bool,
+    images: bool,
+    file_attachments: bool,
+    session_lifecycle: bool,
+    error_events: bool,
+    reasoning: bool,
+    status: bool,
+    command_execution: bool,
+    file_changes: bool,
+    mcp_tools: bool,
+    streaming_deltas: bool,
+    item_started: bool,
+    shared_process: bool,
+}
+
+/// Whether a process of the agent runs
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GatewayServerStatus {
+    /// `running` or `stopped`
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uptime_ms: Option<u64>,
+}
+
+/// How an agent is installed
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InstallRequest {
+    /// Whether an agent that is installed is installed again
+    #[serde(default)]
+    reinstall: bool,
+    #[serde(default)]
+    #[allow(dead_code, reason = "agents of the catalog have one version")]
+    agent_version: Option<String>,
+    #[serde(default)]
+    #[allow(dead_code, reason = "agents of the catalog have one version")]
+    agent_process_version: Option<String>,
+}
+
+/// What was installed
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Installed {
+    already_installed: bool,
+    artifacts: Vec<InstalledArtifact>,
+}
+
+/// A program of an agent
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct InstalledArtifact {
+    kind: &'static str,
+    path: String,
+    source: &'static str,
+    version: Option<String>,
+}
+
+/// List the agents
+#[utoipa::path(
+    get,
+    path = "/v1/agents",
+    tag = "agents",
+    responses((status = OK, body = GatewayAgents), GatewayProblems)
+)]
+pub(crate) async fn list(State(app): State<App>) -> Result<Json<GatewayAgents>, Problem> {
+    let gateway = &app.gateway()?.gateway;
+    let agents = &gateway.settings().agents;
+    let entries = agents.catalog.entries().iter();
+    let mut listed: Vec<GatewayAgent> = entries.map(|entry| agent(gateway, entry)).collect();
+    for name in agents.launched() {
+        if let Some(known) = listed.iter_mut().find(|known| known.aliases.contains(&name)) {
+            known.aliases.retain(|alias| *alias != name);
+        }
+        if !listed.iter().any(|known| known.id == name) {
+            listed.push(launched(gateway, &name));
+        }
+    }
+    Ok(Json(GatewayAgents { agents: listed }))
+}
+
+/// One agent
+#[utoipa::path(
+    get,
+    path = "/v1/agents/{agent}",
+    tag = "agents",
+    params(("agent" = String, Path, description = "An id or alias")),
+    responses((status = OK, body = GatewayAgent), GatewayProblems)
+)]
+pub(crate) async fn show(
+    State(app): State<App>,
+    PathParams(name): PathParams<String>,
+) -> Result<Json<GatewayAgent>, Problem> {
+    let gateway = &app.gateway()?.gateway;
+    found(gateway, &name).map(Json)
+}
+
+/// Describes why an agent cannot be installed.
+struct InstallProblems;
+
+impl utoipa::IntoResponses for InstallProblems {
+    fn responses()
+    -> std::collections::BTreeMap<String, utoipa::openapi::RefOr<utoipa::openapi::Response>> {
+        described(&[
+            (StatusCode::NOT_FOUND, "No agents are served here"),
+            (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::INTERNAL_SERVER_ERROR, "The installation failed"),
+        ])
+    }
+}
+
+/// Install an agent
+///
+/// An agent whose program is there needs no installation. Programs of other agents are named in the
+/// configuration of the server and installed by its operator.
+#[utoipa::path(
+    post,
+    path = "/v1/agents/{agent}/install",
+    tag = "agents",
+    params(("agent" = String, Path, description = "An id or alias")),
+    request_body = InstallRequest,
+    responses((status = OK, body = Installed), InstallProblems)
+)]
+pub(crate) async fn install(
+    State(app): State<App>,
+    PathParams(name): PathParams<String>,
+    JsonBody(request): JsonBody<InstallRequest>,
+) -> Result<Json<Installed>, Problem> {
+    let gateway = &app.gateway()?.gateway;
+    let agent = found(gateway, &name)?;
+    if !agent.installed {
+        let detail = format!(
+            "the agent {name:?} cannot be installed by this server: install its program{}",
+            agent.path.map(|path| format!(" at {path}")).unwrap_or_default()
+        );
+        return Err(Problem::new(ProblemKind::Internal, detail)
+            .coded("install_failed")
+            .titled("Install Failed")
+            .with_member("agent", agent.id));
+    }
+    let path = agent.path.unwrap_or_default();
+    let artifact =
+        InstalledArtifact { kind: "agent_process", path, source: "local_path", version: None };
+    Ok(Json(Installed { already_installed: !request.reinstall, artifacts: vec![artifact] }))
+}
+
+fn found(gateway: &Gateway, name: &str) -> Result<GatewayAgent, Problem> {
+    let agents = &gateway.settings().agents;
+    let Some(id) = agents.id(name) else {
+        let detail = format!("unknown agent {name:?}: GET /v1/agents lists the agents");
+        return Err(unsupported(name, detail));
+    };
+    Ok(match agents.catalog.entries().iter().find(|entry| entry.id == id) {
+        Some(entry) => agent(gateway, entry),
+        None => launched(gateway, &id),
+    })
+}
+
+fn agent(gateway: &Gateway, entry: &AgentEntry) -> GatewayAgent {
+    let agents = &gateway.settings().agents;
+    GatewayAgent {
+        id: entry.id.clone(),
+        aliases: entry.aliases.clone(),
+        installed: agents.is_installed(entry),
+        credentials_available: has_credentials(agents, entry),
+        path: program(agents, entry),
+        capabilities: capabilities(),
+        server_status: server_status(gateway, &entry.id),
+    }
+}
+
+fn launched(gateway: &Gateway, name: &str) -> GatewayAgent {
+    let directory = gateway.settings().agents.launchers.as_ref();
+    GatewayAgent {
+        id: name.to_owned(),
+        aliases: Vec::new(),
+        installed: true,
+        credentials_available: true,
+        path: directory.map(|path| path.join(format!("{name}-acp")).display().to_string()),
+        capabilities: capabilities(),
+        server_status: server_status(gateway, name),
+    }
+}
+
+fn has_credentials(agents: &AgentSource, entry: &AgentEntry) -> bool {
+    entry.credentials.is_empty()
+        || entry.credentials.iter().any(|name| agents.credentials.0.contains_key(name))
+}
+
+fn program(agents: &AgentSource, entry: &AgentEntry) -> Option<String> {
+    let program = entry.argv.first()?;
+    if program == ab_acp::catalog::OWN_BINARY {
+        return agents.own_binary.as_ref().map(|path| path.display().to_string());
+    }
+    Some(program.clone())
+}
+
+fn capabilities() -> GatewayCapabilities {
+    GatewayCapabilities {
+        plan_mode: true,
+        permissions: true,
+        questions: false,
+        tool_calls: true,
+        tool_results: true,
+        text_messages: true,
+        images: true,
+        file_attachments: true,
+        session_lifecycle: true,
+        error_events: true,
+        reasoning: true,
+        status: true,
+        command_execution: true,
+        file_changes: true,
+        mcp_tools: true,
+        streaming_deltas: true,
+        item_started: true,
+        shared_process: false,
+    }
+}
+
+/// Whether a server runs the agent, and for how long the first one has.
+fn server_status(gateway: &Gateway, id: &str) -> Option<GatewayServerStatus> {
+    let agents = &gateway.settings().agents;
+    let servers = gateway.list().into_iter();
+    let mut of_agent =
+        servers.filter(|server| agents.id(&server.agent).as_deref() == Some(id)).peekable();
+    of_agent.peek()?;
+    let running = of_agent.filter(|server| matches!(server.state, ServerState::Running));
+    let oldest = running.map(|server| server.created).min();
+    let uptime = oldest.and_then(|created| created.elapsed().ok());
+    let uptime_ms = uptime.map(|uptime| u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX));
+    let status = if uptime_ms.is_some() { "running" } else { "stopped" };
+    Some(GatewayServerStatus { status, uptime_ms })
+}

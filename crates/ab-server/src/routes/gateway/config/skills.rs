@@ -1,0 +1,132 @@
+//! Skills of a directory.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{ConfigFile, ConfigProblems, EntryKind};
+use crate::app::App;
+use crate::extract::{JsonBody, QueryParams};
+use crate::problem::Problem;
+
+/// Where skills come from
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct SkillsConfig {
+    sources: Vec<SkillSource>,
+}
+
+/// One source of skills
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct SkillSource {
+    /// `github`, `local` or `git`
+    #[serde(rename = "type")]
+    kind: String,
+    /// `owner/repo`, a path, or the URL of a repository
+    source: String,
+    /// Only these skills of it
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    skills: Option<Vec<String>>,
+    /// A branch, tag or commit
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
+    /// A directory of the repository
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subpath: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SkillsConfigQuery {
+    /// In the served root; required
+    directory: Option<String>,
+    /// The name of the entry; required. `skill_name` is the same
+    #[serde(alias = "skill_name")]
+    skill_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SkillEntriesQuery {
+    /// In the served root; required
+    directory: Option<String>,
+}
+
+/// All skills entries of a directory
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SkillEntries {
+    /// By name
+    entries: BTreeMap<String, SkillsConfig>,
+}
+
+/// Read a skills entry of a directory
+#[utoipa::path(
+    get,
+    path = "/v1/config/skills",
+    tag = "config",
+    params(SkillsConfigQuery),
+    responses((status = OK, body = SkillsConfig), ConfigProblems)
+)]
+pub(crate) async fn read_skills(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<SkillsConfigQuery>,
+) -> Result<Json<SkillsConfig>, Problem> {
+    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    file.read(query.skill_name.as_deref()).await.map(Json)
+}
+
+/// Store a skills entry of a directory
+#[utoipa::path(
+    put,
+    path = "/v1/config/skills",
+    tag = "config",
+    params(SkillsConfigQuery),
+    request_body = SkillsConfig,
+    responses((status = NO_CONTENT, description = "It is stored"), ConfigProblems)
+)]
+pub(crate) async fn write_skills(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<SkillsConfigQuery>,
+    JsonBody(entry): JsonBody<SkillsConfig>,
+) -> Result<StatusCode, Problem> {
+    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    file.write(query.skill_name.as_deref(), &entry).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Delete a skills entry of a directory
+#[utoipa::path(
+    delete,
+    path = "/v1/config/skills",
+    tag = "config",
+    params(SkillsConfigQuery),
+    responses((status = NO_CONTENT, description = "There is no such entry any more"), ConfigProblems)
+)]
+pub(crate) async fn delete_skills(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<SkillsConfigQuery>,
+) -> Result<StatusCode, Problem> {
+    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    file.delete(query.skill_name.as_deref()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// List the skills entries of a directory
+#[utoipa::path(
+    get,
+    path = "/v1/config/skills/entries",
+    tag = "config",
+    params(SkillEntriesQuery),
+    responses((status = OK, body = SkillEntries), ConfigProblems)
+)]
+pub(crate) async fn list_skills(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<SkillEntriesQuery>,
+) -> Result<Json<SkillEntries>, Problem> {
+    let file = ConfigFile::find(&app, EntryKind::Skills, query.directory.as_deref()).await?;
+    Ok(Json(SkillEntries { entries: file.list().await? }))
+}

@@ -1,0 +1,349 @@
+//! `/v1/fs`: the files of the served root.
+
+use std::time::SystemTime;
+
+use ab_core::options::{
+    EntryDetail, LinkHandling, ListOptions, Overwrite, RemoveOptions, RenameOptions, StatOptions,
+};
+use ab_core::{Backend, Entry, Error, FileKind, Kind};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::openapi::{RefOr, Response as Described};
+use utoipa::{IntoParams, IntoResponses, ToSchema};
+
+use super::problems::described;
+use crate::app::App;
+use crate::extract::{JsonBody, QueryParams};
+use crate::problem::{Problem, ProblemKind};
+
+/// The directory whose files are served.
+#[derive(Clone, Debug)]
+pub struct ServedFiles {
+    pub(crate) backend: Backend,
+    /// Its path on the host, without a slash at the end.
+    root: String,
+    /// The largest file or archive that may be uploaded, if that is bounded.
+    pub(crate) max_upload: Option<u64>,
+}
+
+impl ServedFiles {
+    /// `root` is the path of the backend's directory on the host.
+    pub fn new(backend: Backend, root: &str) -> ServedFiles {
+        let root = root.trim_end_matches('/').to_owned();
+        ServedFiles { backend, root, max_upload: None }
+    }
+
+    /// Bounds what is uploaded, in bytes.
+    pub fn with_max_upload(mut self, bytes: Option<u64>) -> ServedFiles {
+        self.max_upload = bytes;
+        self
+    }
+
+    pub fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// A path of a request, from the root. An absolute path must be in the root.
+    pub(crate) fn inside(&self, path: &str) -> Result<String, Problem> {
+        if !path.starts_with('/') {
+            return Ok(if path.is_empty() { ".".to_owned() } else { path.to_owned() });
+        }
+        let aliases = self.backend.info().root_aliases;
+        let roots = aliases.iter().map(|alias| alias.trim_end_matches('/'));
+        for root in roots.chain([self.root.as_str()]) {
+            if let Some(rest) = path.strip_prefix(root)
+                && (rest.is_empty() || rest.starts_with('/'))
+            {
+                let rest = rest.trim_start_matches('/');
+                return Ok(if rest.is_empty() { ".".to_owned() } else { rest.to_owned() });
+            }
+        }
+        let detail = format!("{path} is not in the served directory {}/", self.root);
+        Err(Problem::new(ProblemKind::Forbidden, detail))
+    }
+
+    /// A path on the host, as clients are told of it.
+    pub(crate) fn shown(&self, inside: &str) -> Result<String, Problem> {
+        let path = self.backend.resolve(inside).map_err(failed)?;
+        Ok(match path.as_str() {
+            "" | "." if self.root.is_empty() => "/".to_owned(),
+            "" | "." => self.root.clone(),
+            path => format!("{}/{path}", self.root),
+        })
+    }
+}
+
+/// An error of the files as a problem. What is missing is the request's mistake, as clients know it.
+pub(crate) fn failed(error: Error) -> Problem {
+    let detail = error.to_string();
+    let kind = match error.kind() {
+        Kind::NotFound => {
+            let detail = format!("path not found: {}", error.path().unwrap_or_default());
+            return Problem::new(ProblemKind::Invalid, detail);
+        }
+        Kind::AlreadyExists
+        | Kind::NotADirectory
+        | Kind::IsADirectory
+        | Kind::InvalidPath
+        | Kind::Invalid
+        | Kind::SpecialFile
+        | Kind::LinkLoop
+        | Kind::NoMatch
+        | Kind::Ambiguous => ProblemKind::Invalid,
+        Kind::Io => ProblemKind::BadGateway,
+        other => other.into(),
+    };
+    Problem::new(kind, detail)
+}
+
+/// Describes what every route of files may answer instead.
+pub(crate) struct FileProblems;
+
+impl IntoResponses for FileProblems {
+    fn responses() -> std::collections::BTreeMap<String, RefOr<Described>> {
+        described(&[
+            (StatusCode::NOT_FOUND, "No files are served here"),
+            (StatusCode::CONFLICT, "The directory is not empty, or the file was changed meanwhile"),
+            (StatusCode::GONE, "The server is closing"),
+            (StatusCode::PAYLOAD_TOO_LARGE, "The request is too large"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::UNPROCESSABLE_ENTITY, "This cannot be done with such a file"),
+            (StatusCode::BAD_GATEWAY, "The file system failed"),
+            (StatusCode::SERVICE_UNAVAILABLE, "The file system is not available"),
+            (StatusCode::GATEWAY_TIMEOUT, "The file system took too long"),
+            (StatusCode::INSUFFICIENT_STORAGE, "There is no space left"),
+        ])
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PathQuery {
+    /// From the served root, or absolute inside it
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DirectoryQuery {
+    /// From the served root, or absolute inside it; the root by default
+    pub(crate) path: Option<String>,
+}
+
+impl DirectoryQuery {
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or(".")
+    }
+}
+
+/// A file or directory
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FsEntry {
+    name: String,
+    path: String,
+    entry_type: &'static str,
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified: Option<String>,
+}
+
+/// What is known of a file or directory
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FsStat {
+    path: String,
+    entry_type: &'static str,
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified: Option<String>,
+}
+
+/// What was changed
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FsChanged {
+    pub(crate) path: String,
+}
+
+/// What is moved where
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct FsMove {
+    from: String,
+    to: String,
+    /// Whether something at `to` is replaced, a directory with everything in it
+    #[serde(default)]
+    overwrite: Option<bool>,
+}
+
+/// What was moved
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FsMoved {
+    from: String,
+    to: String,
+}
+
+/// List a directory
+#[utoipa::path(
+    get,
+    path = "/v1/fs/entries",
+    tag = "files",
+    params(DirectoryQuery),
+    responses((status = OK, body = Vec<FsEntry>), FileProblems)
+)]
+pub(crate) async fn entries(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<DirectoryQuery>,
+) -> Result<Json<Vec<FsEntry>>, Problem> {
+    let files = app.files()?;
+    let path = files.inside(query.path())?;
+    let options = ListOptions { detail: EntryDetail::Stat, ..ListOptions::default() };
+    let listing = files.backend.list(&path, options).await.map_err(failed)?;
+    if listing.truncated.is_some() {
+        let detail = format!("more than {} entries", listing.entries.len());
+        return Err(Problem::new(ProblemKind::TooLarge, detail));
+    }
+    let entry = |entry: Entry| {
+        let path = files.shown(entry.path.as_str())?;
+        let name = entry.path.name().unwrap_or_default().to_owned();
+        let (size, modified) = match entry.stat {
+            Some(stat) => (stat.size, time(stat.modified)),
+            None => (0, None),
+        };
+        Ok(FsEntry { name, path, entry_type: entry_type(entry.kind), size, modified })
+    };
+    listing.entries.into_iter().map(entry).collect::<Result<_, _>>().map(Json)
+}
+
+/// Describe a file or directory
+#[utoipa::path(
+    get,
+    path = "/v1/fs/stat",
+    tag = "files",
+    params(PathQuery),
+    responses((status = OK, body = FsStat), FileProblems)
+)]
+pub(crate) async fn stat(
+    State(app): State<App>,
+    QueryParams(PathQuery { path }): QueryParams<PathQuery>,
+) -> Result<Json<FsStat>, Problem> {
+    let files = app.files()?;
+    let path = files.inside(&path)?;
+    let stat = files.backend.stat(&path).await.map_err(failed)?;
+    Ok(Json(FsStat {
+        path: files.shown(&path)?,
+        entry_type: entry_type(stat.kind),
+        size: stat.size,
+        modified: time(stat.modified),
+    }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RemovalQuery {
+    /// From the served root, or absolute inside it
+    path: String,
+    /// Whether a directory is removed with everything in it
+    recursive: Option<bool>,
+}
+
+/// Remove a file or directory
+#[utoipa::path(
+    delete,
+    path = "/v1/fs/entry",
+    tag = "files",
+    params(RemovalQuery),
+    responses((status = OK, body = FsChanged), FileProblems)
+)]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    QueryParams(RemovalQuery { path, recursive }): QueryParams<RemovalQuery>,
+) -> Result<Json<FsChanged>, Problem> {
+    let files = app.files()?;
+    let path = files.inside(&path)?;
+    let options = if recursive.unwrap_or_default() {
+        RemoveOptions::recursive()
+    } else {
+        RemoveOptions::default()
+    };
+    files.backend.rm(&path, options).await.map_err(failed)?;
+    Ok(Json(FsChanged { path: files.shown(&path)? }))
+}
+
+/// Make a directory and its parents
+#[utoipa::path(
+    post,
+    path = "/v1/fs/mkdir",
+    tag = "files",
+    params(PathQuery),
+    responses((status = OK, body = FsChanged), FileProblems)
+)]
+pub(crate) async fn mkdir(
+    State(app): State<App>,
+    QueryParams(PathQuery { path }): QueryParams<PathQuery>,
+) -> Result<Json<FsChanged>, Problem> {
+    let files = app.files()?;
+    let path = files.inside(&path)?;
+    files.backend.mkdir(&path).await.map_err(failed)?;
+    Ok(Json(FsChanged { path: files.shown(&path)? }))
+}
+
+/// Move a file or directory
+#[utoipa::path(
+    post,
+    path = "/v1/fs/move",
+    tag = "files",
+    request_body = FsMove,
+    responses((status = OK, body = FsMoved), FileProblems)
+)]
+pub(crate) async fn rename(
+    State(app): State<App>,
+    JsonBody(FsMove { from, to, overwrite }): JsonBody<FsMove>,
+) -> Result<Json<FsMoved>, Problem> {
+    let files = app.files()?;
+    let backend = &files.backend;
+    let (from, to) = (files.inside(&from)?, files.inside(&to)?);
+    let moved = FsMoved { from: files.shown(&from)?, to: files.shown(&to)? };
+    let keep = StatOptions { links: LinkHandling::Keep };
+    let source = backend.stat_with(&from, keep).await.map_err(failed)?;
+    let overwrite = overwrite.unwrap_or_default();
+    if moved.from == moved.to {
+        return Ok(Json(moved));
+    }
+    let target = match backend.stat_with(&to, keep).await {
+        Ok(stat) => Some(stat.kind),
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
+        Err(error) => return Err(failed(error)),
+    };
+    if target.is_some() && !overwrite {
+        let detail = format!("{} is there already: set overwrite to replace it", moved.to);
+        return Err(Problem::new(ProblemKind::Invalid, detail));
+    }
+    if moved.from.starts_with(&format!("{}/", moved.to)) {
+        let detail = format!("{} is in {}, which it would replace", moved.from, moved.to);
+        return Err(Problem::new(ProblemKind::Invalid, detail));
+    }
+    if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+        backend.mkdir(parent).await.map_err(failed)?;
+    }
+    // One rename replaces a file by a file. Anything else is removed first.
+    if target.is_some_and(|kind| kind.is_dir() || source.kind.is_dir()) {
+        backend.rm(&to, RemoveOptions::recursive()).await.map_err(failed)?;
+    }
+    let overwrite = if overwrite { Overwrite::Replace } else { Overwrite::Refuse };
+    backend.rename_with(&from, &to, RenameOptions { overwrite }).await.map_err(failed)?;
+    Ok(Json(moved))
+}
+
+/// Clients know files and directories; a link is a file to them.
+fn entry_type(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Dir => "directory",
+        FileKind::File | FileKind::Symlink | FileKind::Other => "file",
+    }
+}
+
+fn time(time: SystemTime) -> Option<String> {
+    jiff::Timestamp::try_from(time).ok().map(|time| time.to_string())
+}

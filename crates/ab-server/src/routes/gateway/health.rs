@@ -1,0 +1,29 @@
+//! `GET /v1/health`: that the gateway is alive. Its clients wait for this before anything else.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::problems::GatewayProblems;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// That the gateway is alive
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct GatewayHealth {
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
+/// That the gateway is alive
+#[utoipa::path(
+    get,
+    path = "/v1/health",
+    tag = "agents",
+    responses((status = OK, body = GatewayHealth), GatewayProblems)
+)]
+pub(crate) async fn show(State(app): State<App>) -> Result<Json<GatewayHealth>, Problem> {
+    app.gateway()?;
+    Ok(Json(GatewayHealth { status: "ok" }))
+}

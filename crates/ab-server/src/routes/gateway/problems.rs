@@ -1,0 +1,110 @@
+//! Errors of the gateway as problems, and their descriptions.
+
+use std::collections::BTreeMap;
+
+use ab_acp::gateway::{AgentEnd, GatewayError};
+use axum::http::StatusCode;
+use serde_json::{Map, Value};
+use utoipa::IntoResponses;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+
+use crate::problem::{Problem, ProblemKind, Rendering};
+
+/// An error about the server `id`.
+pub(crate) fn of_server(id: &str, error: GatewayError) -> Problem {
+    let detail = error.to_string();
+    let new = |kind| Problem::new(kind, detail.clone());
+    match error {
+        GatewayError::ServerId { .. }
+        | GatewayError::Envelope { .. }
+        | GatewayError::MissingAgent => new(ProblemKind::Invalid),
+        GatewayError::UnknownAgent { agent } => unsupported(&agent, detail),
+        GatewayError::NotInstalled { agent, .. } => new(ProblemKind::NotFound)
+            .coded("agent_not_installed")
+            .titled("Agent Not Installed")
+            .with_member("agent", agent),
+        GatewayError::OtherAgent { .. } | GatewayError::InFlight { .. } => {
+            new(ProblemKind::Conflict)
+        }
+        GatewayError::TooManyRequests { .. } | GatewayError::TooManyServers { .. } => {
+            new(ProblemKind::Unavailable)
+        }
+        GatewayError::UnknownServer => new(ProblemKind::NotFound)
+            .coded("session_not_found")
+            .titled("Session Not Found")
+            .with_member("sessionId", id),
+        GatewayError::NotStarted { agent, .. } => {
+            new(ProblemKind::BadGateway).with_member("agent", agent)
+        }
+        GatewayError::NotWritten { .. } | GatewayError::Closed => new(ProblemKind::BadGateway),
+        GatewayError::Ended(end) => new(ProblemKind::BadGateway)
+            .coded("agent_process_exited")
+            .titled("Agent Process Exited")
+            .with_member("details", details(&end)),
+        GatewayError::Timeout { .. } => new(ProblemKind::GatewayTimeout),
+    }
+}
+
+/// The problem that there is no such agent.
+pub(crate) fn unsupported(agent: &str, detail: String) -> Problem {
+    Problem::new(ProblemKind::Invalid, detail)
+        .coded("unsupported_agent")
+        .titled("Unsupported Agent")
+        .with_member("agent", agent)
+}
+
+/// How a process ended, as clients read it.
+pub(crate) fn details(end: &AgentEnd) -> Map<String, Value> {
+    let mut details = Map::new();
+    details.insert("message".to_owned(), end.to_string().into());
+    details.insert("exitCode".to_owned(), end.exit_code.into());
+    if let Some(signal) = end.signal {
+        details.insert("signal".to_owned(), signal.into());
+    }
+    details.insert("stderr".to_owned(), end.stderr.clone().into());
+    details
+}
+
+/// Describes what every route of the gateway may answer instead.
+pub(crate) struct GatewayProblems;
+
+impl IntoResponses for GatewayProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        described(&[(
+            StatusCode::NOT_FOUND,
+            "There is nothing of that name, or no agents are served here",
+        )])
+    }
+}
+
+/// Describes what a message to an agent may be answered instead.
+pub(crate) struct MessageProblems;
+
+impl IntoResponses for MessageProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        described(&[
+            (StatusCode::NOT_FOUND, "The agent is not installed, or no agents are served here"),
+            (StatusCode::NOT_ACCEPTABLE, "Accept does not admit JSON"),
+            (StatusCode::CONFLICT, "The server runs another agent, or the id is in use"),
+            (StatusCode::PAYLOAD_TOO_LARGE, "The message is too large"),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not declared as JSON"),
+            (StatusCode::BAD_GATEWAY, "The agent could not be started, or has ended"),
+            (StatusCode::SERVICE_UNAVAILABLE, "There are too many servers or requests"),
+            (StatusCode::GATEWAY_TIMEOUT, "The agent did not answer in time"),
+        ])
+    }
+}
+
+pub(crate) fn described(statuses: &[(StatusCode, &str)]) -> BTreeMap<String, RefOr<Response>> {
+    let rendering = Rendering::GatewayDocument;
+    let of = |(status, description): &(StatusCode, &str)| {
+        let schema = Ref::from_schema_name(rendering.schema_name());
+        let content = ContentBuilder::new().schema(Some(schema)).build();
+        let response = ResponseBuilder::new()
+            .description(*description)
+            .content(rendering.content_type(), content)
+            .build();
+        (status.as_str().to_owned(), RefOr::T(response))
+    };
+    statuses.iter().map(of).collect()
+}

@@ -1,0 +1,177 @@
+//! `/v1/fs/upload-batch`: many files in one tar archive.
+
+use ab_core::backend::StreamOptions;
+use ab_core::options::WriteOptions;
+use ab_core::{Backend, Error};
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::header;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::content::bounded;
+use super::files::{DirectoryQuery, FileProblems, ServedFiles, failed};
+use crate::app::App;
+use crate::extract::QueryParams;
+use crate::problem::{Problem, ProblemKind};
+use crate::tar::{TarDecoder, TarEntry, TarError, TarEvent, TarKind};
+
+/// The most paths that an answer lists.
+const MAX_PATHS: usize = 1024;
+
+/// What was uploaded
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FsUploaded {
+    /// Files and directories, in the order of the archive
+    paths: Vec<String>,
+    /// Whether there are more than the answer lists
+    truncated: bool,
+}
+
+/// Upload many files
+///
+/// The body is a tar archive without compression. It is streamed; each file takes its place when it is
+/// complete. Links must stay inside the archive, devices are refused. Entries before one that is refused stay.
+#[utoipa::path(
+    post,
+    path = "/v1/fs/upload-batch",
+    tag = "files",
+    params(DirectoryQuery),
+    request_body(content = [u8], content_type = "application/x-tar"),
+    responses((status = OK, body = FsUploaded), FileProblems)
+)]
+pub(crate) async fn upload(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<DirectoryQuery>,
+    request: Request,
+) -> Result<Json<FsUploaded>, Problem> {
+    let surface = app.gateway()?;
+    let files = app.files()?.clone();
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !content_type.to_ascii_lowercase().starts_with("application/x-tar") {
+        let detail =
+            "the body must be a tar archive, with the header Content-Type: application/x-tar";
+        return Err(Problem::new(ProblemKind::Invalid, detail));
+    }
+    let target = files.inside(query.path())?;
+    let body = bounded(request.into_body(), files.max_upload);
+    let unpacking = async move {
+        let archive = ArchiveReader { body: Box::pin(body), decoder: TarDecoder::default() };
+        unpack(&files, &target, archive).await
+    };
+    // As with a single file, the task goes on until the body has ended.
+    let done = surface.tasks.spawn(unpacking).await;
+    done.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?.map(Json)
+}
+
+async fn unpack(
+    files: &ServedFiles,
+    target: &str,
+    mut archive: ArchiveReader<impl Stream<Item = Result<Bytes, Error>> + Send + Unpin>,
+) -> Result<FsUploaded, Problem> {
+    let backend = &files.backend;
+    backend.mkdir(target).await.map_err(failed)?;
+    let mut uploaded = FsUploaded { paths: Vec::new(), truncated: false };
+    while let Some(entry) = archive.entry().await? {
+        if entry.path.is_empty() {
+            continue;
+        }
+        let path = format!("{target}/{}", entry.path);
+        place(backend, target, &path, &entry, &mut archive).await?;
+        if uploaded.paths.len() < MAX_PATHS {
+            uploaded.paths.push(files.shown(&path)?);
+        } else {
+            uploaded.truncated = true;
+        }
+    }
+    Ok(uploaded)
+}
+
+async fn place(
+    backend: &Backend,
+    target: &str,
+    path: &str,
+    entry: &TarEntry,
+    archive: &mut ArchiveReader<impl Stream<Item = Result<Bytes, Error>> + Send + Unpin>,
+) -> Result<(), Problem> {
+    let placed = match &entry.kind {
+        TarKind::Directory => backend.mkdir(path).await,
+        TarKind::File { .. } => {
+            // The owner can always read and change what was uploaded.
+            let permissions = Some(entry.mode | 0o600);
+            let options = WriteOptions { permissions, ..WriteOptions::default() };
+            backend.write_from(path, archive.content(), options).await.map(drop)
+        }
+        TarKind::Symlink { target } => backend.symlink(path, target).await,
+        TarKind::HardLink { path: earlier } => {
+            let earlier = format!("{target}/{earlier}");
+            match backend.read_stream(&earlier, StreamOptions::default()).await {
+                Ok(content) => {
+                    backend.write_from(path, content, WriteOptions::default()).await.map(drop)
+                }
+                Err(error) => Err(error),
+            }
+        }
+    };
+    placed.map_err(failed)
+}
+
+/// An archive that arrives.
+struct ArchiveReader<S> {
+    body: S,
+    decoder: TarDecoder,
+}
+
+impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin> ArchiveReader<S> {
+    /// The next entry. What was not read of the last one is skipped.
+    async fn entry(&mut self) -> Result<Option<TarEntry>, Problem> {
+        loop {
+            match self.decoder.next().map_err(refused)? {
+                Some(TarEvent::Entry(entry)) => return Ok(Some(entry)),
+                Some(TarEvent::Data(_)) => {}
+                None => match self.body.next().await {
+                    Some(piece) => self.decoder.feed(&piece.map_err(failed)?),
+                    None => {
+                        self.decoder.finish().map_err(refused)?;
+                        return Ok(None);
+                    }
+                },
+            }
+        }
+    }
+
+    /// The content of the last entry.
+    fn content(&mut self) -> impl Stream<Item = Result<Bytes, Error>> + Send + '_ {
+        futures_util::stream::try_unfold(self, |archive| async move {
+            loop {
+                if archive.decoder.is_between_entries() {
+                    return Ok(None);
+                }
+                match archive.decoder.next().map_err(invalid)? {
+                    Some(TarEvent::Data(data)) => return Ok(Some((data, archive))),
+                    // Content comes before the next entry.
+                    Some(TarEvent::Entry(_)) => return Ok(None),
+                    None => match archive.body.next().await {
+                        Some(piece) => archive.decoder.feed(&piece?),
+                        None => {
+                            archive.decoder.finish().map_err(invalid)?;
+                            return Ok(None);
+                        }
+                    },
+                }
+            }
+        })
+    }
+}
+
+fn refused(error: TarError) -> Problem {
+    failed(invalid(error))
+}
+
+fn invalid(error: TarError) -> Error {
+    let message = format!("invalid tar archive: {error}");
+    Error::new(ab_core::Code::InvalidConfiguration, ab_core::Kind::Invalid, message)
+}

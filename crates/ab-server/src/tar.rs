@@ -1,0 +1,512 @@
+//! Reads tar archives piece by piece, without input or output.
+//!
+//! Bytes go in by [`TarDecoder::feed`], entries and their content come out by [`TarDecoder::next`]. Formats are
+//! ustar, pax and GNU, with long names. Sparse files, devices and FIFOs are errors. Names are checked here:
+//! none is absolute or has a `..`, and no link leads out of the archive.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+const BLOCK: usize = 512;
+/// The most bytes of a long name or of pax records.
+const MAX_EXTENSION: u64 = 64 * 1024;
+
+/// Something in an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarEntry {
+    /// Relative, without `.`, `..` or empty segments; empty for the top directory.
+    pub path: String,
+    pub kind: TarKind,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TarKind {
+    File {
+        size: u64,
+    },
+    Directory,
+    /// A link with this text, which leads to somewhere in the archive.
+    Symlink {
+        target: String,
+    },
+    /// Another name of an earlier file, by its path.
+    HardLink {
+        path: String,
+    },
+}
+
+/// What an archive goes on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TarEvent {
+    Entry(TarEntry),
+    /// Content of the last file, in order.
+    Data(Bytes),
+}
+
+/// Why an archive cannot be read on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TarError(String);
+
+impl fmt::Display for TarError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TarError {}
+
+fn fails<T>(why: impl Into<String>) -> Result<T, TarError> {
+    Err(TarError(why.into()))
+}
+
+/// An archive, as far as its bytes are known.
+#[derive(Debug, Default)]
+pub struct TarDecoder {
+    input: BytesMut,
+    state: TarState,
+    /// Of the extension headers before the next entry.
+    next_entry: Extensions,
+    /// The links of the archive so far.
+    links: HashSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum TarState {
+    #[default]
+    Header,
+    /// Content that is passed on, and the padding after it.
+    Data {
+        left: u64,
+        padding: u64,
+    },
+    /// An extension of the next entry.
+    Extension {
+        kind: u8,
+        size: u64,
+    },
+    Skip {
+        left: u64,
+    },
+    End,
+}
+
+#[derive(Debug, Default)]
+struct Extensions {
+    path: Option<String>,
+    link: Option<String>,
+    size: Option<u64>,
+}
+
+impl TarDecoder {
+    /// Adds bytes of the archive.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        // What follows the end is ignored.
+        if !matches!(self.state, TarState::End) {
+            self.input.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next event; `None` if more bytes are needed, or at the end.
+    ///
+    /// # Errors
+    /// The archive is damaged, or holds something that is not accepted.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it is no iterator: None may be followed by more"
+    )]
+    pub fn next(&mut self) -> Result<Option<TarEvent>, TarError> {
+        loop {
+            match self.state {
+                TarState::End => return Ok(None),
+                TarState::Skip { left: 0 } | TarState::Data { left: 0, padding: 0 } => {
+                    self.state = TarState::Header;
+                }
+                TarState::Data { left: 0, padding } => {
+                    self.state = TarState::Skip { left: padding }
+                }
+                TarState::Skip { left } => {
+                    let Some(count) = self.available(left) else { return Ok(None) };
+                    self.input.advance(count);
+                    self.state = TarState::Skip { left: left - count as u64 };
+                }
+                TarState::Data { left, padding } => {
+                    let Some(count) = self.available(left) else { return Ok(None) };
+                    let data = self.input.split_to(count).freeze();
+                    self.state = TarState::Data { left: left - count as u64, padding };
+                    return Ok(Some(TarEvent::Data(data)));
+                }
+                TarState::Extension { kind, size } => {
+                    let length = usize::try_from(size).unwrap_or(usize::MAX);
+                    if self.input.len() < length {
+                        return Ok(None);
+                    }
+                    let data = self.input.split_to(length);
+                    self.extend(kind, &data)?;
+                    self.state = TarState::Skip { left: padding(size) };
+                }
+                TarState::Header => {
+                    if self.input.len() < BLOCK {
+                        return Ok(None);
+                    }
+                    let block = self.input.split_to(BLOCK);
+                    if let Some(entry) = self.header(&block)? {
+                        return Ok(Some(TarEvent::Entry(entry)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the last file has all of its content.
+    pub fn is_between_entries(&self) -> bool {
+        !matches!(self.state, TarState::Data { left: 1.., .. })
+    }
+
+    /// Says that there are no more bytes.
+    ///
+    /// # Errors
+    /// The archive ends in the middle of something.
+    pub fn finish(&self) -> Result<(), TarError> {
+        match self.state {
+            TarState::End => Ok(()),
+            TarState::Header if self.input.is_empty() => Ok(()),
+            // The padding of the last file may be missing.
+            TarState::Skip { .. } | TarState::Data { left: 0, .. } => Ok(()),
+            TarState::Header | TarState::Data { .. } | TarState::Extension { .. } => {
+                fails("the archive is cut off")
+            }
+        }
+    }
+
+    /// How many of so many bytes are there; `None` for none.
+    fn available(&self, left: u64) -> Option<usize> {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        Some(self.input.len().min(left)).filter(|count| *count > 0)
+    }
+
+    /// Reads a header. `None` for one that only says something about the next entry, and at the end.
+    fn header(&mut self, block: &[u8]) -> Result<Option<TarEntry>, TarError> {
+        if block.iter().all(|byte| *byte == 0) {
+            self.state = TarState::End;
+            self.input.clear();
+            return Ok(None);
+        }
+        if block.starts_with(&[0x1f, 0x8b]) {
+            return fails("the archive is compressed: send it uncompressed");
+        }
+        if number(&block[148..156])? != checksum(block) {
+            return fails(
+                "a header has a wrong checksum: this is no tar archive, or it is damaged",
+            );
+        }
+        let size = number(&block[124..136])?;
+        let kind = block[156];
+        if matches!(kind, b'x' | b'L' | b'K') {
+            if size > MAX_EXTENSION {
+                return fails(format!(
+                    "an extended header has {size} bytes, more than {MAX_EXTENSION}"
+                ));
+            }
+            self.state = TarState::Extension { kind, size };
+            return Ok(None);
+        }
+        if kind == b'g' {
+            self.state = TarState::Skip { left: padded(size)? };
+            return Ok(None);
+        }
+        let extensions = std::mem::take(&mut self.next_entry);
+        let size = extensions.size.unwrap_or(size);
+        let name = match extensions.path {
+            Some(name) => name,
+            None => plain_name(block)?,
+        };
+        let link = match extensions.link {
+            Some(link) => link,
+            None => text(&block[157..257])?,
+        };
+        let path = clean(&name)?;
+        let mode = u32::try_from(number(&block[100..108])? & 0o777).unwrap_or_default();
+        let kind = match kind {
+            // Old archives mark directories by a slash only.
+            b'0' | 0 | b'7' if name.ends_with('/') => TarKind::Directory,
+            b'0' | 0 | b'7' => TarKind::File { size },
+            b'5' => TarKind::Directory,
+            b'2' => TarKind::Symlink { target: checked_target(&path, link)? },
+            b'1' => TarKind::HardLink { path: clean(&link)? },
+            b'3' | b'4' | b'6' => {
+                return fails(format!("{path:?} is a device or FIFO, which is not accepted"));
+            }
+            b'S' => return fails(format!("{path:?} is a sparse file, which is not accepted")),
+            other => {
+                return fails(format!(
+                    "{path:?} has the type {:?}, which is not accepted",
+                    char::from(other)
+                ));
+            }
+        };
+        self.state = match kind {
+            TarKind::File { size } => TarState::Data { left: size, padding: padding(size) },
+            TarKind::Directory | TarKind::Symlink { .. } | TarKind::HardLink { .. } => {
+                TarState::Skip { left: padded(size)? }
+            }
+        };
+        if path.is_empty() && kind != TarKind::Directory {
+            return fails("an entry that is no directory has no name");
+        }
+        let mut ancestors = path.match_indices('/').map(|(end, _)| &path[..end]);
+        if ancestors.any(|ancestor| self.links.contains(ancestor)) {
+            return fails(format!("{path:?} goes through a link of the archive"));
+        }
+        if matches!(kind, TarKind::Symlink { .. }) {
+            self.links.insert(path.clone());
+        }
+        Ok(Some(TarEntry { path, kind, mode }))
+    }
+
+    /// Notes what an extended header says about the next entry.
+    fn extend(&mut self, kind: u8, data: &[u8]) -> Result<(), TarError> {
+        match kind {
+            b'L' => self.next_entry.path = Some(text(data)?),
+            b'K' => self.next_entry.link = Some(text(data)?),
+            _ => {
+                for (key, value) in records(data)? {
+                    match key {
+                        "path" => self.next_entry.path = Some(value.to_owned()),
+                        "linkpath" => self.next_entry.link = Some(value.to_owned()),
+                        "size" => {
+                            let size = value.parse();
+                            let size = size.map_err(|_| TarError("invalid pax size".to_owned()))?;
+                            self.next_entry.size = Some(size);
+                        }
+                        key if key.starts_with("GNU.sparse") => {
+                            return fails("the archive has a sparse file, which is not accepted");
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn padding(size: u64) -> u64 {
+    let block = BLOCK as u64;
+    (block - size % block) % block
+}
+
+fn padded(size: u64) -> Result<u64, TarError> {
+    size.checked_add(padding(size)).ok_or_else(|| TarError("an entry is too large".to_owned()))
+}
+
+/// The sum of a header's bytes, with spaces in the place of the sum.
+fn checksum(block: &[u8]) -> u64 {
+    let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+    sum(&block[..148]) + 8 * u64::from(b' ') + sum(&block[156..])
+}
+
+/// A number: octal text, or binary where the first bit is set.
+fn number(field: &[u8]) -> Result<u64, TarError> {
+    let invalid = || TarError("a header has an invalid number".to_owned());
+    if field[0] & 0x80 != 0 {
+        let (first, rest) = (field[0] & 0x7f, &field[1..]);
+        return std::iter::once(&first).chain(rest).try_fold(0_u64, |value, byte| {
+            let value = value.checked_mul(256).ok_or_else(invalid)?;
+            Ok(value + u64::from(*byte))
+        });
+    }
+    let text = std::str::from_utf8(field).map_err(|_| invalid())?;
+    let text = text.trim_matches(|c| c == ' ' || c == '\0');
+    if text.is_empty() { Ok(0) } else { u64::from_str_radix(text, 8).map_err(|_| invalid()) }
+}
+
+/// Text up to the first NUL.
+fn text(field: &[u8]) -> Result<String, TarError> {
+    let text = field.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = std::str::from_utf8(text);
+    text.map(str::to_owned).map_err(|_| TarError("a name is not valid UTF-8".to_owned()))
+}
+
+fn plain_name(block: &[u8]) -> Result<String, TarError> {
+    let name = text(&block[..100])?;
+    if &block[257..263] != b"ustar\0" {
+        return Ok(name);
+    }
+    let prefix = text(&block[345..500])?;
+    Ok(if prefix.is_empty() { name } else { format!("{prefix}/{name}") })
+}
+
+/// The records of a pax header: `LENGTH KEY=VALUE\n`.
+fn records(mut data: &[u8]) -> Result<Vec<(&str, &str)>, TarError> {
+    let invalid = || TarError("invalid pax records".to_owned());
+    let mut found = Vec::new();
+    while !data.is_empty() {
+        let space = data.iter().position(|byte| *byte == b' ').ok_or_else(invalid)?;
+        let length = std::str::from_utf8(&data[..space]).map_err(|_| invalid())?;
+        let length: usize = length.parse().map_err(|_| invalid())?;
+        if length <= space + 1 || length > data.len() || data[length - 1] != b'\n' {
+            return Err(invalid());
+        }
+        let record = &data[space + 1..length - 1];
+        let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(invalid)?;
+        let key = std::str::from_utf8(&record[..equals]).map_err(|_| invalid())?;
+        // Values of other keys, such as attributes, may be binary.
+        if let Ok(value) = std::str::from_utf8(&record[equals + 1..]) {
+            found.push((key, value));
+        } else if matches!(key, "path" | "linkpath" | "size") {
+            return fails("a name is not valid UTF-8");
+        }
+        data = &data[length..];
+    }
+    Ok(found)
+}
+
+/// A relative name without `.` and empty segments.
+fn clean(name: &str) -> Result<String, TarError> {
+    if name.starts_with('/') || name.split('/').any(|segment| segment == "..") {
+        return fails(format!("{name:?} leads out of the archive"));
+    }
+    if name.contains('\0') {
+        return fails("a name has a NUL");
+    }
+    let segments = name.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
+    Ok(segments.collect::<Vec<_>>().join("/"))
+}
+
+/// The text of a link that leads to somewhere in the archive, judged by names.
+fn checked_target(path: &str, target: String) -> Result<String, TarError> {
+    let out = || TarError(format!("the link {path:?} leads out of the archive: {target:?}"));
+    if target.is_empty() || target.starts_with('/') || target.contains('\0') {
+        return Err(out());
+    }
+    // After a name that is itself a link, `..` would be the parent of the link's target.
+    let segments = || target.split('/').filter(|segment| !matches!(*segment, "" | "."));
+    let ups = segments().take_while(|segment| *segment == "..").count();
+    let leaves = ups >= path.split('/').count();
+    if leaves || segments().skip(ups).any(|segment| segment == "..") {
+        return Err(out());
+    }
+    Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header with a right checksum.
+    fn header(name: &str, kind: u8, size: u64, link: &str) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[100..107].copy_from_slice(b"0000755");
+        block[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+        block[156] = kind;
+        block[157..157 + link.len()].copy_from_slice(link.as_bytes());
+        block[257..263].copy_from_slice(b"ustar\0");
+        let sum = checksum(&block);
+        block[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        block
+    }
+
+    fn file(name: &str, content: &[u8]) -> Vec<u8> {
+        let mut bytes = header(name, b'0', content.len() as u64, "");
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        bytes
+    }
+
+    /// Feeds an archive in pieces; names with their content.
+    fn read(archive: &[u8], piece: usize) -> Result<Vec<(TarEntry, Vec<u8>)>, TarError> {
+        let mut decoder = TarDecoder::default();
+        let mut entries: Vec<(TarEntry, Vec<u8>)> = Vec::new();
+        for piece in archive.chunks(piece) {
+            decoder.feed(piece);
+            while let Some(event) = decoder.next()? {
+                match event {
+                    TarEvent::Entry(entry) => entries.push((entry, Vec::new())),
+                    TarEvent::Data(data) => entries.last_mut().unwrap().1.extend_from_slice(&data),
+                }
+            }
+        }
+        decoder.finish().map(|()| entries)
+    }
+
+    #[test]
+    fn entries_come_out_whatever_the_pieces() {
+        let long = format!("{}/x", "d".repeat(120));
+        let mut archive = header("./", b'5', 0, "");
+        archive.extend(file("a/b.txt", b"hello"));
+        archive.extend(header("././@LongLink", b'L', long.len() as u64 + 1, ""));
+        archive.extend(file_content(format!("{long}\0").as_bytes()));
+        archive.extend(file("short", &[7; 513]));
+        archive.extend(header("a/link", b'2', 0, "b.txt"));
+        archive.extend(header("hard", b'1', 0, "a/b.txt"));
+        let record = "17 path=paxed/ü\n";
+        assert_eq!(record.len(), 17);
+        archive.extend(header("x", b'x', record.len() as u64, ""));
+        archive.extend(file_content(record.as_bytes()));
+        archive.extend(file("y", b""));
+        archive.extend([0; 2 * BLOCK]);
+        archive.extend(b"rest");
+        let whole = read(&archive, usize::MAX).unwrap();
+        let paths: Vec<&str> = whole.iter().map(|(entry, _)| entry.path.as_str()).collect();
+        assert_eq!(paths, ["", "a/b.txt", &long, "a/link", "hard", "paxed/ü"]);
+        assert_eq!(whole[1].1, b"hello");
+        assert_eq!(whole[2].1, [7; 513]);
+        assert_eq!(whole[3].0.kind, TarKind::Symlink { target: "b.txt".to_owned() });
+        assert_eq!(whole[4].0.kind, TarKind::HardLink { path: "a/b.txt".to_owned() });
+        assert_eq!(whole[1].0.mode, 0o755);
+        for piece in [1, 7, 511, 512, 513] {
+            assert_eq!(read(&archive, piece).unwrap(), whole, "{piece}");
+        }
+    }
+
+    fn file_content(content: &[u8]) -> Vec<u8> {
+        let mut bytes = content.to_vec();
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        bytes
+    }
+
+    #[test]
+    fn ways_out_are_refused() {
+        for (archive, says) in [
+            (file("../x", b"1"), "leads out"),
+            (file("/etc/x", b"1"), "leads out"),
+            (file("a/../../x", b"1"), "leads out"),
+            (header("l", b'2', 0, "/etc"), "leads out"),
+            (header("l", b'2', 0, "../x"), "leads out"),
+            (header("a/l", b'2', 0, "../../x"), "leads out"),
+            (header("a/l", b'2', 0, "b/../../x"), "leads out"),
+            (header("h", b'1', 0, "../x"), "leads out"),
+            (header("n", b'3', 0, ""), "device"),
+            (header("n", b'6', 0, ""), "FIFO"),
+            (header("n", b'S', 0, ""), "sparse"),
+            (header("n", b'Z', 0, ""), "type"),
+            (header("x", b'x', MAX_EXTENSION + 1, ""), "extended header"),
+            ([header("l", b'2', 0, "a"), file("l/x", b"1")].concat(), "through a link"),
+            ([0x1f, 0x8b].into_iter().chain([0; BLOCK]).collect(), "compressed"),
+            (vec![b'x'; BLOCK], "number"),
+            (file("cut", b"hello")[..BLOCK + 2].to_vec(), "cut off"),
+            (file("cut", b"hello")[..BLOCK / 2].to_vec(), "cut off"),
+        ] {
+            let error = read(&archive, 100).unwrap_err().to_string();
+            assert!(error.contains(says), "{says}: {error}");
+        }
+        assert!(read(&header("a/l", b'2', 0, "../b"), 100).is_ok());
+        let mut damaged = file("a", b"1");
+        damaged[0] = b'b';
+        assert!(read(&damaged, 100).unwrap_err().to_string().contains("checksum"));
+    }
+
+    #[test]
+    fn sizes_may_be_binary() {
+        let mut field = [0; 12];
+        field[0] = 0x80;
+        field[8..].copy_from_slice(&0x1234_5678_u32.to_be_bytes());
+        assert_eq!(number(&field), Ok(0x1234_5678));
+        assert!(number(&[0xff; 12]).is_err());
+    }
+}

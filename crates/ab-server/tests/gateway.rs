@@ -1,0 +1,6 @@
+//! Agents behind HTTP: messages, events, ends, files and configuration, over a real port with real processes.
+
+mod files;
+mod ground;
+mod misbehaviour;
+mod transport;
