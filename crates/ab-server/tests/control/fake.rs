@@ -98,7 +98,7 @@ impl Executor for Fake {
 
     async fn prompt(&self, job: &Job, _: u32, _: &str) -> Result<(), ExecutorError> {
         let reports = self.reports(job);
-        let send = async |report| reports.send(report).await.unwrap();
+        let send = async |report| drop(reports.send(report).await);
         let log = |message: String| EventKind::Log {
             level: LogLevel::Info,
             message,
@@ -129,7 +129,8 @@ impl Executor for Fake {
     }
 
     async fn answer(&self, job: &Job, _: &QuestionId, _: &Approval) -> Result<(), ExecutorError> {
-        self.reports(job).send(Report::TurnEnded(TurnOutcome::Done)).await.unwrap();
+        // A cancelled session no longer listens.
+        drop(self.reports(job).send(Report::TurnEnded(TurnOutcome::Done)).await);
         Ok(())
     }
 
