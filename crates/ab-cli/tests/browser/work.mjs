@@ -13,9 +13,11 @@ await stage(async (browser) => {
   assert.equal((await stranger.goto(link)).status(), 401);
   await stranger.getByText("agent-backend webui").waitFor();
   const { port } = new URL(origin);
+  const elsewhere = await page.context().newPage();
   for (const name of ["localhost", "127.0.0.1"]) {
-    assert.equal((await page.request.get(`http://${name}:${port}/ui`)).status(), 401, name);
+    assert.equal((await elsewhere.goto(`http://${name}:${port}/ui`)).status(), 401, name);
   }
+  await elsewhere.close();
 
   // A list that is open meanwhile.
   const list = await page.context().newPage();

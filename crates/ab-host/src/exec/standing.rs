@@ -134,8 +134,9 @@ fn key(isolation: Isolation, settings: &ExecSettings, shared: &Shared) -> String
     let outside = canary::outside(&settings.temporary, shared).next().is_some();
     // Commands could change a bwrap in their own workspace.
     let exposed = bwrap_path(settings).is_some_and(|path| lies_in(&path, shared));
+    let temporary = settings.temporary.display();
     format!(
-        "{isolation} {} {boot} {user} {binary:?} {screened} {outside} {exposed}",
+        "{isolation} {} {boot} {user} {binary:?} {screened} {outside} {exposed} {temporary}",
         settings.network
     )
 }
