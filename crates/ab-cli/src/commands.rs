@@ -3,6 +3,7 @@
 //! A command is a file with a [`CliCommand`], its `mod` line, and one line in [`COMMANDS`].
 
 pub(crate) mod agent;
+mod chat;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod daemon;

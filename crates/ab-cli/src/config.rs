@@ -92,6 +92,13 @@ pub(crate) struct ServeFlags {
     crash_at: Option<CrashPoint>,
 }
 
+impl ServeFlags {
+    /// Of a command beside the server, which uses the same configuration.
+    pub(crate) fn beside(config: Option<PathBuf>, data_dir: Option<PathBuf>) -> ServeFlags {
+        ServeFlags { config, data_dir, ..ServeFlags::default() }
+    }
+}
+
 /// Everything that `serve` can be told, with its origin.
 #[derive(Debug)]
 pub(crate) struct Config {

@@ -5,8 +5,7 @@ mod view;
 
 pub(crate) use view::View;
 
-use std::io::{self, BufRead, IsTerminal};
-use std::thread;
+use std::io::{self, IsTerminal};
 
 use ab_api::{
     Activity, Approval, ApprovalId, Changes, Choice, Decision, Event, EventKind, Session,
@@ -22,6 +21,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::keyboard;
 use crate::signals::Signals;
 use crate::terminal::{Format, Terminal, talk};
 
@@ -221,7 +221,7 @@ impl Questions {
     fn ask(&mut self, title: Title) {
         let Some(approval) = self.open.first() else { return };
         if self.keyboard.is_none() {
-            self.keyboard = Some(keyboard());
+            self.keyboard = Some(keyboard::lines());
         }
         talk(&question(approval, title));
     }
@@ -268,21 +268,6 @@ impl Questions {
             other => Ok(other?),
         }
     }
-}
-
-/// Lines of standard input, read by a thread of its own: nothing waits for it when the process ends.
-fn keyboard() -> mpsc::Receiver<io::Result<String>> {
-    let (sender, receiver) = mpsc::channel(1);
-    let read = move || {
-        for line in io::stdin().lock().lines() {
-            if sender.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    };
-    // Without a thread no answer arrives, and the question stays open.
-    drop(thread::Builder::new().name("keyboard".to_owned()).spawn(read));
-    receiver
 }
 
 /// The text of the prompt. Nothing in it can move the cursor or change a colour.

@@ -15,6 +15,7 @@ mod failure;
 mod follow;
 mod hint;
 mod json;
+mod keyboard;
 mod passphrase;
 mod process;
 mod progress;

@@ -5,6 +5,7 @@
 mod agent;
 mod browser;
 mod changing;
+mod chat;
 mod client;
 mod comparing;
 mod configured;

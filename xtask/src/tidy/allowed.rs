@@ -45,6 +45,8 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::OpenFiles, "crates/agent-backend/src/journal/json_lines.rs", "the journal file that the caller names"),
     allow(Act::OpenFiles, "crates/agent-backend/src/remote.rs", "the private key file that the caller names"),
     allow(Act::OpenFiles, "crates/agent-backend/src/mcp/shim.rs", "a private directory for the socket of a shim"),
+    allow(Act::OpenFiles, "crates/ab-cli/src/commands/chat.rs", "the path of the workspace that the user names"),
+    allow(Act::OpenFiles, "crates/ab-cli/src/commands/chat/place.rs", "the home of a chat's agent, in the data directory"),
     allow(Act::OpenFiles, "crates/ab-cli/src/commands/daemon/defaults.rs", "memory and control groups of the host, from /proc and /sys"),
     allow(Act::OpenFiles, "crates/ab-cli/src/commands/daemon/served_root.rs", "the path of the directory that the operator serves"),
     allow(Act::OpenFiles, "crates/ab-cli/src/config/", "the configuration file, and the programs that it names"),
@@ -109,6 +111,6 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::StartTask, "crates/ab-cli/src/commands/doctor.rs", "probes the host on another thread, and awaits it"),
     allow(Act::StartTask, "crates/ab-cli/src/commands/exec/live.rs", "reads standard input; a blocked read ends only with the process"),
     allow(Act::StartTask, "crates/ab-cli/src/commands/input.rs", "reads standard input; a blocked read ends only with the process"),
-    allow(Act::StartTask, "crates/ab-cli/src/follow.rs", "reads the keyboard; a blocked read ends only with the process"),
+    allow(Act::StartTask, "crates/ab-cli/src/keyboard.rs", "reads the keyboard; a blocked read ends only with the process"),
     allow(Act::StartTask, "crates/ab-cli/src/process.rs", "the command itself, joined or ended with the runtime"),
 ];

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ab_acp::script::{self, Scenario, ScriptEnd, ScriptSettings};
 use clap::{Args, Subcommand};
 
+use super::chat::{self, Chat};
 use super::input;
 use super::serve::{self, Serve};
 use super::{CliCommand, RunningCommand};
@@ -12,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::stdio;
-use crate::terminal::Terminal;
+use crate::terminal::{Format, Terminal};
 
 /// The scenario that a repository brings along.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
@@ -27,6 +28,7 @@ pub(crate) struct Agent {
 
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
+    Chat(Box<Chat>),
     Script(Script),
     /// Take tasks for agents and run them in sandboxes: another name of agent-backend serve
     AccessPoint(Box<Serve>),
@@ -50,13 +52,21 @@ impl CliCommand for Agent {
         true
     }
 
-    fn run(self: Box<Self>, _: &mut Terminal) -> RunningCommand<'_> {
-        Box::pin(run(*self))
+    fn format(&self) -> Format {
+        match &self.command {
+            AgentCommand::Chat(chat) => Format::from_flag(chat.json),
+            AgentCommand::Script(_) | AgentCommand::AccessPoint(_) => Format::Text,
+        }
+    }
+
+    fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
+        Box::pin(run(*self, terminal))
     }
 }
 
-async fn run(agent: Agent) -> Result<(), Failure> {
+async fn run(agent: Agent, terminal: &mut Terminal) -> Result<(), Failure> {
     match agent.command {
+        AgentCommand::Chat(chat) => chat::run(*chat, terminal).await,
         AgentCommand::Script(script) => scripted(script).await,
         AgentCommand::AccessPoint(serve) => serve::run(*serve).await,
     }

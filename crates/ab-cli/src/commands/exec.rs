@@ -718,7 +718,7 @@ fn is_an_id(text: &str) -> bool {
 }
 
 /// Which isolation is in force, in one line. `asked` says whether it was asked for by name.
-fn in_force(isolation: Isolation, asked: bool) -> String {
+pub(super) fn in_force(isolation: Isolation, asked: bool) -> String {
     let less = match isolation {
         Isolation::Bwrap => "",
         Isolation::Landlock => ", which is weaker than bwrap",

@@ -1,0 +1,533 @@
+//! `agent chat`: a conversation with a coding agent that works in the sandbox of a workspace.
+
+mod place;
+mod view;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::env;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ab_acp::catalog::AgentEntry;
+use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch};
+use ab_acp::{
+    AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer, PermissionKind,
+    PermissionQuestion, PromptPart, SessionSetup,
+};
+use ab_core::error::printable;
+use ab_core::{Code, Error, Isolation, Kind, Network};
+use ab_host::Toolchain;
+use ab_local::{Launched, LocalWorkspace, OutputReader};
+use clap::Args;
+use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use self::place::Place;
+use self::view::View;
+use super::exec::{Mode, NetworkChoice, in_force};
+use crate::config::{Config, ServeFlags};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::follow::Approve;
+use crate::keyboard;
+use crate::signals::Signals;
+use crate::terminal::{Terminal, talk};
+
+/// Bytes of the agent's standard error that are shown when it fails.
+const ERRORS: usize = 2048;
+/// How long an agent whose connection ended may take to end by itself.
+const END_TIME: Duration = Duration::from_secs(5);
+
+/// Talk with a coding agent that works in the sandbox of a workspace
+///
+/// Each line of standard input is a prompt. The agent changes the files of the workspace itself: for
+/// work on a copy that is delivered as a branch, use agent-backend task. Before it does something that
+/// needs permission, the agent asks. Ctrl-C cancels what it is doing; at the prompt, Ctrl-C or Ctrl-D
+/// ends the chat.
+#[derive(Args, Debug)]
+pub(crate) struct Chat {
+    /// The agent: scripted, or another one of the catalog
+    #[arg(value_name = "AGENT")]
+    agent: String,
+
+    /// The workspace [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Go on with the last conversation with this agent in this workspace
+    #[arg(long = "continue")]
+    goes_on: bool,
+
+    /// What is done about questions of the agent
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    approve: Approve,
+
+    /// How the agent is kept inside [default: that of sessions in the configuration file]
+    #[arg(long, value_enum, value_name = "MODE")]
+    isolation: Option<Mode>,
+
+    /// What the agent may reach: the host's network, or none [default: that of sessions]
+    #[arg(long, value_enum, value_name = "NETWORK")]
+    network: Option<NetworkChoice>,
+
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Where the agent's home is kept
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Print a JSON value in each line: what the agent writes, does and asks
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failure> {
+    let flags = ServeFlags::beside(chat.config.clone(), chat.data_dir.clone());
+    let config = Config::load(&flags)?;
+    let entry = config.catalog.find(&chat.agent).ok_or_else(|| unknown(&chat.agent, &config))?;
+    let root = root(chat.root.as_deref())?;
+    let made = Place::make(&config.data_dir.value, &entry.id, &root);
+    let place = made.map_err(|error| Failure::input("make the home of the agent", error))?;
+    let last = if chat.goes_on { Some(last(&place, entry)?) } else { None };
+    let workspace = open(&chat, &config, entry, &root, &place).await?;
+    tell_what_is_in_force(&chat, &workspace, terminal).await?;
+    let talked = match Conversation::start(&chat, entry, &root, last, &workspace).await {
+        Ok(mut conversation) => {
+            let talked = conversation.talk(&place, terminal).await;
+            conversation.end().await;
+            talked
+        }
+        Err(failure) => Err(failure),
+    };
+    let closed = workspace.backend.destroy().await;
+    talked.and(closed.map_err(Failure::from))
+}
+
+fn unknown(agent: &str, config: &Config) -> Failure {
+    let known: Vec<&str> = config.catalog.entries().iter().map(|it| it.id.as_str()).collect();
+    Failure::usage(format!("unknown agent {agent:?}"))
+        .with_hint(format!("agents here: {}", known.join(", ")))
+}
+
+fn root(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let current =
+        || env::current_dir().map_err(|error| Failure::input("find the current directory", error));
+    let named = named.map_or_else(current, |path| Ok(path.to_owned()))?;
+    named.canonicalize().map_err(|error| {
+        Failure::input(format!("open {}", named.display()), error)
+            .with_hint("name a directory that exists with --root")
+    })
+}
+
+fn last(place: &Place, entry: &AgentEntry) -> Result<AcpSessionId, Failure> {
+    let last = place.last().map_err(|error| Failure::input("read the last conversation", error))?;
+    last.ok_or_else(|| {
+        Failure::usage(format!(
+            "there is no conversation with {} in this workspace yet",
+            entry.title()
+        ))
+        .with_hint("leave --continue out")
+    })
+}
+
+async fn open(
+    chat: &Chat,
+    config: &Config,
+    entry: &AgentEntry,
+    root: &Path,
+    place: &Place,
+) -> Result<LocalWorkspace, Failure> {
+    let sessions = &config.sessions;
+    let (isolation, floor) = match chat.isolation.map(Isolation::from) {
+        // What was asked for by name may be as weak as that.
+        Some(asked) if asked != Isolation::Auto => (asked, asked),
+        _ => (sessions.isolation.value, sessions.isolation_floor.value),
+    };
+    let network = chat.network.map_or(sessions.network.value, Network::from);
+    let mut builder = LocalWorkspace::builder(root)
+        .home(place.home())
+        .isolation(isolation)
+        .floor(floor)
+        .network(network)
+        .own_executable();
+    let own = entry.toolchains.iter().map(|directory| agent_toolchain(directory));
+    for toolchain in own.chain(sessions.toolchains.value.toolchains.iter().cloned()) {
+        builder = builder.toolchain(toolchain);
+    }
+    Ok(builder.open().await?)
+}
+
+/// A directory of the agent's entry. Its `bin` is on the path if there is one, else the directory itself.
+fn agent_toolchain(directory: &Path) -> Toolchain {
+    let mut toolchain = Toolchain::in_directory(directory);
+    if toolchain.bin.is_empty() {
+        toolchain.bin.push(directory.to_owned());
+    }
+    toolchain
+}
+
+async fn tell_what_is_in_force(
+    chat: &Chat,
+    workspace: &LocalWorkspace,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let policy = workspace.backend.effective_policy().await?;
+    if let Some(isolation) = policy.isolation {
+        terminal.note(&in_force(isolation, chat.isolation.is_some()));
+    }
+    Ok(())
+}
+
+/// An agent that takes prompts.
+struct Conversation {
+    client: AcpClient,
+    session: AcpSessionId,
+    events: AgentEvents,
+    process: Launched,
+    errors: ErrorTail,
+    signals: Signals,
+    keyboard: mpsc::Receiver<io::Result<String>>,
+    approve: Approve,
+    /// Whether a person types the prompts and the answers.
+    is_interactive: bool,
+    questions: VecDeque<PermissionQuestion>,
+    view: View,
+}
+
+/// Why the wait for a line is over.
+enum Typed {
+    Line(String),
+    End,
+}
+
+impl Conversation {
+    /// Starts the agent, and opens a new conversation or goes on with the last one.
+    async fn start(
+        chat: &Chat,
+        entry: &AgentEntry,
+        root: &Path,
+        last: Option<AcpSessionId>,
+        workspace: &LocalWorkspace,
+    ) -> Result<Conversation, Failure> {
+        let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
+        let setup = LaunchSetup {
+            own_binary: Some(own),
+            credentials: credentials(entry),
+            ..LaunchSetup::default()
+        };
+        let mut signals = Signals::watch();
+        let launched = launch(&workspace.launcher, entry, &setup).await?;
+        let LaunchedAgent { client, events, launched: mut process } = launched;
+        let mut errors = ErrorTail { reader: process.stderr.take(), last: Vec::new() };
+        let setup = SessionSetup { cwd: root.display().to_string(), mcp_servers: Vec::new() };
+        let opening = async {
+            client.initialize().await?;
+            match last {
+                Some(last) => client.reopen_session(&last, &setup).await.map(|_| last),
+                None => client.new_session(&setup).await,
+            }
+        };
+        let opened = tokio::select! {
+            opened = opening => opened,
+            () = errors.read_all() => Err(client.ended().await),
+            exit = signals.next() => return Err(Failure::Told(exit)),
+        };
+        let session = match opened {
+            Ok(session) => session,
+            Err(error) => return Err(failed(entry, &error, &mut process, &mut errors).await),
+        };
+        let is_interactive = io::stdin().is_terminal() && !chat.json;
+        Ok(Conversation {
+            client,
+            session,
+            events,
+            process,
+            errors,
+            signals,
+            keyboard: keyboard::lines(),
+            approve: chat.approve,
+            is_interactive,
+            questions: VecDeque::new(),
+            view: View::default(),
+        })
+    }
+
+    /// Takes prompts until the input ends.
+    async fn talk(&mut self, place: &Place, terminal: &mut Terminal) -> Result<(), Failure> {
+        let remembered = place.remember(&self.session);
+        remembered.map_err(|error| Failure::input("store the conversation's id", error))?;
+        loop {
+            if self.is_interactive {
+                talk("> ");
+            }
+            match self.prompt(terminal).await? {
+                Typed::End => return Ok(()),
+                Typed::Line(line) if line.trim().is_empty() => {}
+                Typed::Line(line) => {
+                    let prompt = [PromptPart::Text(line)];
+                    if let Err(error) = self.client.prompt(&self.session, &prompt).await {
+                        return Err(self.failed(&error).await);
+                    }
+                    self.turn(terminal).await?;
+                }
+            }
+        }
+    }
+
+    /// The next prompt. What the agent says meanwhile is shown.
+    async fn prompt(&mut self, terminal: &mut Terminal) -> Result<Typed, Failure> {
+        loop {
+            tokio::select! {
+                line = self.keyboard.recv() => {
+                    return match line {
+                        Some(line) => {
+                            let line = line.map_err(|error| Failure::input("read the prompt", error))?;
+                            Ok(Typed::Line(line))
+                        }
+                        None => Ok(Typed::End),
+                    };
+                }
+                event = self.events.next() => self.aside(event, terminal).await?,
+                () = self.errors.read() => {}
+                exit = self.signals.next() => {
+                    talk("\n");
+                    return match exit {
+                        Exit::Interrupted => Ok(Typed::End),
+                        exit => Err(Failure::Told(exit)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// What comes outside a turn.
+    async fn aside(
+        &mut self,
+        event: Option<AgentEvent>,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        match event {
+            Some(AgentEvent::Update { update, .. }) => self.view.show(update, terminal),
+            // A question that belongs to no turn is cancelled by being dropped.
+            Some(_) => Ok(()),
+            None => {
+                let error = self.client.ended().await;
+                Err(self.failed(&error).await)
+            }
+        }
+    }
+
+    /// Shows a turn to its end, and asks what the agent asks.
+    async fn turn(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
+        let mut is_cancelled = false;
+        loop {
+            tokio::select! {
+                event = self.events.next() => match event {
+                    Some(AgentEvent::TurnEnded { result, .. }) => {
+                        self.questions.clear();
+                        return self.ended(result, terminal).await;
+                    }
+                    Some(AgentEvent::Permission(question)) => self.asked(question, terminal)?,
+                    event => self.aside(event, terminal).await?,
+                },
+                line = self.keyboard.recv(), if !self.questions.is_empty() => {
+                    let line = line.transpose().map_err(|error| Failure::input("read the answer", error))?;
+                    self.answered(line.as_deref(), terminal)?;
+                }
+                () = self.errors.read() => {}
+                exit = self.signals.next() => {
+                    if is_cancelled || exit != Exit::Interrupted {
+                        return Err(Failure::Told(exit));
+                    }
+                    is_cancelled = true;
+                    self.questions.clear();
+                    self.view.close(terminal)?;
+                    terminal.note("cancelling; press Ctrl-C again to end the chat");
+                    if let Err(error) = self.client.cancel(&self.session).await {
+                        return Err(self.failed(&error).await);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ended(
+        &mut self,
+        result: Result<ab_acp::TurnEnd, AcpError>,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        match result {
+            Ok(end) => self.view.end_turn(&end, terminal),
+            Err(error) if error.ends_connection() => Err(self.failed(&error).await),
+            Err(error) => {
+                self.view.close(terminal)?;
+                terminal.tell(&told(error.to_string()));
+                // A script sees that a prompt failed; a person may try another.
+                if self.is_interactive { Ok(()) } else { Err(Failure::Told(Exit::Failed)) }
+            }
+        }
+    }
+
+    fn asked(
+        &mut self,
+        question: PermissionQuestion,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        match self.approve {
+            Approve::Always => question.answer(&PermissionAnswer::Allow),
+            Approve::Never => question.answer(&PermissionAnswer::Reject),
+            Approve::Ask if self.is_interactive => {
+                self.questions.push_back(question);
+                if self.questions.len() == 1 {
+                    self.ask(terminal)?;
+                }
+                return Ok(());
+            }
+            Approve::Ask => {
+                self.view.ask(&question, terminal)?;
+                terminal.note("denied: no person can be asked; pass --approve always or never");
+                question.answer(&PermissionAnswer::Reject)
+            }
+        };
+        Ok(())
+    }
+
+    /// Shows the first open question.
+    fn ask(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
+        let Some(question) = self.questions.front() else { return Ok(()) };
+        self.view.ask(question, terminal)?;
+        let always = if always(question).is_some() { ", a for always" } else { "" };
+        talk(&format!("allow it? [y, n{always}] "));
+        Ok(())
+    }
+
+    /// Answers the first open question; the end of the input means no.
+    fn answered(&mut self, line: Option<&str>, terminal: &mut Terminal) -> Result<(), Failure> {
+        let Some(question) = self.questions.pop_front() else { return Ok(()) };
+        let word = line.map(|line| line.trim().to_ascii_lowercase());
+        let answer = match word.as_deref() {
+            Some("y" | "yes") => Some(PermissionAnswer::Allow),
+            Some("n" | "no") | None => Some(PermissionAnswer::Reject),
+            Some("a" | "always") => always(&question).map(PermissionAnswer::Choose),
+            Some(_) => None,
+        };
+        match answer {
+            Some(answer) => {
+                question.answer(&answer);
+            }
+            None => self.questions.push_front(question),
+        }
+        self.ask(terminal)
+    }
+
+    async fn failed(&mut self, error: &AcpError) -> Failure {
+        let title = self.client.profile().and_then(|profile| profile.name.clone());
+        ended(title.as_deref().unwrap_or("the agent"), error, &mut self.process, &mut self.errors)
+            .await
+    }
+
+    /// Ends the agent and everything that it started.
+    async fn end(self) {
+        self.client.close().await;
+        self.process.kill().await;
+    }
+}
+
+/// The id of the option that also allows what is like this.
+fn always(question: &PermissionQuestion) -> Option<String> {
+    let option = question.options.iter().find(|it| it.kind == PermissionKind::AllowAlways)?;
+    Some(option.id.clone())
+}
+
+/// The credentials that the entry lists. The agent gets nothing else of our environment.
+fn credentials(entry: &AgentEntry) -> BTreeMap<String, String> {
+    let value = |name: &String| Some((name.clone(), env::var(name).ok()?));
+    entry.credentials.iter().filter_map(value).collect()
+}
+
+/// The last of what the agent wrote to standard error. Reading it keeps the agent from waiting.
+struct ErrorTail {
+    reader: Option<OutputReader>,
+    last: Vec<u8>,
+}
+
+impl ErrorTail {
+    /// Reads one piece; waits for ever after the end. Dropping the future loses nothing.
+    async fn read(&mut self) {
+        let mut piece = [0; 4096];
+        let read = match &mut self.reader {
+            Some(reader) => reader.read(&mut piece).await.unwrap_or_default(),
+            None => std::future::pending().await,
+        };
+        if read == 0 {
+            self.reader = None;
+        }
+        self.last.extend_from_slice(&piece[..read]);
+        let surplus = self.last.len().saturating_sub(ERRORS);
+        self.last.drain(..surplus);
+    }
+
+    /// Reads to the end.
+    async fn read_all(&mut self) {
+        while self.reader.is_some() {
+            self.read().await;
+        }
+    }
+
+    fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.last);
+        let lines: Vec<String> =
+            text.lines().map(|line| format!("  {}", printable(line))).collect();
+        lines.join("\n")
+    }
+}
+
+async fn failed(
+    entry: &AgentEntry,
+    error: &AcpError,
+    process: &mut Launched,
+    errors: &mut ErrorTail,
+) -> Failure {
+    ended(entry.title(), error, process, errors).await
+}
+
+/// What went wrong with the agent, with the end of its process where that is the cause.
+async fn ended(
+    agent: &str,
+    error: &AcpError,
+    process: &mut Launched,
+    errors: &mut ErrorTail,
+) -> Failure {
+    let mut message = format!("{}: {error}", printable(agent));
+    if error.ends_connection() {
+        // The process knows better why it ended.
+        let all = async {
+            errors.read_all().await;
+            process.wait().await
+        };
+        if let Ok(Some(exit)) = timeout(END_TIME, all).await {
+            message = format!("{} ended {}", printable(agent), ending(&exit));
+        }
+    }
+    let said = errors.text();
+    if !said.is_empty() {
+        message.push_str(&format!("; its last words on standard error:\n{said}"));
+    }
+    told(message)
+}
+
+fn ending(exit: &ab_core::process::Exit) -> String {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => format!("with exit code {code}"),
+        (None, Some(signal)) => format!("by signal {signal}"),
+        (None, None) => "without an exit code".to_owned(),
+    }
+}
+
+fn told(message: String) -> Failure {
+    Failure::from(Error::new(Code::ExecError, Kind::Failed, message))
+}

@@ -1,0 +1,259 @@
+//! What a chat shows of an agent's work: text as it arrives, a line for each tool call, and the changes of files.
+
+use ab_acp::tool_call::{FileDiff, MergedCall, ToolCall, ToolCallChange, ToolCalls, ToolStatus};
+use ab_acp::update::{PlanEntry, PlanStatus, Update};
+use ab_acp::{PermissionQuestion, StopReason, TurnEnd};
+use ab_core::edit::unified_diff;
+use ab_core::error::printable;
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::terminal::{Format, Terminal};
+
+const DIM: Style = Style::new().dimmed();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const ASKS: Style = AnsiColor::Yellow.on_default().bold();
+const WORKS: Style = AnsiColor::Cyan.on_default();
+
+/// Lines of one change that are shown.
+const DIFF_LINES: usize = 40;
+/// Lines that are shown of what a failed tool call said.
+const ERROR_LINES: usize = 10;
+
+/// The text that is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Running {
+    Message,
+    Thought,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct View {
+    calls: ToolCalls,
+    running: Option<Running>,
+    /// Whether the last line lacks its end.
+    is_open: bool,
+}
+
+impl View {
+    pub(super) fn show(&mut self, update: Update, terminal: &mut Terminal) -> Result<(), Failure> {
+        if terminal.format() == Format::Json {
+            return self.show_value(update, terminal);
+        }
+        match update {
+            Update::Message(chunk) => self.stream(Running::Message, chunk.text(), terminal)?,
+            Update::Thought(chunk) => self.stream(Running::Thought, chunk.text(), terminal)?,
+            Update::ToolCall(change) => self.tool_call(change, terminal)?,
+            Update::Plan(entries) => {
+                self.close(terminal)?;
+                for entry in &entries {
+                    let line = terminal.painted(DIM, &plan_line(entry));
+                    terminal.line(&line)?;
+                }
+            }
+            Update::Notice(notice) => {
+                self.close(terminal)?;
+                let detail = notice.description.map(|text| format!(": {text}")).unwrap_or_default();
+                terminal.note(&format!("{}{detail}", notice.title));
+            }
+            Update::UserMessage(_) | Update::Usage(_) | Update::Other { .. } => {}
+        }
+        terminal.finish()
+    }
+
+    /// The end of a turn.
+    pub(super) fn end_turn(
+        &mut self,
+        end: &TurnEnd,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        if terminal.format() == Format::Json {
+            let tokens = end.tokens.map(|tokens| tokens.total);
+            let value =
+                json!({ "type": "turn_ended", "stop": stop_word(&end.stop), "tokens": tokens });
+            terminal.line(&value.to_string())?;
+            return terminal.finish();
+        }
+        self.close(terminal)?;
+        match &end.stop {
+            StopReason::EndTurn => {}
+            other => terminal.note(&format!("the turn ended: {}", stop_word(other))),
+        }
+        terminal.line("")?;
+        terminal.finish()
+    }
+
+    /// A question, without the line on which it is answered.
+    pub(super) fn ask(
+        &mut self,
+        question: &PermissionQuestion,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        let call = self.calls.merge(question.call.clone()).call.clone();
+        if terminal.format() == Format::Json {
+            let options: Vec<Value> =
+                question.options.iter().map(|it| json!({ "id": it.id, "name": it.name })).collect();
+            let value =
+                json!({ "type": "question", "tool": call_value(&call), "options": options });
+            terminal.line(&value.to_string())?;
+            return terminal.finish();
+        }
+        self.close(terminal)?;
+        let line = format!("{} {}", terminal.painted(ASKS, "?"), printable(&title(&call)));
+        terminal.line(&line)?;
+        show_diffs(&call, terminal)?;
+        terminal.finish()
+    }
+
+    /// Ends the line that is being written.
+    pub(super) fn close(&mut self, terminal: &mut Terminal) -> Result<(), Failure> {
+        self.running = None;
+        if std::mem::take(&mut self.is_open) {
+            terminal.line("")?;
+        }
+        Ok(())
+    }
+
+    fn stream(
+        &mut self,
+        running: Running,
+        text: Option<&str>,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(()) };
+        if self.running != Some(running) {
+            self.close(terminal)?;
+            self.running = Some(running);
+        }
+        self.is_open = !text.ends_with('\n');
+        let text = terminal.shown(text).into_owned();
+        let text = match running {
+            Running::Message => text,
+            Running::Thought => terminal.painted(DIM, &text),
+        };
+        terminal.bytes(text.as_bytes())
+    }
+
+    fn tool_call(
+        &mut self,
+        change: ToolCallChange,
+        terminal: &mut Terminal,
+    ) -> Result<(), Failure> {
+        self.close(terminal)?;
+        let MergedCall { call, is_new, ended } = self.calls.merge(change);
+        if is_new {
+            let line = format!("{} {}", terminal.painted(WORKS, "→"), printable(&title(call)));
+            terminal.line(&line)?;
+        }
+        if !ended {
+            return Ok(());
+        }
+        let call = call.clone();
+        match call.status {
+            ToolStatus::Failed => {
+                let line = format!("{} {}", terminal.painted(BAD, "✗"), printable(&title(&call)));
+                terminal.line(&line)?;
+                for line in call.output().lines().take(ERROR_LINES) {
+                    terminal.line(&format!("  {}", printable(line)))?;
+                }
+                Ok(())
+            }
+            ToolStatus::Pending | ToolStatus::InProgress | ToolStatus::Completed => {
+                let line = format!("{} {}", terminal.painted(GOOD, "✓"), printable(&title(&call)));
+                terminal.line(&line)?;
+                show_diffs(&call, terminal)
+            }
+        }
+    }
+
+    fn show_value(&mut self, update: Update, terminal: &mut Terminal) -> Result<(), Failure> {
+        let value = match update {
+            Update::Message(chunk) => json!({ "type": "message", "text": chunk.text() }),
+            Update::Thought(chunk) => json!({ "type": "thought", "text": chunk.text() }),
+            Update::ToolCall(change) => {
+                json!({ "type": "tool", "tool": call_value(self.calls.merge(change).call) })
+            }
+            Update::Plan(entries) => {
+                let entry =
+                    |it: &PlanEntry| json!({ "content": it.content, "status": it.status.as_str() });
+                json!({ "type": "plan", "entries": entries.iter().map(entry).collect::<Vec<_>>() })
+            }
+            Update::Notice(notice) => {
+                json!({ "type": "notice", "title": notice.title, "description": notice.description })
+            }
+            Update::Usage(usage) => {
+                let cost = usage
+                    .cost
+                    .map(|cost| json!({ "amount": cost.amount, "currency": cost.currency }));
+                json!({ "type": "usage", "used": usage.used, "size": usage.size, "cost": cost })
+            }
+            Update::UserMessage(_) | Update::Other { .. } => return Ok(()),
+        };
+        terminal.line(&value.to_string())?;
+        terminal.finish()
+    }
+}
+
+fn title(call: &ToolCall) -> String {
+    let named = [call.title.as_str(), call.name.as_deref().unwrap_or_default(), call.kind.as_str()];
+    named.into_iter().find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+}
+
+fn call_value(call: &ToolCall) -> Value {
+    let diff = |diff: &FileDiff| {
+        let lines = diff.lines();
+        json!({ "path": diff.path, "lines_added": lines.added, "lines_removed": lines.removed })
+    };
+    json!({
+        "id": call.id.0,
+        "title": title(call),
+        "kind": call.kind.as_str(),
+        "status": call.status.as_str(),
+        "files": call.diffs().map(diff).collect::<Vec<_>>(),
+    })
+}
+
+fn show_diffs(call: &ToolCall, terminal: &mut Terminal) -> Result<(), Failure> {
+    for diff in call.diffs() {
+        let before = diff.old_text.as_deref().unwrap_or_default();
+        let unified = unified_diff(&diff.path, before, &diff.new_text);
+        let mut lines = unified.text.lines();
+        for line in lines.by_ref().take(DIFF_LINES) {
+            let style = match line.as_bytes().first() {
+                Some(b'+') => GOOD,
+                Some(b'-') => BAD,
+                _ => DIM,
+            };
+            let line = terminal.painted(style, &terminal.shown(line));
+            terminal.line(&format!("  {line}"))?;
+        }
+        let rest = lines.count();
+        if rest > 0 {
+            let line = terminal.painted(DIM, &format!("… {rest} more lines"));
+            terminal.line(&format!("  {line}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn plan_line(entry: &PlanEntry) -> String {
+    let mark = match entry.status {
+        PlanStatus::Pending => "[ ]",
+        PlanStatus::InProgress => "[>]",
+        PlanStatus::Completed => "[x]",
+    };
+    format!("{mark} {}", printable(&entry.content))
+}
+
+fn stop_word(stop: &StopReason) -> String {
+    match stop {
+        StopReason::EndTurn => "end_turn".to_owned(),
+        StopReason::MaxTokens => "max_tokens".to_owned(),
+        StopReason::MaxTurnRequests => "max_turn_requests".to_owned(),
+        StopReason::Refusal => "refusal".to_owned(),
+        StopReason::Cancelled => "cancelled".to_owned(),
+        StopReason::Other(word) => printable(word),
+    }
+}

@@ -1,0 +1,131 @@
+//! `agent chat`: a person, or a script, talks with an agent that works in a sandbox.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::escapes::stands;
+use crate::stage::{BINARY, Ran, Stage};
+
+fn scenario(steps: &str) -> Stage {
+    let text = format!("[[turn]]\nsteps = [{steps}]\n");
+    Stage::with(&[(".agent-backend/scenario.toml", &text)])
+}
+
+/// Words that start a chat whose state is kept beside the workspace.
+fn words<'a>(data: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["agent", "chat", "scripted", "--data-dir", data], more].concat()
+}
+
+fn chat(stage: &Stage, more: &[&str], input: &str) -> Ran {
+    let data = stage.outside("data");
+    stage.run_with(&words(data.to_str().unwrap(), more), input.as_bytes())
+}
+
+#[test]
+fn an_agent_changes_the_workspace_and_the_change_is_shown() {
+    let stage = Stage::new();
+    let ran = chat(&stage, &["--approve", "always"], "describe this\n");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(stage.text("NOTES.md").contains("describe this"));
+    let out = ran.text();
+    assert!(out.contains("✓") && out.contains("+++ ") && out.contains("NOTES.md"), "{out}");
+    assert!(ran.err.contains("isolation"), "{}", ran.err);
+}
+
+#[test]
+fn every_line_is_a_value_with_json() {
+    let stage = Stage::new();
+    let ran = chat(&stage, &["--json", "--approve", "always"], "one\n\ntwo\n");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let text = ran.text();
+    let values: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |kind: &str| values.iter().filter(|value| value["type"] == kind).count();
+    assert_eq!(count("turn_ended"), 2, "{text}");
+    assert!(count("message") > 0 && count("tool") > 0, "{text}");
+    let file = values.iter().find_map(|value| value["tool"]["files"].get(0)).unwrap();
+    assert!(file["path"].as_str().unwrap().ends_with("NOTES.md"), "{file}");
+}
+
+#[test]
+fn a_person_is_asked_and_a_script_is_not() {
+    let asks = r#"{ ask = { title = "Make it", path = "made" } }, { write = { path = "made", text = "x" } }"#;
+    for (keys, is_made) in [("go\ry\r", true), ("go\rwhat\rn\r", false), ("go\r", false)] {
+        let stage = scenario(asks);
+        let data = stage.outside("data");
+        let ran = stage.typed(&words(data.to_str().unwrap(), &[]), keys.as_bytes());
+        assert!(ran.text().contains("? Make it") && ran.text().contains("allow it?"), "{ran:?}");
+        assert_eq!(stage.path("made").exists(), is_made, "{keys:?}: {}", ran.text());
+    }
+    let stage = scenario(asks);
+    let ran = chat(&stage, &[], "go\n");
+    assert!(ran.err.contains("denied: no person can be asked"), "{}", ran.err);
+    assert!(!stage.path("made").exists());
+}
+
+#[test]
+fn a_chat_goes_on_where_the_last_one_ended() {
+    let stage = scenario(r#"{ say = "this is turn {turn}" }"#);
+    let first = chat(&stage, &["--continue"], "");
+    first.expect_error(2, "there is no conversation");
+    assert!(chat(&stage, &[], "a\nb\n").text().contains("this is turn 2"));
+    assert!(chat(&stage, &["--continue"], "c\n").text().contains("this is turn 3"));
+    assert!(chat(&stage, &[], "d\n").text().contains("this is turn 1"));
+}
+
+#[test]
+fn the_end_of_the_agent_is_told() {
+    let stage = scenario("{ exit = 9 }");
+    let ran = chat(&stage, &[], "go\n");
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("error: scripted ended with exit code 9"), "{}", ran.err);
+    let stage = scenario(r#"{ error = { message = "the model is away" } }"#);
+    let ran = chat(&stage, &[], "go\n");
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("the model is away"), "{}", ran.err);
+}
+
+#[test]
+fn what_cannot_be_started_is_refused_by_name() {
+    let stage = Stage::new();
+    let ran = stage.run(&["agent", "chat", "nobody-knows"]);
+    ran.expect_error(2, "unknown agent \"nobody-knows\"");
+    assert!(ran.err.contains("scripted"), "{}", ran.err);
+    let ran = chat(&stage, &["--root", "missing"], "");
+    ran.expect_error(1, "missing");
+}
+
+#[test]
+fn an_interrupt_cancels_the_turn_and_not_the_chat() {
+    if !stands("bwrap") {
+        return;
+    }
+    let stage = scenario(r#"{ say = "working\n" }, { hang = "until_cancelled" }"#);
+    let data = stage.outside("data");
+    let mut command = stage.command(BINARY);
+    command.args(words(data.to_str().unwrap(), &[]));
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..2 {
+        input.write_all(b"go\n").unwrap();
+        let mut line = String::new();
+        while line.trim() != "working" {
+            line.clear();
+            assert_ne!(output.read_line(&mut line).unwrap(), 0, "the chat ended");
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    }
+    drop(input);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(errors.matches("the turn ended: cancelled").count(), 2, "{errors}");
+}
