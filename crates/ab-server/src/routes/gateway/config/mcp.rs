@@ -96,10 +96,10 @@ pub(crate) enum RemoteTransport {
 }
 
 fn only_false<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    match bool::deserialize(deserializer)? {
-        false => Ok(false),
-        true => Err(serde::de::Error::custom("oauth is an object or false")),
+    if bool::deserialize(deserializer)? {
+        return Err(serde::de::Error::custom("oauth is an object or false"));
     }
+    Ok(false)
 }
 
 impl McpServerConfig {
