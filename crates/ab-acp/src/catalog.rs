@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// How to start an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How to start an agent, and what it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AgentEntry {
     pub id: String,
@@ -16,14 +16,25 @@ pub struct AgentEntry {
     /// A name for people; the id by default.
     #[serde(default)]
     pub title: Option<String>,
-    /// Program and arguments. A program of `{self}` is the running `agent-backend` binary.
+    /// Program and arguments. A program of `{self}` is the running `agent-backend` binary. `{agent}`, `{node}` and
+    /// `{platform}` are replaced when the agent is resolved.
+    #[serde(default)]
     pub argv: Vec<String>,
     /// Variables for the agent.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Variables of the server that the agent gets where they are set. They hold no secrets.
+    #[serde(default)]
+    pub inherit: Vec<String>,
     /// Variables of the server that hold credentials of this agent. No other agent gets them.
     #[serde(default)]
     pub credentials: Vec<String>,
+    /// Files below the operator's home that hold a login. Copies are put into the session's home.
+    #[serde(default)]
+    pub login_files: Vec<String>,
+    /// Whether the agent is of no use without one of its credentials or login files.
+    #[serde(default)]
+    pub needs_credential: Option<bool>,
     /// The login method to use if the agent asks for a login.
     #[serde(default)]
     pub auth_method: Option<String>,
@@ -31,6 +42,34 @@ pub struct AgentEntry {
     /// programs come first on the path.
     #[serde(default)]
     pub toolchains: Vec<PathBuf>,
+    /// The lowest major version of Node.js that runs the agent.
+    #[serde(default)]
+    pub node: Option<u32>,
+    /// The npm package with the agent. Of built-in agents only, which bring their lock files.
+    #[serde(default)]
+    pub package: Option<AgentPackage>,
+    /// How the operator gets an agent that has no `package`.
+    #[serde(default)]
+    pub get: Option<String>,
+    /// How the vendor's own sandbox is switched off inside ours.
+    #[serde(default)]
+    pub own_sandbox: Option<String>,
+    /// Whether tests of ours have driven this version through a whole turn.
+    #[serde(default)]
+    pub tested: bool,
+}
+
+/// An npm package with an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct AgentPackage {
+    pub name: String,
+    pub version: String,
+    /// What is downloaded, about.
+    pub megabytes: u32,
+    /// Names of platforms; every one if empty.
+    #[serde(default)]
+    pub platforms: Vec<String>,
 }
 
 /// A program that stands for the running binary.
@@ -46,8 +85,17 @@ pub struct Catalog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CatalogError {
     EmptyName,
-    EmptyCommand { id: String },
-    TakenName { name: String, by: String },
+    EmptyCommand {
+        id: String,
+    },
+    TakenName {
+        name: String,
+        by: String,
+    },
+    /// The built-in data is broken.
+    Unreadable {
+        detail: String,
+    },
 }
 
 impl std::fmt::Display for CatalogError {
@@ -58,26 +106,56 @@ impl std::fmt::Display for CatalogError {
             CatalogError::TakenName { name, by } => {
                 write!(f, "the agent name {name:?} is taken by agent {by:?}")
             }
+            CatalogError::Unreadable { detail } => {
+                write!(f, "cannot read the built-in agents: {detail}")
+            }
         }
     }
 }
 
 impl std::error::Error for CatalogError {}
 
+/// The built-in agents.
+const BUILT_IN: &str = include_str!("catalog/agents.toml");
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CatalogFile {
+    agents: Vec<AgentEntry>,
+}
+
+/// The built-in agents.
 impl Default for Catalog {
     fn default() -> Self {
-        Catalog { entries: vec![scripted()] }
+        // A test reads the same text, so this is never empty in a build that passed its tests.
+        let parsed = Catalog::parse(BUILT_IN);
+        debug_assert!(parsed.is_ok(), "{parsed:?}");
+        parsed.unwrap_or(Catalog { entries: Vec::new() })
     }
 }
 
 impl Catalog {
-    /// Adds an entry. An entry with the id of an earlier one replaces it.
+    fn parse(text: &str) -> Result<Catalog, CatalogError> {
+        let unreadable =
+            |error: toml::de::Error| CatalogError::Unreadable { detail: error.to_string() };
+        let file: CatalogFile = toml::from_str(text).map_err(unreadable)?;
+        let mut catalog = Catalog { entries: Vec::new() };
+        for entry in file.agents {
+            catalog.add(entry)?;
+        }
+        Ok(catalog)
+    }
+
+    /// Adds an entry. An entry with the id of an earlier one replaces it, or changes it if it names no command: its
+    /// variables and toolchains are added, its other fields replace those that it names.
     pub fn add(&mut self, entry: AgentEntry) -> Result<(), CatalogError> {
         let names = || std::iter::once(&entry.id).chain(&entry.aliases);
         if names().any(|name| name.trim().is_empty()) {
             return Err(CatalogError::EmptyName);
         }
-        if entry.argv.first().is_none_or(|program| program.is_empty()) {
+        let position = self.entries.iter().position(|known| known.id == entry.id);
+        let is_change = entry.argv.is_empty() && position.is_some();
+        if !is_change && entry.argv.first().is_none_or(|program| program.is_empty()) {
             return Err(CatalogError::EmptyCommand { id: entry.id });
         }
         for name in names() {
@@ -85,8 +163,9 @@ impl Catalog {
                 return Err(CatalogError::TakenName { name: name.clone(), by: other.id.clone() });
             }
         }
-        match self.entries.iter_mut().find(|known| known.id == entry.id) {
-            Some(known) => *known = entry,
+        match position {
+            Some(at) if is_change => self.entries[at].change(entry),
+            Some(at) => self.entries[at] = entry,
             None => self.entries.push(entry),
         }
         Ok(())
@@ -111,18 +190,24 @@ impl AgentEntry {
     pub fn title(&self) -> &str {
         self.title.as_deref().unwrap_or(&self.id)
     }
-}
 
-fn scripted() -> AgentEntry {
-    AgentEntry {
-        id: "scripted".to_owned(),
-        aliases: vec!["mock".to_owned()],
-        title: Some("Scripted agent".to_owned()),
-        argv: [OWN_BINARY, "agent", "script"].map(str::to_owned).to_vec(),
-        env: BTreeMap::new(),
-        credentials: Vec::new(),
-        auth_method: None,
-        toolchains: Vec::new(),
+    /// Takes over what `change` names.
+    fn change(&mut self, change: AgentEntry) {
+        let replace = |mine: &mut Vec<String>, theirs: Vec<String>| {
+            if !theirs.is_empty() {
+                *mine = theirs;
+            }
+        };
+        replace(&mut self.aliases, change.aliases);
+        replace(&mut self.inherit, change.inherit);
+        replace(&mut self.credentials, change.credentials);
+        replace(&mut self.login_files, change.login_files);
+        self.env.extend(change.env);
+        self.toolchains.extend(change.toolchains);
+        self.title = change.title.or(self.title.take());
+        self.auth_method = change.auth_method.or(self.auth_method.take());
+        self.needs_credential = change.needs_credential.or(self.needs_credential);
+        self.node = change.node.or(self.node);
     }
 }
 
@@ -132,23 +217,25 @@ mod tests {
 
     fn entry(id: &str, aliases: &[&str]) -> AgentEntry {
         let aliases = aliases.iter().map(|&alias| alias.to_owned()).collect();
-        AgentEntry { id: id.to_owned(), aliases, title: None, ..scripted() }
+        AgentEntry { id: id.to_owned(), aliases, argv: vec!["x".into()], ..AgentEntry::default() }
     }
 
     #[test]
     fn entries_are_found_by_id_and_alias() {
         let mut catalog = Catalog::default();
         assert_eq!(catalog.find("mock").map(|entry| entry.id.as_str()), Some("scripted"));
-        catalog.add(entry("goose", &["g"])).unwrap();
-        assert_eq!(catalog.find("g").map(AgentEntry::title), Some("goose"));
+        assert_eq!(catalog.find("claude-code").map(AgentEntry::title), Some("Claude Code"));
+        catalog.add(entry("own", &["o"])).unwrap();
+        assert_eq!(catalog.find("o").map(AgentEntry::title), Some("own"));
         assert!(catalog.find("none").is_none());
     }
 
     #[test]
     fn a_later_entry_replaces_one_with_its_id() {
         let mut catalog = Catalog::default();
+        let before = catalog.entries().len();
         catalog.add(AgentEntry { argv: vec!["mine".into()], ..entry("scripted", &[]) }).unwrap();
-        assert_eq!(catalog.entries().len(), 1);
+        assert_eq!(catalog.entries().len(), before);
         assert_eq!(catalog.find("scripted").unwrap().argv, ["mine"]);
     }
 
@@ -160,6 +247,38 @@ mod tests {
         assert_eq!(catalog.add(entry("x", &[""])), Err(CatalogError::EmptyName));
         let empty = AgentEntry { argv: Vec::new(), ..entry("x", &[]) };
         assert_eq!(catalog.add(empty), Err(CatalogError::EmptyCommand { id: "x".into() }));
+    }
+
+    #[test]
+    fn entry_without_a_command_changes_the_built_in_agent() {
+        let mut catalog = Catalog::default();
+        let env = BTreeMap::from([("GOOSE_MODE".to_owned(), "approve".to_owned())]);
+        let credentials = vec!["MY_KEY".to_owned()];
+        let id = "goose".to_owned();
+        catalog.add(AgentEntry { id, env, credentials, ..AgentEntry::default() }).unwrap();
+        let goose = catalog.find("goose").unwrap();
+        assert_eq!(goose.credentials, ["MY_KEY"]);
+        assert_eq!(goose.env["GOOSE_MODE"], "approve");
+        assert_eq!(goose.env["GOOSE_DISABLE_KEYRING"], "1");
+        assert!(goose.package.is_some() && goose.argv.len() == 2);
+    }
+
+    #[test]
+    fn built_in_entries_say_what_they_need() {
+        let catalog = Catalog::parse(BUILT_IN).unwrap();
+        for id in ["claude", "codex", "gemini", "opencode", "qwen", "copilot", "goose"] {
+            let entry = catalog.find(id).unwrap();
+            assert!(entry.package.is_some() && entry.own_sandbox.is_some(), "{id}");
+        }
+        for entry in catalog.entries().iter().filter(|entry| entry.id != "scripted") {
+            let id = &entry.id;
+            assert!(entry.package.is_some() != entry.get.is_some(), "{id}: package or get");
+            assert!(!entry.credentials.is_empty(), "{id}");
+            let uses_node = entry.argv[0] == "{node}";
+            assert!(!uses_node || entry.node.is_some(), "{id}: no version of node");
+            let is_relative = |file: &String| !file.starts_with('/') && !file.contains("..");
+            assert!(entry.login_files.iter().all(is_relative), "{id}");
+        }
     }
 
     #[test]

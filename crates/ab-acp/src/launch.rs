@@ -88,6 +88,7 @@ pub(crate) fn request(entry: &AgentEntry, setup: &LaunchSetup) -> Result<Launch>
         *program = own.to_owned();
     }
     let mut env = entry.env.clone();
+    // `inherit` became part of `env` when the agent was resolved.
     for name in &entry.credentials {
         if let Some(value) = setup.credentials.get(name) {
             env.insert(name.clone(), value.clone());

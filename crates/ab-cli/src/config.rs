@@ -99,6 +99,26 @@ impl ServeFlags {
     }
 }
 
+/// Where the agents are: the flags of commands that need no more of the configuration.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct CatalogFlags {
+    /// The configuration file of the server [default: as for serve] [env: AGENT_BACKEND_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// The data directory of the server [default: agent-backend in the XDG state directory]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl CatalogFlags {
+    /// The same as flags of `serve`.
+    pub(crate) fn serve(&self) -> ServeFlags {
+        let (config, data_dir) = (self.config.clone(), self.data_dir.clone());
+        ServeFlags { config, data_dir, ..ServeFlags::default() }
+    }
+}
+
 /// Everything that `serve` can be told, with its origin.
 #[derive(Debug)]
 pub(crate) struct Config {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ab_acp::catalog::{AgentEntry, Catalog, OWN_BINARY};
 use ab_acp::gateway::{AgentGround, AgentSource, Credentials, Gateway, GatewaySettings};
+use ab_acp::install::AgentDirectory;
 use ab_api::{AgentListing, NetworkType, RuntimeListing, RuntimeType};
 use ab_control::{Control, ControlSettings, CrashHook, CrashPoint};
 use ab_core::{Code, Error, Kind, Network};
@@ -90,6 +91,7 @@ pub(crate) async fn gateway(
         credentials: credentials(&config.catalog),
         catalog: config.catalog.clone(),
         own_binary: Some(own),
+        installed: Some(AgentDirectory::new(config.data_dir.value.join("agents"))),
         ..AgentSource::default()
     };
     let ground = AgentGround {

@@ -23,6 +23,7 @@ mod peers;
 mod policy;
 mod reading;
 mod readme;
+mod real_agents;
 mod refusals;
 mod relay;
 mod remote;

@@ -172,6 +172,11 @@ impl Server {
         self.events(id).await.into_iter().map(name).collect()
     }
 
+    /// A file on a branch of the source.
+    pub(crate) fn on_branch(&self, branch: &str, path: &str) -> String {
+        git(&self.source(), &["show", &format!("{branch}:{path}")])
+    }
+
     /// The new branches of the source.
     pub(crate) fn branches(&self) -> Vec<String> {
         let all = git(&self.source(), &["for-each-ref", "--format=%(refname:short)", "refs/heads"]);

@@ -29,7 +29,7 @@ fn help_lists_every_command() {
             "session      See and end the server's sessions",
             "wait         Wait until sessions have ended",
             "config       Show the configuration of serve",
-            "agent        Run the agents that ship with agent-backend, or a server for them",
+            "agent        List and install coding agents, run the scripted one, or run a server for them",
             "ssh-proxy    Carry SSH to a daemon's WebSocket, as the ProxyCommand of ssh",
             "doctor       Say what this host offers for isolating commands",
             "version      Say which build this is",
@@ -126,7 +126,7 @@ fn doctor_explains_whatever_is_missing() {
     let stage = Stage::new();
     let value = stage.json(&["doctor", "--json"]);
     let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["facilities", "isolation", "summary", "toolchains", "in_force"]);
+    assert_eq!(keys, ["facilities", "isolation", "summary", "toolchains", "agents", "in_force"]);
     let facilities = value["facilities"].as_array().unwrap();
     let names: Vec<&str> = facilities.iter().map(|each| each["name"].as_str().unwrap()).collect();
     let expect = [

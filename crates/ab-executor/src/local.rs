@@ -7,6 +7,7 @@ mod digest;
 mod groups;
 mod launch;
 mod lines;
+mod mask;
 mod program;
 mod questions;
 mod request;
@@ -21,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ab_acp::catalog::{AgentEntry, Catalog};
+use ab_acp::install::AgentDirectory;
+use ab_acp::resolve::AgentHost;
 use ab_api::{
     Approval, Changes, DeliveryMode, DeliveryResult, EndReason, ExecutorHealth, ExecutorListing,
     NetworkType, Overlay, Provider, RuntimeChoice, RuntimeType, Session, SessionId, Violations,
@@ -37,6 +40,7 @@ use async_trait::async_trait;
 
 use self::agent::Agent;
 use self::audit::AuditLog;
+use self::mask::Mask;
 use self::questions::PolicyQuestions;
 use self::turns::Turns;
 use crate::contract::{
@@ -67,6 +71,8 @@ pub struct ExecutorSettings {
     pub environment: Vec<(OsString, OsString)>,
     /// The agents that can be launched.
     pub catalog: Catalog,
+    /// Where agents are installed: `agents` in the data directory.
+    pub agents_dir: PathBuf,
     /// How sessions are isolated.
     pub isolation: Isolation,
     /// The weakest isolation with which a session starts. Landlock at least: below it an agent can read the server's
@@ -91,8 +97,10 @@ impl ExecutorSettings {
     /// The built-in agents, the strongest isolation, the limits of [`TotalLimits::for_this_host`], and an empty
     /// environment.
     pub fn new(data_dir: impl Into<PathBuf>, own_executable: impl Into<PathBuf>) -> Self {
+        let data_dir = data_dir.into();
         Self {
-            data_dir: data_dir.into(),
+            agents_dir: data_dir.join("agents"),
+            data_dir,
             own_executable: own_executable.into(),
             environment: Vec::new(),
             catalog: Catalog::default(),
@@ -162,6 +170,16 @@ impl LocalExecutor {
     /// The agents that can be launched.
     pub fn catalog(&self) -> &Catalog {
         &self.settings.catalog
+    }
+
+    /// What agents may be given of this machine.
+    fn agent_host(&self) -> AgentHost {
+        AgentHost::new(self.settings.environment.iter().cloned())
+    }
+
+    /// The agents that are installed.
+    fn agent_directory(&self) -> AgentDirectory {
+        AgentDirectory::new(&self.settings.agents_dir)
     }
 
     /// Whether the host lets sessions be limited as tasks may ask.
@@ -458,9 +476,14 @@ impl Executor for LocalExecutor {
         };
         let patch = changed.patch.filter(|patch| patch.len() <= MAX_DIFF);
         let patch = patch.and_then(|patch| String::from_utf8(patch).ok());
+        let entry = self.settings.catalog.find(&job.session.agent.kind);
+        let names = entry.map(|entry| entry.credentials.as_slice()).unwrap_or_default();
+        let mask = Mask::of_variables(names, &self.agent_host());
         match (job.session.delivery.mode, patch) {
-            (DeliveryMode::Patch, Some(patch)) => Ok(patch),
-            (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => Ok(changed.diff),
+            (DeliveryMode::Patch, Some(patch)) => Ok(mask.text(patch)),
+            (DeliveryMode::Branch | DeliveryMode::Patch | DeliveryMode::Pr, _) => {
+                Ok(mask.text(changed.diff))
+            }
         }
     }
 

@@ -24,6 +24,7 @@ pub mod host;
 pub mod model;
 pub mod peers;
 pub mod recording;
+pub mod scripted_model;
 mod world;
 
 pub use gate::{Gate, GateAnswer, Log, Step};

@@ -34,6 +34,11 @@ impl Peers {
         self.modules().join(name)
     }
 
+    /// Where tests install coding agents, once for all of them.
+    pub fn agents(&self) -> PathBuf {
+        self.directory.join("agents")
+    }
+
     /// A script of ours or of a package, run by this machine's node.
     pub fn node(&self, script: &Path) -> Command {
         let mut command = Command::new("node");

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::{AgentEntry, Catalog};
+use crate::install::AgentDirectory;
 use crate::launch::LaunchSetup;
+use crate::resolve::placed;
 
 /// Where the agents of a gateway come from.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,8 @@ pub struct AgentSource {
     pub env: BTreeMap<String, String>,
     /// A directory of programs `<agent>-acp`. They win over entries of the same name.
     pub launchers: Option<PathBuf>,
+    /// Where agents are installed.
+    pub installed: Option<AgentDirectory>,
 }
 
 /// Variables with credentials. `Debug` prints the names only.
@@ -65,6 +69,13 @@ impl AgentSource {
         let launcher = self.launcher(name);
         let entry = match (&launcher, self.catalog.find(name)) {
             (Some(launcher), known) => launched_by(launcher, name, known),
+            (None, Some(entry)) if entry.package.is_some() => match self.placed(entry) {
+                Some(entry) => entry,
+                None => {
+                    let why = format!("run `agent-backend agent install {}`", entry.id);
+                    return AgentResolution::NotInstalled { why };
+                }
+            },
             (None, Some(entry)) => entry.clone(),
             (None, None) => return AgentResolution::Unknown,
         };
@@ -85,7 +96,15 @@ impl AgentSource {
 
     /// Whether the program of an agent is there.
     pub fn is_installed(&self, entry: &AgentEntry) -> bool {
-        self.launcher(&entry.id).is_some() || missing_program(entry).is_none()
+        let is_placed = || match entry.package {
+            Some(_) => self.placed(entry).is_some(),
+            None => missing_program(entry).is_none(),
+        };
+        self.launcher(&entry.id).is_some() || is_placed()
+    }
+
+    fn placed(&self, entry: &AgentEntry) -> Option<AgentEntry> {
+        placed(entry, self.installed.as_ref()?)
     }
 
     /// Names of agents that have a program in the directory of launchers.
@@ -117,16 +136,7 @@ fn launched_by(launcher: &Path, name: &str, known: Option<&AgentEntry>) -> Agent
     // An alias stands for another program here.
     match known.filter(|entry| entry.id == name) {
         Some(entry) => AgentEntry { argv, ..entry.clone() },
-        None => AgentEntry {
-            id: name.to_owned(),
-            aliases: Vec::new(),
-            title: None,
-            argv,
-            env: BTreeMap::new(),
-            credentials: Vec::new(),
-            auth_method: None,
-            toolchains: Vec::new(),
-        },
+        None => AgentEntry { id: name.to_owned(), argv, ..AgentEntry::default() },
     }
 }
 

@@ -1,10 +1,13 @@
 //! `agent`: coding agents. The scripted one is a program of ours.
 
+pub(crate) mod catalog;
+
 use std::path::{Path, PathBuf};
 
 use ab_acp::script::{self, Scenario, ScriptEnd, ScriptSettings};
 use clap::{Args, Subcommand};
 
+use self::catalog::{Install, List, Show};
 use super::chat::{self, Chat};
 use super::input;
 use super::serve::{self, Serve};
@@ -18,7 +21,7 @@ use crate::terminal::{Format, Terminal};
 /// The scenario that a repository brings along.
 const OF_REPOSITORY: &str = ".agent-backend/scenario.toml";
 
-/// Run the agents that ship with agent-backend, or a server for them
+/// List and install coding agents, run the scripted one, or run a server for them
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Agent {
@@ -29,6 +32,9 @@ pub(crate) struct Agent {
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     Chat(Box<Chat>),
+    List(List),
+    Show(Show),
+    Install(Install),
     Script(Script),
     /// Take tasks for agents and run them in sandboxes: another name of agent-backend serve
     AccessPoint(Box<Serve>),
@@ -48,15 +54,21 @@ struct Script {
 }
 
 impl CliCommand for Agent {
-    fn handles_signals(&self) -> bool {
-        true
+    fn format(&self) -> Format {
+        Format::from_flag(match &self.command {
+            AgentCommand::Chat(chat) => chat.json,
+            AgentCommand::List(list) => list.json,
+            AgentCommand::Show(show) => show.json,
+            AgentCommand::Install(install) => install.json,
+            AgentCommand::Script(_) | AgentCommand::AccessPoint(_) => false,
+        })
     }
 
-    fn format(&self) -> Format {
-        match &self.command {
-            AgentCommand::Chat(chat) => Format::from_flag(chat.json),
-            AgentCommand::Script(_) | AgentCommand::AccessPoint(_) => Format::Text,
-        }
+    fn handles_signals(&self) -> bool {
+        matches!(
+            self.command,
+            AgentCommand::Chat(_) | AgentCommand::Script(_) | AgentCommand::AccessPoint(_)
+        )
     }
 
     fn run(self: Box<Self>, terminal: &mut Terminal) -> RunningCommand<'_> {
@@ -67,6 +79,9 @@ impl CliCommand for Agent {
 async fn run(agent: Agent, terminal: &mut Terminal) -> Result<(), Failure> {
     match agent.command {
         AgentCommand::Chat(chat) => chat::run(*chat, terminal).await,
+        AgentCommand::List(list) => catalog::list(&list, terminal),
+        AgentCommand::Show(show) => catalog::show(&show, terminal),
+        AgentCommand::Install(install) => catalog::install(install, terminal).await,
         AgentCommand::Script(script) => scripted(script).await,
         AgentCommand::AccessPoint(serve) => serve::run(*serve).await,
     }

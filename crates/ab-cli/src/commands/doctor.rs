@@ -12,6 +12,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::agent::catalog;
 use super::{CliCommand, RunningCommand};
 use crate::failure::Failure;
 use crate::json as shapes;
@@ -84,6 +85,7 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
             "isolation": isolation.map(Isolation::as_str),
             "summary": summary(isolation),
             "toolchains": toolchains.iter().map(toolchain_value).collect::<Vec<_>>(),
+            "agents": agents_value(),
             "in_force": match &policy {
                 Ok(policy) => shapes::effective(policy),
                 Err(error) => json!({ "error": shapes::error(error) }),
@@ -98,6 +100,8 @@ async fn run(command: Doctor, terminal: &mut Terminal) -> Result<(), Failure> {
             }
             terminal.line("")?;
             print_toolchains(&toolchains, terminal)?;
+            terminal.line("")?;
+            print_agents(terminal)?;
             terminal.line("")?;
             let summary = terminal.painted(HEADING, summary(isolation));
             terminal.line(&summary)
@@ -154,6 +158,34 @@ fn print_toolchains(found: &[FoundToolchain], terminal: &mut Terminal) -> Result
         terminal.line(&format!("toolchain  {name:<width$}  {paths}"))?;
     }
     terminal.line("Commands may read these; --toolchain none keeps them away.")
+}
+
+/// One row for each agent: ready, or the first thing that it needs.
+fn print_agents(terminal: &mut Terminal) -> Result<(), Failure> {
+    let agents = match catalog::readiness() {
+        Ok(agents) => agents,
+        Err(failure) => {
+            let cause = failure.error().map(ToString::to_string).unwrap_or_default();
+            return terminal.line(&format!("agents: the configuration cannot be read: {cause}"));
+        }
+    };
+    let width = agents.iter().map(|(id, _)| id.len()).max().unwrap_or(0);
+    for (id, missing) in agents {
+        let (word, style) = if missing.is_empty() { ("ready", GOOD) } else { ("no", FAIR) };
+        let word = terminal.painted(style, &format!("{word:<5}"));
+        let needs = missing.first().map(String::as_str).unwrap_or_default();
+        let needs = terminal.shown(needs).into_owned();
+        terminal.line(format!("agent  {word}  {id:<width$}  {needs}").trim_end())?;
+    }
+    Ok(())
+}
+
+fn agents_value() -> Value {
+    let row = |(id, missing): (String, Vec<String>)| json!({ "id": id, "ready": missing.is_empty(), "missing": missing });
+    match catalog::readiness() {
+        Ok(agents) => agents.into_iter().map(row).collect(),
+        Err(_) => Value::Null,
+    }
 }
 
 fn toolchain_value(FoundToolchain { name, toolchain }: &FoundToolchain) -> Value {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ab_acp::catalog::Catalog;
 use ab_acp::gateway::{AgentGround, AgentSource, Gateway, GatewaySettings, ReplayBounds};
+use ab_acp::install::AgentDirectory;
 use ab_core::effective::{Isolation, Network};
 use ab_server::{App, Gate, GatewaySurface, Origin, Port, ServedFiles, Token};
 use clap::{Args, ValueEnum};
@@ -16,6 +17,7 @@ use super::daemon::{access, logs, open_files};
 use super::exec::amount;
 use super::serve::listen;
 use super::{CliCommand, RunningCommand};
+use crate::data_dir;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, talk};
@@ -229,6 +231,7 @@ impl AgentGateway {
             catalog,
             own_binary: Some(own),
             launchers: launchers(),
+            installed: installed(),
         };
         let ground = AgentGround {
             root: Some(root),
@@ -299,6 +302,11 @@ fn timeout_of_environment() -> Result<Option<Duration>, Failure> {
             "invalid {TIMEOUT_VARIABLE} {text:?}: must be a number of milliseconds"
         ))),
     }
+}
+
+/// The agents that `agent install` put into the default data directory.
+fn installed() -> Option<AgentDirectory> {
+    data_dir::default().ok().map(|directory| AgentDirectory::new(directory.join("agents")))
 }
 
 /// Where sandbox-agent keeps the programs of agents.

@@ -1,7 +1,7 @@
 //! Agents of the configuration file, checked.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use ab_acp::catalog::{AgentEntry, Catalog};
 
@@ -31,6 +31,7 @@ pub(super) fn catalog(file: Option<&ConfigFile>, data_dir: &Path) -> Result<Cata
             *directory = toolchain(&entry.id, path, data_dir).map_err(invalid)?;
         }
         check_names(&entry).map_err(invalid)?;
+        check_fields(&entry).map_err(invalid)?;
         catalog.add(entry).map_err(|error| invalid(error.to_string()))?;
     }
     Ok(catalog)
@@ -57,6 +58,27 @@ fn toolchain(agent: &str, path: PathBuf, data_dir: &Path) -> Result<PathBuf, Str
     Ok(path)
 }
 
+/// Fields that only built-in agents have, and paths that would leave the home.
+fn check_fields(entry: &AgentEntry) -> Result<(), String> {
+    if entry.package.is_some() || entry.tested {
+        let id = &entry.id;
+        return Err(format!("agent {id:?}: package and tested are fields of built-in agents"));
+    }
+    let leaves = |file: &&String| {
+        file.is_empty()
+            || !Path::new(file.as_str())
+                .components()
+                .all(|part| matches!(part, Component::Normal(_)))
+    };
+    match entry.login_files.iter().find(leaves) {
+        Some(file) => Err(format!(
+            "agent {:?}: the login file {file:?} must be a path below the home directory",
+            entry.id
+        )),
+        None => Ok(()),
+    }
+}
+
 fn check_names(entry: &AgentEntry) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let names = std::iter::once(&entry.id).chain(&entry.aliases);
@@ -71,11 +93,12 @@ fn check_names(entry: &AgentEntry) -> Result<(), String> {
         let is_start = |c: char| c.is_ascii_alphabetic() || c == '_';
         name.starts_with(is_start) && name.chars().all(|c| is_start(c) || c.is_ascii_digit())
     };
-    let variables = entry.credentials.iter().chain(entry.env.keys());
+    let inherited = entry.credentials.iter().chain(&entry.inherit);
+    let variables = inherited.clone().chain(entry.env.keys());
     if let Some(name) = { variables }.find(|name| !is_variable(name)) {
         return Err(format!("agent {:?}: {name:?} is not the name of a variable", entry.id));
     }
-    if let Some(name) = entry.credentials.iter().find(|name| name.starts_with("AGENT_BACKEND_")) {
+    if let Some(name) = { inherited }.find(|name| name.starts_with("AGENT_BACKEND_")) {
         return Err(format!("agent {:?}: {name} is a variable of the server itself", entry.id));
     }
     Ok(())

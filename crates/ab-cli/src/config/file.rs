@@ -290,7 +290,7 @@ mod tests {
                 "unknown field `arguments`",
                 4,
             ),
-            ("[[agents]]\nid = \"x\"\n", "missing field `argv`", 1),
+            ("[[agents]]\nargv = [\"x\"]\n", "missing field `id`", 1),
             ("[[agents]]\nid = 5\nargv = []", "invalid type", 2),
         ] {
             let error = parse(text).unwrap_err();

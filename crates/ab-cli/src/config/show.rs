@@ -136,7 +136,9 @@ fn agent(entry: &AgentEntry) -> Value {
         "title": entry.title(),
         "argv": entry.argv,
         "env": env,
+        "inherit": entry.inherit,
         "credentials": entry.credentials,
+        "loginFiles": entry.login_files,
         "authMethod": entry.auth_method,
         "toolchains": toolchains,
     })

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::lines::{Lines, cut};
+use super::mask::Mask;
 use super::translate::{Translator, log};
 use super::{failed, lock};
 use crate::contract::ExecutorError;
@@ -50,6 +51,8 @@ pub(super) struct Shared {
     ended: CancellationToken,
     /// Whether a turn is under way.
     busy: watch::Sender<bool>,
+    /// Hides the agent's credentials in reports.
+    mask: Mask,
 }
 
 /// Who tells of the agent's end.
@@ -63,13 +66,14 @@ enum Stage {
 }
 
 impl Shared {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(mask: Mask) -> Arc<Self> {
         Arc::new(Self {
             questions: Mutex::default(),
             stage: Mutex::new(Stage::Launching),
             kill: CancellationToken::new(),
             ended: CancellationToken::new(),
             busy: watch::Sender::new(false),
+            mask,
         })
     }
 
@@ -223,6 +227,7 @@ impl Pump {
             }
             _ => ending(exit.as_ref(), killed.as_ref(), group.as_ref()),
         };
+        let detail = shared.mask.text(detail);
         if shared.end() == Stage::Attached && !shared.kill.is_cancelled() {
             report(&reports, &shared, Report::Exited { detail: detail.clone() }).await;
         }
@@ -289,6 +294,7 @@ impl Pump {
 
 /// Waits for room in the queue, unless the agent is being killed.
 async fn report(reports: &ReportSender, shared: &Shared, report: Report) {
+    let report = shared.mask.report(report);
     tokio::select! {
         biased;
         () = shared.kill.cancelled() => {}

@@ -1,21 +1,25 @@
 //! From a workspace to an agent that takes prompts.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ab_acp::catalog::AgentEntry;
 use ab_acp::launch::{LaunchSetup, LaunchedAgent};
+use ab_acp::resolve::{self, LoginFile, ReadyAgent};
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
 use ab_api::{EndReason, NetworkType, RuntimeType};
+use ab_core::Isolation;
+use ab_local::LocalWorkspace;
 use ab_snapshot::Workspace;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::{Agent, Pump, Shared};
 use super::groups::{self, MadeGroup};
+use super::mask::{LoginContent, Mask};
 use super::questions::PolicyQuestions;
 use super::translate::Translator;
-use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
+use super::{HandleSetup, LocalExecutor, Running, conversation, destroy, failed, lock, program};
 use crate::contract::{Executor, ExecutorError, Job, LaunchMode, Launched};
 use crate::report::ReportSender;
 
@@ -53,9 +57,10 @@ pub(super) async fn launch(
         ));
     }
     let kind = &job.session.agent.kind;
-    let Some(entry) = executor.settings.catalog.find(kind) else {
-        return Err(unlaunched(format!("agent.type: unknown agent {kind:?}")));
-    };
+    let (directory, host) = (executor.agent_directory(), executor.agent_host());
+    let resolved = resolve::resolve(&executor.settings.catalog, kind, &directory, &host)
+        .map_err(|missing| unlaunched(format!("agent.type: {missing}")))?;
+    let entry = &resolved.entry;
     let toolchains = executor.toolchains(Some(entry));
     program::check(entry, &toolchains, runtime.kind).map_err(unlaunched)?;
     let workspace = executor.workspace(job, EndReason::Launch)?;
@@ -76,7 +81,7 @@ pub(super) async fn launch(
     });
     executor.running().insert(id, Arc::clone(&running));
     executor.endpoints.open(id, running.backend.clone());
-    let started = start(executor, entry, job, &workspace, &running, mode, reports).await;
+    let started = start(executor, &resolved, job, &workspace, &running, mode, reports).await;
     match started {
         Ok(agent) => {
             let limits = groups::shown(running.group.as_ref());
@@ -92,19 +97,27 @@ pub(super) async fn launch(
 /// Starts the agent's process. Returns what the agent calls itself.
 async fn start(
     executor: &LocalExecutor,
-    entry: &AgentEntry,
+    resolved: &ReadyAgent,
     job: &Job,
     workspace: &Workspace,
     running: &Running,
     mode: &LaunchMode,
     reports: ReportSender,
 ) -> Result<Option<String>, ExecutorError> {
-    let setup = setup(executor, entry);
+    let entry = &resolved.entry;
+    let logins = login(&workspace.home, &resolved.login_files).await.map_err(|error| {
+        unlaunched(format!("cannot give the agent {} its login: {error}", entry.title()))
+    })?;
+    let setup = LaunchSetup {
+        own_binary: Some(executor.settings.own_executable.clone()),
+        credentials: resolved.credentials.clone(),
+        ..LaunchSetup::default()
+    };
     let launched = ab_acp::launch::launch(&running.launcher, entry, &setup).await;
     let LaunchedAgent { client, events, launched } = launched.map_err(|error| {
         unlaunched(format!("cannot start the agent {}: {error}", entry.title()))
     })?;
-    let shared = Shared::new();
+    let shared = Shared::new(Mask::new(&resolved.credentials, &logins));
     let pump = Pump {
         client: client.clone(),
         events,
@@ -139,18 +152,28 @@ async fn start(
     Ok(name(&profile))
 }
 
-/// What a launch needs beside the catalog entry. The agent gets the credentials that its entry lists and nothing else of
-/// the server's environment.
-fn setup(executor: &LocalExecutor, entry: &AgentEntry) -> LaunchSetup {
-    let credential = |name: &String| {
-        let value = executor.settings.variable(name)?.to_str()?;
-        Some((name.clone(), value.to_owned()))
-    };
-    LaunchSetup {
-        own_binary: Some(executor.settings.own_executable.clone()),
-        credentials: entry.credentials.iter().filter_map(credential).collect(),
-        ..LaunchSetup::default()
+/// Copies login files into the session's home, where the agent finds them. A file that is there stays: the agent may
+/// have renewed its login. The home is opened as a workspace, because an earlier agent may have left links in it.
+async fn login(home: &Path, files: &[LoginFile]) -> Result<Vec<LoginContent>, String> {
+    if files.is_empty() {
+        return Ok(Vec::new());
     }
+    let builder = LocalWorkspace::builder(home).isolation(Isolation::None).floor(Isolation::None);
+    let home = builder.open().await.map_err(|error| error.to_string())?.backend;
+    let mut contents = Vec::new();
+    for file in files {
+        let source = &file.source;
+        let text = tokio::fs::read_to_string(source).await;
+        let text = text.map_err(|error| format!("read {}: {error}", source.display()))?;
+        let is_there = home.exists(&file.path).await.map_err(|error| error.to_string())?;
+        if !is_there {
+            let written = home.write(&file.path, text.clone().into_bytes()).await;
+            written.map_err(|error| error.to_string())?;
+        }
+        contents.push(LoginContent { text });
+    }
+    destroy(&home).await;
+    Ok(contents)
 }
 
 /// Why no conversation was opened.

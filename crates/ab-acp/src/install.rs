@@ -1,0 +1,565 @@
+//! Installs agents from npm into the data directory.
+//!
+//! The machine's npm does the download: it knows the registry, its credentials, proxies and certificates from its own
+//! settings. What it installs is decided by a lock file of ours, which pins every package with its integrity and names
+//! no host. No script of a package runs.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::catalog::AgentEntry;
+use crate::resolve::{AgentHost, filled, platform};
+
+/// Written last. A directory without it is no installation.
+const STAMP: &str = "installed.json";
+/// Held during an installation.
+const LOCK: &str = "lock";
+/// The beginning of the names of directories that are being filled.
+const NEW: &str = ".new-";
+/// The time between two attempts to take the lock.
+const PACE: Duration = Duration::from_millis(200);
+/// Bytes of npm's words that an error repeats.
+const QUOTED: usize = 2000;
+/// The Node.js that is installed where the machine's is too old.
+const NODE: &str = "node";
+const NODE_VERSION: &str = "22.23.3";
+
+/// The lock files, by agent.
+const LOCKS: &[(&str, &str)] = &[
+    ("claude", include_str!("catalog/locks/claude.json")),
+    ("codex", include_str!("catalog/locks/codex.json")),
+    ("copilot", include_str!("catalog/locks/copilot.json")),
+    ("gemini", include_str!("catalog/locks/gemini.json")),
+    ("goose", include_str!("catalog/locks/goose.json")),
+    (NODE, include_str!("catalog/locks/node.json")),
+    ("opencode", include_str!("catalog/locks/opencode.json")),
+    ("qwen", include_str!("catalog/locks/qwen.json")),
+];
+
+/// The directory with the installed agents: `<id>/<version>`.
+#[derive(Clone, Debug)]
+pub struct AgentDirectory {
+    path: PathBuf,
+}
+
+/// An agent that is installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstalledAgent {
+    pub path: PathBuf,
+    pub version: String,
+    /// The Node.js that runs it.
+    pub node: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Stamp {
+    version: String,
+    node: Option<PathBuf>,
+}
+
+/// Whether an agent that is installed is installed once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    Yes,
+    No,
+}
+
+/// How far an installation has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstallStep {
+    /// Another process installs something.
+    Waiting,
+    Fetching {
+        package: String,
+        version: String,
+        megabytes: u32,
+    },
+}
+
+/// Why an agent was not installed. Nothing is left of the attempt.
+#[derive(Debug)]
+pub enum InstallError {
+    /// The catalog has no package for it.
+    NoPackage {
+        id: String,
+        get: Option<String>,
+    },
+    Platform {
+        id: String,
+        platform: String,
+    },
+    NoNpm,
+    Registry {
+        said: String,
+    },
+    Refused {
+        said: String,
+    },
+    Integrity {
+        said: String,
+    },
+    NoSpace {
+        said: String,
+    },
+    Npm {
+        said: String,
+    },
+    /// The packages do not hold what the catalog starts.
+    Incomplete {
+        missing: PathBuf,
+    },
+    Io {
+        act: String,
+        error: io::Error,
+    },
+}
+
+impl std::fmt::Display for InstallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            InstallError::NoPackage { id, get: Some(get) } => {
+                write!(f, "agent {id:?} cannot be installed by agent-backend; it needs {get}")
+            }
+            InstallError::NoPackage { id, get: None } => {
+                write!(f, "agent {id:?} needs no installation")
+            }
+            InstallError::Platform { id, platform } => {
+                write!(f, "agent {id:?} is not published for {platform}")
+            }
+            InstallError::NoNpm => f.write_str(
+                "npm was not found: install Node.js 20 or newer with npm (Debian: apt install nodejs npm)",
+            ),
+            InstallError::Registry { said } => {
+                write!(f, "the registry that npm is configured for cannot be reached: {said}")
+            }
+            InstallError::Refused { said } => write!(f, "the registry refused the package: {said}"),
+            InstallError::Integrity { said } => {
+                write!(f, "the registry sent something else than the pinned package: {said}")
+            }
+            InstallError::NoSpace { said } => write!(f, "the disk is full: {said}"),
+            InstallError::Npm { said } => write!(f, "npm failed: {said}"),
+            InstallError::Incomplete { missing } => {
+                write!(f, "the installed packages have no {}", missing.display())
+            }
+            InstallError::Io { act, error } => write!(f, "cannot {act}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for InstallError {}
+
+impl AgentDirectory {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The agent in its pinned version, if it is installed whole.
+    pub fn installed(&self, entry: &AgentEntry) -> Option<InstalledAgent> {
+        let version = &entry.package.as_ref()?.version;
+        self.stamped(&entry.id, version)
+    }
+
+    fn stamped(&self, id: &str, version: &str) -> Option<InstalledAgent> {
+        let path = self.path.join(id).join(version);
+        let stamp = fs::read_to_string(path.join(STAMP)).ok()?;
+        let stamp: Stamp = serde_json::from_str(&stamp).ok()?;
+        (stamp.version == version).then_some(InstalledAgent {
+            path,
+            version: stamp.version,
+            node: stamp.node,
+        })
+    }
+
+    /// Installs an agent. Other installations, of this and other processes, wait. Dropping the future ends npm.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is left of a failed attempt, and an earlier installation stays.
+    pub async fn install(
+        &self,
+        entry: &AgentEntry,
+        host: &AgentHost,
+        again: Again,
+        progress: &mut (dyn FnMut(InstallStep) + Send),
+    ) -> Result<InstalledAgent, InstallError> {
+        let id = entry.id.clone();
+        let (Some(package), Some(lock)) = (&entry.package, lock_file(&id)) else {
+            return Err(InstallError::NoPackage { id, get: entry.get.clone() });
+        };
+        let platform = platform();
+        if !package.platforms.is_empty() && !package.platforms.contains(&platform) {
+            return Err(InstallError::Platform { id, platform });
+        }
+        fs::create_dir_all(&self.path).map_err(failing(&self.path, "make"))?;
+        let _held = self.lock(progress).await?;
+        self.clear()?;
+        let present = self.installed(entry);
+        if let Some(present) = present.filter(|_| again == Again::No) {
+            return Ok(present);
+        }
+        let npm = host.program("npm").ok_or(InstallError::NoNpm)?;
+        let node = match entry.node {
+            Some(lowest) => Some(self.node(lowest, &npm, host, progress).await?),
+            None => None,
+        };
+        progress(InstallStep::Fetching {
+            package: package.name.clone(),
+            version: package.version.clone(),
+            megabytes: package.megabytes,
+        });
+        let wanted = Wanted { id: &entry.id, version: &package.version, lock, node };
+        self.fill(&wanted, &npm, host, |path, node| {
+            // The program, or the script that Node.js runs.
+            let started = entry.argv.iter().take(2).find(|argument| argument.contains("{agent}"));
+            started.map(|argument| PathBuf::from(filled(argument, path, node)))
+        })
+        .await
+    }
+
+    /// The machine's Node.js if it is new enough, else one of ours.
+    async fn node(
+        &self,
+        lowest: u32,
+        npm: &Path,
+        host: &AgentHost,
+        progress: &mut (dyn FnMut(InstallStep) + Send),
+    ) -> Result<PathBuf, InstallError> {
+        if let Some(found) = host.program(NODE)
+            && major_version(&found, host).await.is_some_and(|major| major >= lowest)
+        {
+            return Ok(found.canonicalize().unwrap_or(found));
+        }
+        let program =
+            |path: &Path| path.join(filled("node_modules/node-{platform}/bin/node", path, None));
+        if let Some(present) = self.stamped(NODE, NODE_VERSION) {
+            return Ok(program(&present.path));
+        }
+        let Some(lock) = lock_file(NODE) else { return Err(InstallError::NoNpm) };
+        progress(InstallStep::Fetching {
+            package: NODE.to_owned(),
+            version: NODE_VERSION.to_owned(),
+            megabytes: 45,
+        });
+        let wanted = Wanted { id: NODE, version: NODE_VERSION, lock, node: None };
+        let made = self.fill(&wanted, npm, host, |path, _| Some(program(path))).await?;
+        Ok(program(&made.path))
+    }
+
+    /// Lets npm fill a new directory and puts it into its place.
+    async fn fill(
+        &self,
+        wanted: &Wanted<'_>,
+        npm: &Path,
+        host: &AgentHost,
+        started: impl Fn(&Path, Option<&Path>) -> Option<PathBuf>,
+    ) -> Result<InstalledAgent, InstallError> {
+        let new = NewDirectory::make(self.path.join(format!("{NEW}{}", wanted.id)))?;
+        let write = |name: &str, text: String| {
+            let path = new.path.join(name);
+            fs::write(&path, text).map_err(failing(&path, "write"))
+        };
+        write("package.json", manifest(wanted.lock))?;
+        write("package-lock.json", wanted.lock.to_owned())?;
+        run_npm(npm, &new.path, host).await?;
+        let node = wanted.node.as_deref();
+        if let Some(missing) = started(&new.path, node).filter(|path| !path.is_file()) {
+            return Err(InstallError::Incomplete { missing });
+        }
+        let stamp = Stamp { version: wanted.version.to_owned(), node: wanted.node.clone() };
+        write(STAMP, json!(stamp).to_string())?;
+        let path = self.path.join(wanted.id).join(wanted.version);
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(failing(&path, "remove"))?;
+        }
+        fs::create_dir_all(self.path.join(wanted.id)).map_err(failing(&path, "make"))?;
+        fs::rename(&new.path, &path).map_err(failing(&path, "make"))?;
+        Ok(InstalledAgent { path, version: stamp.version, node: stamp.node })
+    }
+
+    /// Waits until no other process installs anything.
+    async fn lock(
+        &self,
+        progress: &mut (dyn FnMut(InstallStep) + Send),
+    ) -> Result<File, InstallError> {
+        let path = self.path.join(LOCK);
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(failing(&path, "open"))?;
+        let mut is_told = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(fs::TryLockError::WouldBlock) => {}
+                Err(fs::TryLockError::Error(error)) => return Err(failing(&path, "lock")(error)),
+            }
+            if !is_told {
+                progress(InstallStep::Waiting);
+                is_told = true;
+            }
+            tokio::time::sleep(PACE).await;
+        }
+    }
+
+    /// Removes what processes left that were killed. The caller holds the lock.
+    fn clear(&self) -> Result<(), InstallError> {
+        let entries = self.path.read_dir().map_err(failing(&self.path, "read"))?;
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(NEW) {
+                let path = entry.path();
+                fs::remove_dir_all(&path).map_err(failing(&path, "remove"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What to install.
+struct Wanted<'a> {
+    id: &'a str,
+    version: &'a str,
+    lock: &'a str,
+    node: Option<PathBuf>,
+}
+
+/// A directory that is removed again unless it was renamed.
+struct NewDirectory {
+    path: PathBuf,
+}
+
+impl NewDirectory {
+    fn make(path: PathBuf) -> Result<Self, InstallError> {
+        fs::create_dir(&path).map_err(failing(&path, "make"))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for NewDirectory {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next installation.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn lock_file(id: &str) -> Option<&'static str> {
+    LOCKS.iter().find(|(known, _)| *known == id).map(|(_, lock)| *lock)
+}
+
+/// The manifest that belongs to a lock file: its root package.
+fn manifest(lock: &str) -> String {
+    let lock: Value = serde_json::from_str(lock).unwrap_or_default();
+    let root = &lock["packages"][""];
+    json!({
+        "name": lock["name"],
+        "private": true,
+        "dependencies": root.get("dependencies").unwrap_or(&json!({})),
+        "optionalDependencies": root.get("optionalDependencies").unwrap_or(&json!({})),
+    })
+    .to_string()
+}
+
+async fn run_npm(npm: &Path, directory: &Path, host: &AgentHost) -> Result<(), InstallError> {
+    let output = Command::new(npm)
+        .args(["ci", "--ignore-scripts", "--include=optional", "--no-audit", "--no-fund"])
+        .args(["--no-update-notifier", "--loglevel", "error", "--fetch-retries", "2"])
+        .args(["--fetch-retry-mintimeout", "1000", "--fetch-retry-maxtimeout", "5000"])
+        .current_dir(directory)
+        .env_clear()
+        .envs(&host.variables)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await;
+    let output = output.map_err(failing(npm, "run"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(npm_error(&said, &output.status.to_string()))
+}
+
+/// What a failure of npm means.
+fn npm_error(said: &str, status: &str) -> InstallError {
+    let line = |line: &str| line.trim_start_matches("npm error").trim().to_owned();
+    let lines: Vec<String> = { said.lines() }
+        .filter(|text| text.starts_with("npm error") && !text.contains("A complete log"))
+        .map(line)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let code = lines.iter().find_map(|line| line.strip_prefix("code "));
+    let words: Vec<&str> =
+        lines.iter().map(String::as_str).filter(|line| !line.starts_with("code ")).collect();
+    let mut said = if words.is_empty() { status.to_owned() } else { words.join("; ") };
+    said.truncate(said.floor_char_boundary(QUOTED));
+    match code.unwrap_or_default() {
+        "EINTEGRITY" => InstallError::Integrity { said },
+        "ENOSPC" | "EDQUOT" => InstallError::NoSpace { said },
+        "E401" | "E403" | "E404" | "ETARGET" | "ENEEDAUTH" => InstallError::Refused { said },
+        "ENOTFOUND" | "EAI_AGAIN" | "ECONNREFUSED" | "ECONNRESET" | "ETIMEDOUT"
+        | "ERR_SOCKET_TIMEOUT" | "EIDLETIMEOUT" | "EHOSTUNREACH" | "ENETUNREACH" => {
+            InstallError::Registry { said }
+        }
+        _ => InstallError::Npm { said },
+    }
+}
+
+/// The major version of a Node.js: 22 for `v22.1.0`.
+async fn major_version(node: &Path, host: &AgentHost) -> Option<u32> {
+    let output = Command::new(node)
+        .arg("--version")
+        .env_clear()
+        .envs(&host.variables)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .ok()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
+}
+
+fn failing(path: &Path, act: &str) -> impl Fn(io::Error) -> InstallError + use<> {
+    let act = format!("{act} {}", path.display());
+    move |error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            InstallError::NoSpace { said: act.clone() }
+        }
+        _ => InstallError::Io { act: act.clone(), error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::catalog::Catalog;
+
+    /// A directory of agents, and a machine whose npm is this shell script.
+    struct Machine {
+        keep: tempfile::TempDir,
+        host: AgentHost,
+        agents: AgentDirectory,
+    }
+
+    /// Does what npm does for goose.
+    const FILLS: &str = "mkdir -p node_modules/@aaif/goose-binary-linux-x64/bin
+echo x >> \"$COUNT\"; echo x > node_modules/@aaif/goose-binary-linux-x64/bin/goose";
+
+    impl Machine {
+        fn with_npm(script: &str) -> Machine {
+            let keep = tempfile::tempdir().unwrap();
+            let npm = keep.path().join("npm");
+            fs::write(&npm, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&npm, fs::Permissions::from_mode(0o755)).unwrap();
+            let count = keep.path().join("count").to_str().unwrap().to_owned();
+            let path = format!("{}:/usr/bin:/bin", keep.path().display());
+            let variables = [("PATH", path), ("COUNT", count)];
+            let variables = variables.map(|(name, value)| (name.into(), value.into()));
+            let agents = AgentDirectory::new(keep.path().join("agents"));
+            Machine { host: AgentHost::new(variables), agents, keep }
+        }
+
+        async fn install(&self, again: Again) -> Result<InstalledAgent, InstallError> {
+            let catalog = Catalog::default();
+            let mut entry = catalog.find("goose").unwrap().clone();
+            entry.package.as_mut().unwrap().platforms.clear();
+            self.agents.install(&entry, &self.host, again, &mut |_| {}).await
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = self.keep.path().join("agents").read_dir().unwrap().flatten();
+            let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+            names.filter(|name| name != LOCK).collect()
+        }
+
+        fn runs(&self) -> usize {
+            fs::read_to_string(self.keep.path().join("count")).unwrap().lines().count()
+        }
+    }
+
+    #[tokio::test]
+    async fn two_installations_at_once_are_one() {
+        let machine = Machine::with_npm(FILLS);
+        let (one, other) = tokio::join!(machine.install(Again::No), machine.install(Again::No));
+        assert_eq!(one.unwrap(), other.unwrap());
+        assert_eq!((machine.runs(), machine.names()), (1, vec!["goose".to_owned()]));
+        machine.install(Again::Yes).await.unwrap();
+        assert_eq!(machine.runs(), 2);
+    }
+
+    #[tokio::test]
+    async fn failed_installation_leaves_nothing_and_says_why() {
+        for (script, expect) in [
+            (
+                "echo 'npm error code EINTEGRITY' >&2; echo 'npm error sha512-a wanted' >&2; exit 1",
+                "something else than the pinned package: sha512-a wanted",
+            ),
+            (
+                "echo 'npm error code ENOSPC' >&2; echo 'npm error write' >&2; exit 1",
+                "the disk is full",
+            ),
+            ("echo 'npm error code ECONNREFUSED' >&2; exit 1", "cannot be reached: exit status: 1"),
+            ("echo 'npm error code E404' >&2; exit 1", "refused the package"),
+            ("echo oops >&2; exit 3", "npm failed: exit status: 3"),
+            ("exit 0", "the installed packages have no "),
+        ] {
+            let machine = Machine::with_npm(script);
+            let error = machine.install(Again::No).await.unwrap_err().to_string();
+            assert!(error.contains(expect), "{script}: {error}");
+            assert!(machine.names().is_empty(), "{script}: {:?}", machine.names());
+        }
+        let mut machine = Machine::with_npm(FILLS);
+        machine.host.path.clear();
+        let error = machine.install(Again::No).await.unwrap_err().to_string();
+        assert!(error.contains("npm was not found"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn half_of_an_installation_is_none() {
+        let machine = Machine::with_npm(FILLS);
+        let made = machine.install(Again::No).await.unwrap();
+        fs::remove_file(made.path.join(STAMP)).unwrap();
+        let left = machine.keep.path().join("agents").join(format!("{NEW}goose"));
+        fs::create_dir(&left).unwrap();
+        assert_eq!(machine.install(Again::No).await.unwrap(), made);
+        assert_eq!((machine.runs(), left.exists()), (2, false));
+        fs::write(made.path.join(STAMP), "{").unwrap();
+        machine.install(Again::No).await.unwrap();
+        assert_eq!(machine.runs(), 3);
+    }
+
+    #[tokio::test]
+    async fn failed_attempt_keeps_the_earlier_installation() {
+        let machine = Machine::with_npm(FILLS);
+        let made = machine.install(Again::No).await.unwrap();
+        fs::write(machine.keep.path().join("npm"), "#!/bin/sh\nexit 1\n").unwrap();
+        machine.install(Again::Yes).await.unwrap_err();
+        assert!(made.path.join(STAMP).is_file());
+    }
+
+    #[test]
+    fn every_lock_pins_its_packages_and_names_no_host() {
+        let catalog = Catalog::default();
+        for entry in catalog.entries() {
+            let Some(package) = &entry.package else { continue };
+            let lock = lock_file(&entry.id).unwrap_or_else(|| panic!("no lock of {}", entry.id));
+            let lock: Value = serde_json::from_str(lock).unwrap();
+            let path = format!("node_modules/{}", package.name);
+            assert_eq!(lock["packages"][&path]["version"], package.version.as_str(), "{path}");
+        }
+        for (id, lock) in LOCKS {
+            assert!(!lock.contains("://"), "{id}");
+            let lock: Value = serde_json::from_str(lock).unwrap();
+            for (path, package) in lock["packages"].as_object().unwrap() {
+                let integrity = package["integrity"].as_str().unwrap_or_default();
+                assert!(path.is_empty() || integrity.starts_with("sha512-"), "{id}: {path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! From the name of an agent to what starts it on this machine, or to what is missing.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::catalog::{AgentEntry, Catalog};
+use crate::install::AgentDirectory;
+
+/// Where the system's programs are, which every sandbox shows.
+const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
+
+/// What agents may be given of this machine.
+#[derive(Clone, Default)]
+pub struct AgentHost {
+    /// Variables of the server.
+    pub variables: BTreeMap<String, String>,
+    /// Where programs are looked for.
+    pub path: Vec<PathBuf>,
+    /// The operator's home, which has the login files.
+    pub home: Option<PathBuf>,
+}
+
+impl AgentHost {
+    /// The machine as an environment shows it. Variables that are not UTF-8 are left out.
+    pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let text = |(name, value): (OsString, OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let variables: BTreeMap<String, String> =
+            environment.into_iter().filter_map(text).collect();
+        let path = variables.get("PATH").map(std::env::split_paths);
+        let path = path.into_iter().flatten().filter(|entry| entry.is_absolute()).collect();
+        let home = variables.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        Self { variables, path, home }
+    }
+
+    /// A program on the path.
+    pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
+        self.path.iter().map(|directory| directory.join(name)).find(|path| path.is_file())
+    }
+
+    fn variable(&self, name: &str) -> Option<&String> {
+        self.variables.get(name).filter(|value| !value.is_empty())
+    }
+}
+
+/// Values are left out: they may be secrets.
+impl fmt::Debug for AgentHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentHost")
+            .field("variables", &self.variables.keys())
+            .field("path", &self.path)
+            .field("home", &self.home)
+            .finish()
+    }
+}
+
+/// An agent that can be started: its entry without placeholders, and its credentials.
+#[derive(Clone)]
+pub struct ReadyAgent {
+    /// `argv` is complete, `env` holds the inherited variables, and `toolchains` what the sandbox has to show.
+    pub entry: AgentEntry,
+    /// By variable.
+    pub credentials: BTreeMap<String, String>,
+    pub login_files: Vec<LoginFile>,
+}
+
+/// Values of credentials are left out.
+impl fmt::Debug for ReadyAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadyAgent")
+            .field("id", &self.entry.id)
+            .field("argv", &self.entry.argv)
+            .field("credentials", &self.credentials.keys())
+            .field("login_files", &self.login_files)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A file with a login of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginFile {
+    pub source: PathBuf,
+    /// Where it belongs below the session's home.
+    pub path: String,
+}
+
+/// Why an agent cannot be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unready {
+    Unknown {
+        name: String,
+        known: Vec<String>,
+    },
+    Platform {
+        id: String,
+        platform: String,
+    },
+    NotInstalled {
+        id: String,
+        version: String,
+    },
+    /// The Node.js with which it was installed is gone.
+    NodeGone {
+        id: String,
+        node: PathBuf,
+    },
+    NoProgram {
+        id: String,
+        program: String,
+        get: String,
+    },
+    NoCredential {
+        id: String,
+        variables: Vec<String>,
+        login_files: Vec<String>,
+    },
+}
+
+impl fmt::Display for Unready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unready::Unknown { name, known } => {
+                write!(f, "unknown agent {name:?}; known: {}", known.join(", "))
+            }
+            Unready::Platform { id, platform } => {
+                write!(f, "agent {id:?} is not published for {platform}")
+            }
+            Unready::NotInstalled { id, version } => write!(
+                f,
+                "agent {id:?} {version} is not installed: run `agent-backend agent install {id}`"
+            ),
+            Unready::NodeGone { id, node } => write!(
+                f,
+                "agent {id:?}: the Node.js at {} is gone: run `agent-backend agent install {id} --again`",
+                node.display()
+            ),
+            Unready::NoProgram { id, program, get } => {
+                write!(f, "agent {id:?}: the program {program:?} was not found; it needs {get}")
+            }
+            Unready::NoCredential { id, variables, login_files } => {
+                write!(f, "agent {id:?} has no credential: set {}", variables.join(" or "))?;
+                match login_files.first() {
+                    Some(file) => write!(f, ", or log in so that ~/{file} exists"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unready {}
+
+/// The name of this platform in npm packages.
+pub fn platform() -> String {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{}-{arch}", std::env::consts::OS)
+}
+
+/// The agent with this id or alias, ready to start.
+///
+/// # Errors
+///
+/// The first thing that is missing.
+pub fn resolve(
+    catalog: &Catalog,
+    name: &str,
+    directory: &AgentDirectory,
+    host: &AgentHost,
+) -> Result<ReadyAgent, Unready> {
+    let Some(entry) = catalog.find(name) else {
+        let known = catalog.entries().iter().map(|entry| entry.id.clone()).collect();
+        return Err(Unready::Unknown { name: name.to_owned(), known });
+    };
+    if let Some(missing) = missing(entry, directory, host).into_iter().next() {
+        return Err(missing);
+    }
+    let mut resolved = placed(entry, directory).unwrap_or_else(|| entry.clone());
+    for name in &entry.inherit {
+        if let Some(value) = host.variable(name) {
+            resolved.env.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    let credential = |name: &String| Some((name.clone(), host.variable(name)?.clone()));
+    let credentials = entry.credentials.iter().filter_map(credential).collect();
+    Ok(ReadyAgent { login_files: login_files(entry, host), entry: resolved, credentials })
+}
+
+/// The entry of an installed agent: its command without placeholders, and what the sandbox has to show.
+pub fn placed(entry: &AgentEntry, directory: &AgentDirectory) -> Option<AgentEntry> {
+    let installed = directory.installed(entry)?;
+    let mut placed = entry.clone();
+    let node = installed.node.as_deref();
+    for argument in &mut placed.argv {
+        *argument = filled(argument, &installed.path, node);
+    }
+    let bin = node.and_then(Path::parent).filter(|bin| !is_system(bin)).map(Path::to_owned);
+    placed.toolchains.push(installed.path.clone());
+    placed.toolchains.extend(bin);
+    Some(placed)
+}
+
+/// Everything that keeps an agent from starting.
+pub fn missing(entry: &AgentEntry, directory: &AgentDirectory, host: &AgentHost) -> Vec<Unready> {
+    let id = entry.id.clone();
+    let mut missing = Vec::new();
+    let platform = platform();
+    match (&entry.package, &entry.get) {
+        (Some(package), _)
+            if !package.platforms.is_empty() && !package.platforms.contains(&platform) =>
+        {
+            missing.push(Unready::Platform { id: id.clone(), platform });
+        }
+        (Some(package), _) => match directory.installed(entry) {
+            None => {
+                let version = package.version.clone();
+                missing.push(Unready::NotInstalled { id: id.clone(), version });
+            }
+            Some(installed) => {
+                let gone = installed.node.filter(|node| !node.is_file());
+                missing.extend(gone.map(|node| Unready::NodeGone { id: id.clone(), node }));
+            }
+        },
+        (None, Some(get)) => {
+            let program = entry.argv.first().cloned().unwrap_or_default();
+            let shown = |directory: &PathBuf| {
+                directory.join(&program).is_file() || directory.join("bin").join(&program).is_file()
+            };
+            let found = host.program(&program).is_some() || entry.toolchains.iter().any(shown);
+            if !found {
+                missing.push(Unready::NoProgram { id: id.clone(), program, get: get.clone() });
+            }
+        }
+        (None, None) => {}
+    }
+    let has_credential = entry.credentials.iter().any(|name| host.variable(name).is_some());
+    if entry.needs_credential == Some(true)
+        && !has_credential
+        && login_files(entry, host).is_empty()
+    {
+        let (variables, login_files) = (entry.credentials.clone(), entry.login_files.clone());
+        missing.push(Unready::NoCredential { id, variables, login_files });
+    }
+    missing
+}
+
+fn login_files(entry: &AgentEntry, host: &AgentHost) -> Vec<LoginFile> {
+    let Some(home) = &host.home else { return Vec::new() };
+    let found = entry.login_files.iter().map(|path| (home.join(path), path));
+    found
+        .filter(|(source, _)| fs::metadata(source).is_ok_and(|file| file.is_file()))
+        .map(|(source, path)| LoginFile { source, path: path.clone() })
+        .collect()
+}
+
+/// An argument with its placeholders replaced.
+pub(crate) fn filled(argument: &str, agent: &Path, node: Option<&Path>) -> String {
+    let node = node.map(|node| node.to_string_lossy().into_owned());
+    argument
+        .replace("{agent}", &agent.to_string_lossy())
+        .replace("{node}", node.as_deref().unwrap_or("node"))
+        .replace("{platform}", &platform())
+}
+
+fn is_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|system| path.starts_with(system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(variables: &[(&str, &str)], home: &Path) -> AgentHost {
+        let variables: BTreeMap<String, String> =
+            variables.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+        AgentHost { variables, path: Vec::new(), home: Some(home.to_owned()) }
+    }
+
+    /// A catalog whose agent needs a key but no installation.
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::default();
+        let entry = AgentEntry {
+            id: "own".into(),
+            argv: vec!["own".into()],
+            inherit: vec!["MODEL".into(), "UNSET".into()],
+            credentials: vec!["KEY_A".into(), "KEY_B".into()],
+            login_files: vec![".own/login.json".into()],
+            needs_credential: Some(true),
+            ..AgentEntry::default()
+        };
+        catalog.add(entry).unwrap();
+        catalog
+    }
+
+    #[test]
+    fn missing_credential_is_named_before_the_launch() {
+        let keep = tempfile::tempdir().unwrap();
+        let directory = AgentDirectory::new(keep.path().join("agents"));
+        let why = |variables: &[(&str, &str)]| {
+            resolve(&catalog(), "own", &directory, &host(variables, keep.path()))
+        };
+        let error = why(&[("KEY_A", "")]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "agent \"own\" has no credential: set KEY_A or KEY_B, or log in so that ~/.own/login.json exists"
+        );
+        let ready = why(&[("KEY_B", "b"), ("MODEL", "m"), ("OTHER", "o")]).unwrap();
+        assert_eq!(ready.credentials, BTreeMap::from([("KEY_B".into(), "b".into())]));
+        assert_eq!(ready.entry.env, BTreeMap::from([("MODEL".into(), "m".into())]));
+        assert!(!format!("{ready:?}").contains("\"b\""));
+        fs::create_dir(keep.path().join(".own")).unwrap();
+        fs::write(keep.path().join(".own/login.json"), "{}").unwrap();
+        let files = why(&[]).unwrap().login_files;
+        assert_eq!(files[0].path, ".own/login.json");
+    }
+
+    #[test]
+    fn unknown_and_absent_agents_say_what_to_do() {
+        let keep = tempfile::tempdir().unwrap();
+        let directory = AgentDirectory::new(keep.path().join("agents"));
+        let why = |name: &str| {
+            let host = host(&[("OPENAI_API_KEY", "k"), ("GEMINI_API_KEY", "k")], keep.path());
+            resolve(&catalog(), name, &directory, &host).unwrap_err().to_string()
+        };
+        let unknown = why("nobody");
+        assert!(unknown.contains("unknown agent \"nobody\"; known: scripted, claude"), "{unknown}");
+        let absent = why("gemini");
+        assert!(absent.contains("run `agent-backend agent install gemini`"), "{absent}");
+        let program = why("pi");
+        assert!(program.contains("\"pi-acp\" was not found; it needs npm install"), "{program}");
+    }
+}

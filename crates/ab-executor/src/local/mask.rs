@@ -1,0 +1,117 @@
+//! Credentials of an agent, hidden in what is stored of its session.
+
+use std::collections::BTreeMap;
+
+use ab_acp::resolve::AgentHost;
+use ab_api::{EventKind, LogLevel, LogSource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::translate::log;
+use crate::report::{Question, Report, TurnOutcome};
+
+/// What stands for a credential.
+const HIDDEN: &str = "[credential]";
+/// Shorter values are not hidden: they occur in ordinary text.
+const SHORTEST: usize = 8;
+/// Shorter texts of a login file are names, not tokens.
+const SHORTEST_IN_FILE: usize = 20;
+
+/// The secrets of one agent.
+#[derive(Clone, Default)]
+pub(super) struct Mask {
+    /// Long ones first: one may contain another.
+    secrets: Vec<String>,
+}
+
+impl Mask {
+    /// Hides the values of credentials, and the tokens in login files.
+    pub(super) fn new(credentials: &BTreeMap<String, String>, files: &[LoginContent]) -> Mask {
+        let mut secrets: Vec<String> =
+            credentials.values().filter(|value| value.len() >= SHORTEST).cloned().collect();
+        for file in files {
+            // Login files are JSON or YAML; tokens have no white space and no quotes in them.
+            let is_border = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',');
+            let texts = file.text.split(is_border);
+            secrets.extend(texts.filter(|text| text.len() >= SHORTEST_IN_FILE).map(str::to_owned));
+        }
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
+        Mask { secrets }
+    }
+
+    /// The credentials that an entry lists, as the server has them.
+    pub(super) fn of_variables(names: &[String], host: &AgentHost) -> Mask {
+        let value = |name: &String| Some((name.clone(), host.variables.get(name)?.clone()));
+        Mask::new(&names.iter().filter_map(value).collect(), &[])
+    }
+
+    pub(super) fn text(&self, text: String) -> String {
+        self.secrets.iter().fold(text, |text, secret| {
+            if text.contains(secret) { text.replace(secret, HIDDEN) } else { text }
+        })
+    }
+
+    pub(super) fn report(&self, report: Report) -> Report {
+        if self.secrets.is_empty() {
+            return report;
+        }
+        match report {
+            Report::Event(event) => Report::Event(self.masked(&event).unwrap_or_else(withheld)),
+            Report::Question(Question { id, subject }) => {
+                let subject = self.masked(&subject).unwrap_or_default();
+                Report::Question(Question { id, subject })
+            }
+            Report::TurnEnded(TurnOutcome::Failed { detail }) => {
+                Report::TurnEnded(TurnOutcome::Failed { detail: self.text(detail) })
+            }
+            Report::Exited { detail } => Report::Exited { detail: self.text(detail) },
+            Report::TurnEnded(TurnOutcome::Done) => report,
+        }
+    }
+
+    fn masked<T: Serialize + DeserializeOwned>(&self, value: &T) -> Option<T> {
+        let mut json = serde_json::to_value(value).ok()?;
+        self.hide(&mut json);
+        serde_json::from_value(json).ok()
+    }
+
+    fn hide(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.text(std::mem::take(text)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.hide(item)),
+            Value::Object(members) => members.values_mut().for_each(|member| self.hide(member)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+/// The content of a login file that is in the session's home.
+pub(super) struct LoginContent {
+    pub(super) text: String,
+}
+
+fn withheld() -> EventKind {
+    log(LogLevel::Warn, LogSource::Session, "An event with a credential was left out.".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_hidden_in_every_report() {
+        let credentials = [("KEY", "sk-12345678"), ("LONG", "sk-12345678-more"), ("SHORT", "x")];
+        let credentials = credentials.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let text = "{\"access\": \"token-of-the-vendor-1\", \"kind\": \"oauth\"}".to_owned();
+        let mask = Mask::new(&credentials.into(), &[LoginContent { text }]);
+        let said = "x sk-12345678-more, sk-12345678 and token-of-the-vendor-1 oauth".to_owned();
+        let hidden = "x [credential], [credential] and [credential] oauth";
+        let event = Report::Event(EventKind::Thought { thought: said.clone() });
+        let expect = Report::Event(EventKind::Thought { thought: hidden.to_owned() });
+        assert_eq!(mask.report(event), expect);
+        let exited = mask.report(Report::Exited { detail: said });
+        assert_eq!(exited, Report::Exited { detail: hidden.to_owned() });
+    }
+}
