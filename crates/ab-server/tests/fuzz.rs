@@ -24,7 +24,7 @@ fn block(name: &str, link: &str, kind: u8, size: usize) -> Vec<u8> {
 }
 
 fn archive() -> impl Strategy<Value = Vec<u8>> {
-    let content = vec(select(b"a/.. =\n\0129path".as_slice()), 0..700);
+    let content = vec(select(b"a/.. =\n\x00129path".as_slice()), 0..700);
     let entry = (select(NAMES), select(NAMES), select(KINDS), content);
     let entry = entry.prop_map(|(name, link, kind, content)| {
         let mut bytes = block(name, link, kind, content.len());
