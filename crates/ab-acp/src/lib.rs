@@ -15,6 +15,7 @@ mod failure;
 pub mod gateway;
 pub mod install;
 pub mod launch;
+pub mod login;
 mod mcp_server;
 mod permission;
 mod profile;

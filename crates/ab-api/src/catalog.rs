@@ -12,7 +12,7 @@ pub struct AgentListing {
     #[serde(rename = "type")]
     pub kind: String,
     /// A name for people.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
     /// Other names that tasks may use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

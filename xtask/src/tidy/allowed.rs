@@ -43,7 +43,7 @@ pub(crate) const ALLOWED: &[Allowed] = &[
     allow(Act::OpenFiles, "crates/ab-snapshot/src/area.rs", "the directory of workspaces in the data directory"),
     allow(Act::OpenFiles, "crates/ab-store/src/data_dir.rs", "makes and locks the data directory"),
     allow(Act::OpenFiles, "crates/ab-executor/src/local/program.rs", "the path of an agent's program, which its sandbox shows"),
-    allow(Act::OpenFiles, "crates/ab-executor/src/local/launch.rs", "the operator's login files of an agent"),
+    allow(Act::OpenFiles, "crates/ab-acp/src/login.rs", "the operator's login files of an agent"),
     allow(Act::OpenFiles, "crates/ab-executor/src/local/conversation.rs", "the id of a conversation, beside the workspace in the data directory"),
     allow(Act::OpenFiles, "crates/agent-backend/src/journal/json_lines.rs", "the journal file that the caller names"),
     allow(Act::OpenFiles, "crates/agent-backend/src/remote.rs", "the private key file that the caller names"),

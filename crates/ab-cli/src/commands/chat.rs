@@ -3,14 +3,17 @@
 mod place;
 mod view;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::env;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ab_acp::catalog::AgentEntry;
+use ab_acp::install::AgentDirectory;
 use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch};
+use ab_acp::login::copy_login_files;
+use ab_acp::resolve::{self, AgentHost, ReadyAgent};
 use ab_acp::{
     AcpClient, AcpError, AcpSessionId, AgentEvent, AgentEvents, PermissionAnswer, PermissionKind,
     PermissionQuestion, PromptPart, SessionSetup,
@@ -88,14 +91,19 @@ pub(crate) struct Chat {
 pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failure> {
     let flags = ServeFlags::beside(chat.config.clone(), chat.data_dir.clone());
     let config = Config::load(&flags)?;
-    let entry = config.catalog.find(&chat.agent).ok_or_else(|| unknown(&chat.agent, &config))?;
+    let installed = AgentDirectory::new(config.data_dir.value.join("agents"));
+    let host = AgentHost::new(env::vars_os());
+    let agent = resolve::resolve(&config.catalog, &chat.agent, &installed, &host);
+    let agent = agent.map_err(|unready| Failure::usage(unready.to_string()))?;
+    let entry = &agent.entry;
     let root = root(chat.root.as_deref())?;
     let made = Place::make(&config.data_dir.value, &entry.id, &root);
     let place = made.map_err(|error| Failure::input("make the home of the agent", error))?;
     let last = if chat.goes_on { Some(last(&place, entry)?) } else { None };
+    copy_login_files(&place.home(), &agent.login_files).await?;
     let workspace = open(&chat, &config, entry, &root, &place).await?;
     tell_what_is_in_force(&chat, &workspace, terminal).await?;
-    let talked = match Conversation::start(&chat, entry, &root, last, &workspace).await {
+    let talked = match Conversation::start(&chat, &agent, &root, last, &workspace).await {
         Ok(mut conversation) => {
             let talked = conversation.talk(&place, terminal).await;
             conversation.end().await;
@@ -105,12 +113,6 @@ pub(crate) async fn run(chat: Chat, terminal: &mut Terminal) -> Result<(), Failu
     };
     let closed = workspace.backend.destroy().await;
     talked.and(closed.map_err(Failure::from))
-}
-
-fn unknown(agent: &str, config: &Config) -> Failure {
-    let known: Vec<&str> = config.catalog.entries().iter().map(|it| it.id.as_str()).collect();
-    Failure::usage(format!("unknown agent {agent:?}"))
-        .with_hint(format!("agents here: {}", known.join(", ")))
 }
 
 fn root(named: Option<&Path>) -> Result<PathBuf, Failure> {
@@ -208,7 +210,7 @@ impl Conversation {
     /// Starts the agent, and opens a new conversation or goes on with the last one.
     async fn start(
         chat: &Chat,
-        entry: &AgentEntry,
+        agent: &ReadyAgent,
         root: &Path,
         last: Option<AcpSessionId>,
         workspace: &LocalWorkspace,
@@ -216,10 +218,11 @@ impl Conversation {
         let own = env::current_exe().map_err(|error| Failure::input("find this program", error))?;
         let setup = LaunchSetup {
             own_binary: Some(own),
-            credentials: credentials(entry),
+            credentials: agent.credentials.clone(),
             ..LaunchSetup::default()
         };
         let mut signals = Signals::watch();
+        let entry = &agent.entry;
         let launched = launch(&workspace.launcher, entry, &setup).await?;
         let LaunchedAgent { client, events, launched: mut process } = launched;
         let mut errors = ErrorTail { reader: process.stderr.take(), last: Vec::new() };
@@ -441,12 +444,6 @@ impl Conversation {
 fn always(question: &PermissionQuestion) -> Option<String> {
     let option = question.options.iter().find(|it| it.kind == PermissionKind::AllowAlways)?;
     Some(option.id.clone())
-}
-
-/// The credentials that the entry lists. The agent gets nothing else of our environment.
-fn credentials(entry: &AgentEntry) -> BTreeMap<String, String> {
-    let value = |name: &String| Some((name.clone(), env::var(name).ok()?));
-    entry.credentials.iter().filter_map(value).collect()
 }
 
 /// The last of what the agent wrote to standard error. Reading it keeps the agent from waiting.

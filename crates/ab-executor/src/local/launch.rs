@@ -1,25 +1,23 @@
 //! From a workspace to an agent that takes prompts.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ab_acp::launch::{LaunchSetup, LaunchedAgent};
-use ab_acp::resolve::{self, LoginFile, ReadyAgent};
+use ab_acp::login::copy_login_files;
+use ab_acp::resolve::{self, ReadyAgent};
 use ab_acp::{AcpClient, AcpError, AcpSessionId, AgentProfile, McpServer, SessionSetup};
 use ab_api::{EndReason, NetworkType, RuntimeType};
-use ab_core::Isolation;
-use ab_local::LocalWorkspace;
 use ab_snapshot::Workspace;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::agent::{Agent, Pump, Shared};
 use super::groups::{self, MadeGroup};
-use super::mask::{LoginContent, Mask};
+use super::mask::Mask;
 use super::questions::PolicyQuestions;
 use super::translate::Translator;
-use super::{HandleSetup, LocalExecutor, Running, conversation, destroy, failed, lock, program};
+use super::{HandleSetup, LocalExecutor, Running, conversation, failed, lock, program};
 use crate::contract::{Executor, ExecutorError, Job, LaunchMode, Launched};
 use crate::report::ReportSender;
 
@@ -105,7 +103,8 @@ async fn start(
     reports: ReportSender,
 ) -> Result<Option<String>, ExecutorError> {
     let entry = &resolved.entry;
-    let logins = login(&workspace.home, &resolved.login_files).await.map_err(|error| {
+    let logins = copy_login_files(&workspace.home, &resolved.login_files).await;
+    let logins = logins.map_err(|error| {
         unlaunched(format!("cannot give the agent {} its login: {error}", entry.title()))
     })?;
     let setup = LaunchSetup {
@@ -150,30 +149,6 @@ async fn start(
     let agent = Agent { client, session, shared, prompted, _pump: pump };
     *lock(&running.agent) = Some(Arc::new(agent));
     Ok(name(&profile))
-}
-
-/// Copies login files into the session's home, where the agent finds them. A file that is there stays: the agent may
-/// have renewed its login. The home is opened as a workspace, because an earlier agent may have left links in it.
-async fn login(home: &Path, files: &[LoginFile]) -> Result<Vec<LoginContent>, String> {
-    if files.is_empty() {
-        return Ok(Vec::new());
-    }
-    let builder = LocalWorkspace::builder(home).isolation(Isolation::None).floor(Isolation::None);
-    let home = builder.open().await.map_err(|error| error.to_string())?.backend;
-    let mut contents = Vec::new();
-    for file in files {
-        let source = &file.source;
-        let text = tokio::fs::read_to_string(source).await;
-        let text = text.map_err(|error| format!("read {}: {error}", source.display()))?;
-        let is_there = home.exists(&file.path).await.map_err(|error| error.to_string())?;
-        if !is_there {
-            let written = home.write(&file.path, text.clone().into_bytes()).await;
-            written.map_err(|error| error.to_string())?;
-        }
-        contents.push(LoginContent { text });
-    }
-    destroy(&home).await;
-    Ok(contents)
 }
 
 /// Why no conversation was opened.

@@ -27,13 +27,13 @@ pub(super) struct Mask {
 
 impl Mask {
     /// Hides the values of credentials, and the tokens in login files.
-    pub(super) fn new(credentials: &BTreeMap<String, String>, files: &[LoginContent]) -> Mask {
+    pub(super) fn new(credentials: &BTreeMap<String, String>, login_files: &[String]) -> Mask {
         let mut secrets: Vec<String> =
             credentials.values().filter(|value| value.len() >= SHORTEST).cloned().collect();
-        for file in files {
+        for text in login_files {
             // Login files are JSON or YAML; tokens have no white space and no quotes in them.
             let is_border = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',');
-            let texts = file.text.split(is_border);
+            let texts = text.split(is_border);
             secrets.extend(texts.filter(|text| text.len() >= SHORTEST_IN_FILE).map(str::to_owned));
         }
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
@@ -87,11 +87,6 @@ impl Mask {
     }
 }
 
-/// The content of a login file that is in the session's home.
-pub(super) struct LoginContent {
-    pub(super) text: String,
-}
-
 fn withheld() -> EventKind {
     log(LogLevel::Warn, LogSource::Session, "An event with a credential was left out.".to_owned())
 }
@@ -105,7 +100,7 @@ mod tests {
         let credentials = [("KEY", "sk-12345678"), ("LONG", "sk-12345678-more"), ("SHORT", "x")];
         let credentials = credentials.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let text = "{\"access\": \"token-of-the-vendor-1\", \"kind\": \"oauth\"}".to_owned();
-        let mask = Mask::new(&credentials.into(), &[LoginContent { text }]);
+        let mask = Mask::new(&credentials.into(), &[text]);
         let said = "x sk-12345678-more, sk-12345678 and token-of-the-vendor-1 oauth".to_owned();
         let hidden = "x [credential], [credential] and [credential] oauth";
         let event = Report::Event(EventKind::Thought { thought: said.clone() });
