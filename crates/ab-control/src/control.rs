@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ab_api::{
     Approval, ApprovalId, DecidedBy, Decision, Event, EventKind, LogLevel, LogSource, Session,
     SessionId, SessionStatus, Task, Time, Violations,
 };
-use ab_executor::{CleanupToken, Executor};
+use ab_executor::{CleanupToken, Executor, ExecutorError};
 use ab_store::{
     IdempotencyKey, LogReader, LogScope, NewSession, SessionCreation, SessionRecord, Store,
     StoreError,
@@ -24,6 +25,13 @@ use crate::settings::ControlSettings;
 
 /// How many commands wait for one driver.
 const COMMANDS: usize = 16;
+/// Pauses before further attempts to remove what was made for a session.
+const CLEANUP_RETRIES: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+];
 
 /// Creates, controls and watches sessions. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -442,7 +450,7 @@ impl Plane {
     pub(crate) async fn cleanup(&self, id: SessionId) -> Result<(), StoreError> {
         for cleanup in self.store.cleanups(Some(id)).await? {
             let token = CleanupToken(cleanup.token.clone());
-            match self.executor.cleanup(&token).await {
+            match self.remove_made(&token).await {
                 Ok(()) => {
                     self.reach(CrashPoint::CleanedUp);
                     self.store.remove_cleanup(cleanup.token).await?;
@@ -452,6 +460,19 @@ impl Plane {
             }
         }
         Ok(())
+    }
+
+    /// Two that remove the same directory are in each other's way, so a failed attempt is repeated.
+    async fn remove_made(&self, token: &CleanupToken) -> Result<(), ExecutorError> {
+        let mut outcome = self.executor.cleanup(token).await;
+        for pause in CLEANUP_RETRIES {
+            if outcome.is_ok() {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            outcome = self.executor.cleanup(token).await;
+        }
+        outcome
     }
 
     /// Whether the workspace of a session with this final status is removed at its end. Work that was not delivered

@@ -181,6 +181,6 @@ async fn a_launch_without_a_program_is_refused() {
     let missing = Launch::new(["agent-backend-has-no-such-program"]);
     let error = ground.workspace.launcher.start(missing).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
-    let secret = Launch::new(["true"]).env("TOKEN", "hidden");
-    assert!(!format!("{secret:?}").contains("hidden"));
+    let secret = Launch::new(["true"]).env("TOKEN", "s3cret");
+    assert!(!format!("{secret:?}").contains("s3cret"));
 }

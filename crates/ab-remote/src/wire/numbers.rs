@@ -308,7 +308,7 @@ mod tests {
 
     /// What has been released. A line may grow at its end; nothing in it changes.
     const RELEASED: &str = "\
-Verb Stat=0 List=1 Search=2 Read=3 Write=4 Touch=5 Open=6 SetAttributes=7 ReadLink=8 Symlink=9 Mkdir=10 Delete=11 Rename=12 Space=13 Exec=14 Processes=15 Attach=16 Connect=17
+Verb Stat=0 List=1 Search=2 Read=3 Write=4 Touch=5 Open=6 SetAttributes=7 ReadLink=8 Symlink=9 Mkdir=10 Delete=11 Rename=12 DiskSpace=13 Exec=14 Processes=15 Attach=16 Connect=17
 CallEffect Applied=0 NotApplied=1 Unknown=2
 Code EmptyCommand=0 UnsafeCommand=1 ExecFailed=2 ExecError=3 ReadFailed=4 WriteFailed=5 LsFailed=6 PathEscapeAttempt=7 MissingUtilities=8 InvalidConfiguration=9 DangerousOperation=10 ConnectionClosed=11 KeyNotFound=12 InvalidPath=13 NotImplemented=14 AuthFailed=15 Timeout=16 TooLarge=17 Conflict=18
 Kind NotFound=0 AlreadyExists=1 NotADirectory=2 IsADirectory=3 NotEmpty=4 SpecialFile=5 LinkLoop=6 InvalidPath=7 Escape=8 PermissionDenied=9 Denied=10 Rejected=11 Pending=12 Unsupported=13 TooLarge=14 NoSpace=15 Conflict=16 NoMatch=17 Ambiguous=18 Invalid=19 Failed=20 Unavailable=21 Timeout=22 Cancelled=23 Disconnected=24 Destroyed=25 Io=26
@@ -323,7 +323,7 @@ Durability Process=0 Power=1
 FileAccess Read=0 Write=1 ReadWrite=2
 Creation Never=0 IfMissing=1 Always=2
 Existing Keep=0 Truncate=1
-Placement AsGiven=0 End=1
+Placement AtOffset=0 End=1
 Reach One=0 Recursive=1
 Missing Fail=0 Ignore=1
 Overwrite Refuse=0 Replace=1
