@@ -355,7 +355,7 @@ pub struct ProcessFeed {
     pub dropped: oneshot::Receiver<()>,
 }
 
-/// The driver's side of a [joined](Process::joined) process.
+/// The driver's side of an [attached](Process::attached) process.
 #[derive(Debug)]
 pub struct AttachedFeed {
     pub output: mpsc::Sender<OutputChunk>,

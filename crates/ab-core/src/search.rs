@@ -1,7 +1,7 @@
 //! What a search asks and answers, and the parts that searching drivers share.
 //!
-//! Drivers do the searching, where the files are: [`over`] by their other methods, or their own walk
-//! with [`selection`], [`text`] and [`answer`]. The same query has the same answer on all of them.
+//! Drivers do the searching, where the files are: [`search_by_walk`] by their other methods, or their own walk
+//! with [`selection`], [`text`] and [`collector`]. The same query has the same answer on all of them.
 
 pub mod collector;
 pub mod file_type;

@@ -4,7 +4,7 @@
 //! transport. A [`Server`] shows them to MCP clients.
 //! [`serve_stdio`] speaks JSON lines over any pair of streams until the caller is gone; an
 //! [`Endpoint`] answers the requests of a port that somebody else opened. A [`Client`] calls such
-//! servers over any stream, and [`carry`] makes one of HTTP. Whatever
+//! servers over any stream, and [`forward_lines`] makes one of HTTP. Whatever
 //! goes wrong with a call is a result that a model can read; what goes wrong with the protocol is
 //! the protocol's own error.
 

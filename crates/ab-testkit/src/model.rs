@@ -56,7 +56,7 @@ pub const SEED: &str = "AB_MODEL_SEED";
 const SHRINKING: Duration = Duration::from_secs(60);
 
 /// Makes tests of [`check`], each from the path of an `async fn() -> World`, and from the
-/// [`MountLayout`] of that world where it has one.
+/// [`Layout`] of that world where it has one.
 #[macro_export]
 macro_rules! model_tests {
     (@layout) => { $crate::model::Layout::default() };

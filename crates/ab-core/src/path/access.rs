@@ -106,7 +106,7 @@ impl WsPath {
         self.rules.as_ref().map_or(&[], |rules| &rules.sets)
     }
 
-    /// The rules of the directory that a part of the [confined](WsPath::confined) path is resolved
+    /// The rules of the directory that a part of the fenced path is resolved
     /// beneath: 0 is the root, 1 what the first fence leads to, and so on.
     pub fn rules_at_base(&self, index: usize) -> Vec<RuleSet> {
         let start = index.checked_sub(1).and_then(|at| self.fences.get(at)).copied().unwrap_or(0);

@@ -23,7 +23,7 @@ use crate::sftp::packet::PacketReader;
 pub const NAME: &str = "call@agent-backend";
 pub const VERSION: &str = "1";
 
-/// The longest answer in [parts](Part), and the most of such answers that a server keeps for one
+/// The longest answer in [parts](AnswerPart), and the most of such answers that a server keeps for one
 /// connection.
 pub const MAX_ANSWER: usize = 128 * 1024 * 1024;
 /// What an entry of a listing takes at most: a path and what is known of it.
@@ -76,12 +76,12 @@ pub enum WireCall {
         path: WsPath,
         options: StatOptions,
     },
-    /// The answer is a listing, in [parts](Part).
+    /// The answer is a listing, in [parts](AnswerPart).
     List {
         path: WsPath,
         options: ListOptions,
     },
-    /// The answer is what was found, in [parts](Part).
+    /// The answer is what was found, in [parts](AnswerPart).
     Search(Box<Query>),
     /// The next part of an answer.
     More {
@@ -138,9 +138,9 @@ pub enum WireCall {
         options: RenameOptions,
     },
     DiskSpace,
-    /// The answer is a list of processes, in [parts](Part).
+    /// The answer is a list of processes, in [parts](AnswerPart).
     Processes,
-    /// The answer is what is in force, in [parts](Part).
+    /// The answer is what is in force, in [parts](AnswerPart).
     Policy,
     /// Nobody waits for the answer to this request any more.
     Cancel {
@@ -184,7 +184,7 @@ pub struct AnswerPart {
 }
 
 impl WireCall {
-    /// Bytes of the longest answer in [parts](Part) that this can have.
+    /// Bytes of the longest answer in [parts](AnswerPart) that this can have.
     pub fn longest_answer(&self) -> usize {
         match self {
             WireCall::List { options, .. } => {
