@@ -2,12 +2,12 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use agent_backend::journal::{Console, Journal, Mode};
-//! use agent_backend::{Assembly, Guards, MemoryOptions};
+//! use agent_backend::journal::{ConsoleWriter, Journal, JournalMode};
+//! use agent_backend::{BackendOptions, Guards, MemoryOptions};
 //!
-//! let journal = Journal::new(Arc::new(Console::stderr()), Mode::Standard);
+//! let journal = Journal::new(Arc::new(ConsoleWriter::stderr()), JournalMode::Standard);
 //! let guards = Guards { journal: Some(Arc::new(journal)), ..Guards::default() };
-//! let assembly = Assembly { guards, ..Assembly::default() };
+//! let assembly = BackendOptions { guards, ..BackendOptions::default() };
 //! let backend = agent_backend::memory_with(MemoryOptions::default(), assembly)?;
 //! # Ok::<(), agent_backend::Error>(())
 //! ```

@@ -1,7 +1,7 @@
 //! Backends that are used again: at most one for each key, shared by all who ask for it.
 //!
 //! ```
-//! use agent_backend::pool::{Pool, PoolOptions, Request};
+//! use agent_backend::pool::{LeaseRequest, Pool, PoolOptions};
 //! use agent_backend::{Backend, MemoryOptions, Result};
 //!
 //! #[derive(Clone)]
@@ -18,11 +18,11 @@
 //! # async fn main() -> Result<()> {
 //! let pool = Pool::new(make, PoolOptions::new(Config { root: "/work".to_owned() }))?;
 //!
-//! let lease = pool.acquire(Request::keyed("ada")).await?;
+//! let lease = pool.acquire(LeaseRequest::keyed("ada")).await?;
 //! lease.write("notes.txt", "hello").await?;
 //! drop(lease); // and whoever asks for ada next finds the notes
 //!
-//! let grace = Request::keyed("grace").with(|config: &mut Config| config.root = "/srv".into());
+//! let grace = LeaseRequest::keyed("grace").with(|config: &mut Config| config.root = "/srv".into());
 //! pool.with(grace, async |backend| backend.write("/srv/notes.txt", "hi").await).await?;
 //!
 //! assert_eq!((pool.stats().idle, pool.stats().active), (2, 0));
