@@ -398,7 +398,7 @@ impl Driver {
                     None => self.store(next, kinds, Vec::new()).await,
                 };
                 if input == Input::Cancel {
-                    // Nobody wants what a cancelled agent has still to say.
+                    // What a cancelled agent still reports is dropped.
                     self.reports = None;
                 }
                 match stored {

@@ -44,7 +44,7 @@ pub(crate) enum Script {
     Ask,
     Crash,
     Silence,
-    /// Talks without an end, until nobody listens.
+    /// Reports without an end, until the receiver is dropped.
     Flood,
 }
 

@@ -334,7 +334,7 @@ fn error_response(id: &RpcId, end: &AgentEnd) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.to_json())
 }
 
-/// A reader of a server's events. It reads from the buffer at its own pace and slows nobody.
+/// A reader of a server's events. It reads from the buffer at its own pace and slows no other reader.
 #[derive(Debug)]
 pub struct ReplayReader {
     server: Arc<AgentServer>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ab_acp::catalog::AgentEntry;
 use ab_acp::install::AgentDirectory;
-use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch};
+use ab_acp::launch::{LaunchSetup, LaunchedAgent, launch, toolchain};
 use ab_acp::login::copy_login_files;
 use ab_acp::resolve::{self, AgentHost, ReadyAgent};
 use ab_acp::{
@@ -20,7 +20,6 @@ use ab_acp::{
 };
 use ab_core::error::printable;
 use ab_core::{Code, Error, Isolation, Kind, Network};
-use ab_host::Toolchain;
 use ab_local::{Launched, LocalWorkspace, OutputReader};
 use clap::Args;
 use tokio::io::AsyncReadExt;
@@ -156,20 +155,11 @@ async fn open(
         .floor(floor)
         .network(network)
         .own_executable();
-    let own = entry.toolchains.iter().map(|directory| agent_toolchain(directory));
+    let own = entry.toolchains.iter().map(|directory| toolchain(directory));
     for toolchain in own.chain(sessions.toolchains.value.toolchains.iter().cloned()) {
         builder = builder.toolchain(toolchain);
     }
     Ok(builder.open().await?)
-}
-
-/// A directory of the agent's entry. Its `bin` is on the path if there is one, else the directory itself.
-fn agent_toolchain(directory: &Path) -> Toolchain {
-    let mut toolchain = Toolchain::in_directory(directory);
-    if toolchain.bin.is_empty() {
-        toolchain.bin.push(directory.to_owned());
-    }
-    toolchain
 }
 
 async fn tell_what_is_in_force(

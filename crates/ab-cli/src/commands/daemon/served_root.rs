@@ -89,7 +89,7 @@ impl ServedRoot {
         &self.root
     }
 
-    /// The path in it that nobody may see.
+    /// The path in it that is hidden from callers.
     pub(crate) fn hidden(&self) -> Option<&str> {
         self.hidden.as_deref()
     }
